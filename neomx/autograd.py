@@ -1,0 +1,261 @@
+"""Recording and gradients, with MXNet's rules on torch's autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .base import MXNetError, modes
+from .ndarray.ndarray import Gradient, NDArray
+
+__all__ = [
+    "Function",
+    "backward",
+    "get_symbol",
+    "grad",
+    "is_recording",
+    "is_training",
+    "mark_variables",
+    "pause",
+    "predict_mode",
+    "record",
+    "set_recording",
+    "set_training",
+    "train_mode",
+]
+
+
+class _Scope:
+    """A `with` block that sets recording and training, and puts both back."""
+
+    def __init__(self, recording: bool | None, training: bool | None):
+        self._enter = recording, training
+        self._previous: list[tuple[bool, bool]] = []
+
+    def __enter__(self) -> None:
+        self._previous.append((modes.recording, modes.training))
+        recording, training = self._enter
+        if recording is not None:
+            modes.recording = recording
+        if training is not None:
+            modes.training = training
+
+    def __exit__(self, *exc: Any) -> None:
+        modes.recording, modes.training = self._previous.pop()
+
+
+def record(train_mode: bool = True) -> _Scope:
+    """Record what is computed in the block for `backward`; layers behave as in training unless told."""
+    return _Scope(True, train_mode)
+
+
+def pause(train_mode: bool = False) -> _Scope:
+    """Do not record in the block."""
+    return _Scope(False, train_mode)
+
+
+def train_mode() -> _Scope:
+    """Layers behave as in training in the block; recording stays as it is."""
+    return _Scope(None, True)
+
+
+def predict_mode() -> _Scope:
+    """Layers behave as in prediction in the block; recording stays as it is."""
+    return _Scope(None, False)
+
+
+def is_recording() -> bool:
+    """Whether operations are recorded now."""
+    return modes.recording
+
+
+def is_training() -> bool:
+    """Whether layers behave as in training now."""
+    return modes.training
+
+
+def set_recording(is_record: bool) -> bool:
+    """Switch recording; returns what it was."""
+    previous, modes.recording = modes.recording, bool(is_record)
+    return previous
+
+
+def set_training(train_mode: bool) -> bool:
+    """Switch training behaviour; returns what it was."""
+    previous, modes.training = modes.training, bool(train_mode)
+    return previous
+
+
+def mark_variables(
+    variables: NDArray | Sequence[NDArray],
+    gradients: NDArray | Sequence[NDArray],
+    grad_reqs: str | Sequence[str] = "write",
+) -> None:
+    """Make arrays variables whose gradients go to the given arrays."""
+    if isinstance(variables, NDArray):
+        variables, gradients = [variables], [gradients]  # type: ignore[list-item]
+    if isinstance(grad_reqs, str):
+        grad_reqs = [grad_reqs] * len(variables)
+    for variable, gradient, grad_req in zip(variables, gradients, grad_reqs, strict=True):  # type: ignore[arg-type]
+        Gradient.attach(variable, grad_req, buffer=gradient)
+
+
+def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tensor], list[torch.Tensor]]:
+    """The arrays to differentiate, their tensors, and the gradients to start from (ones where not given)."""
+    heads = [heads] if isinstance(heads, NDArray) else list(heads)
+    given = [None] * len(heads) if head_grads is None else head_grads
+    given = [given] if isinstance(given, NDArray) else list(given)
+    if len(given) != len(heads):
+        raise ValueError(f"heads and head_grads must be as many: received {len(heads)} and {len(given)}")
+    for head, gradient in zip(heads, given, strict=True):
+        if head._data.grad_fn is None and not head._data.requires_grad:
+            raise MXNetError(
+                "cannot differentiate: the array is not in a computational graph. Compute it inside "
+                "`with autograd.record():` from arrays with attach_grad(); to differentiate the same graph twice pass "
+                "retain_graph=True to the first backward"
+            )
+        if gradient is not None and gradient.shape != head.shape:
+            raise MXNetError(f"a head gradient must have its head's shape {head.shape}, received {gradient.shape}")
+    starts = [
+        torch.ones_like(head._data) if gradient is None else gradient._data.to(head._data.dtype)
+        for head, gradient in zip(heads, given, strict=True)
+    ]
+    return heads, [head._data for head in heads], starts
+
+
+def _run(compute: Any) -> Any:
+    try:
+        return compute()
+    except RuntimeError as error:
+        if "second time" in str(error):
+            raise MXNetError(
+                "this graph was differentiated already and is gone. Pass retain_graph=True to the first backward"
+            ) from error
+        raise MXNetError(f"backward: {error}") from error
+
+
+def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+    """Compute the gradients of `heads` with respect to every variable they were computed from.
+
+    A gradient overwrites the one of the last backward, unless its variable says grad_req='add'.
+    """
+    arrays, tensors, starts = _heads(heads, head_grads)
+    with _Scope(False, train_mode):
+        previous, Gradient.accumulating = Gradient.accumulating, True
+        try:
+            _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph))
+        finally:
+            Gradient.accumulating = previous
+    if not retain_graph:
+        for array in arrays:
+            if array._data.grad_fn is not None:
+                array._data = array._data.detach()
+
+
+def grad(
+    heads: Any,
+    variables: Any,
+    head_grads: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    train_mode: bool = True,
+) -> list[NDArray]:
+    """The gradients of `heads` with respect to `variables`, as new arrays; `.grad` stays as it is.
+
+    With `create_graph` they can be differentiated again.
+    """
+    _, tensors, starts = _heads(heads, head_grads)
+    variables = [variables] if isinstance(variables, NDArray) else list(variables)
+    if not variables:
+        raise ValueError("grad: expected at least one variable")
+    for i, variable in enumerate(variables):
+        if not variable._data.requires_grad:
+            raise MXNetError(f"grad: variable {i} has no gradient. Call attach_grad() on it before recording")
+    with _Scope(create_graph, train_mode):
+        results = _run(
+            lambda: torch.autograd.grad(
+                tensors,
+                [variable._data for variable in variables],
+                starts,
+                retain_graph=create_graph if retain_graph is None else retain_graph,
+                create_graph=create_graph,
+                allow_unused=True,
+            )
+        )
+    for i, result in enumerate(results):
+        if result is None:
+            raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
+    return [NDArray(result, variable._ctx) for result, variable in zip(results, variables, strict=True)]
+
+
+def get_symbol(x: NDArray) -> Any:
+    """MXNet's symbol of a recorded computation: torch's graph does not keep one."""
+    raise MXNetError("autograd.get_symbol is not available: trace a HybridBlock to get a Symbol")
+
+
+class Function:
+    """An operation with a gradient of one's own: override `forward` and `backward`, then call the object.
+
+    >>> class Double(Function):
+    ...     def forward(self, x): return x * 2
+    ...     def backward(self, dy): return dy * 2
+    """
+
+    def __init__(self) -> None:
+        self._saved: tuple[Any, ...] = ()
+
+    def save_for_backward(self, *args: Any) -> None:
+        """Keep arrays for `backward`, where `saved_tensors` gives them back."""
+        self._saved = args
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """What `save_for_backward` kept."""
+        return self._saved
+
+    def forward(self, *inputs: Any) -> Any:
+        """Compute the outputs from arrays."""
+        raise NotImplementedError("override forward")
+
+    def backward(self, *output_grads: Any) -> Any:
+        """Compute a gradient for each input from one for each output."""
+        raise NotImplementedError("override backward")
+
+    def __call__(self, *inputs: NDArray) -> Any:
+        with pause(train_mode=modes.training):
+            outputs = self.forward(*inputs)
+        single = isinstance(outputs, NDArray)
+        if not modes.recording:
+            return outputs
+        results = [outputs] if single else list(outputs)
+        with torch.enable_grad():
+            tensors = _Bridge.apply(self, results, *[x._data for x in inputs])
+        wrapped = [NDArray(t, r._ctx) for t, r in zip(tensors, results, strict=True)]
+        return wrapped[0] if single else wrapped
+
+
+class _Bridge(torch.autograd.Function):
+    """Puts a Function's outputs into torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Function, outputs: list[NDArray], *inputs: torch.Tensor) -> Any:
+        ctx.function = function
+        ctx.contexts = [output._ctx for output in outputs]
+        ctx.count = len(inputs)
+        return tuple(output._data.detach().view_as(output._data) for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        with pause(train_mode=modes.training):
+            results = ctx.function.backward(
+                *[NDArray(g.contiguous(), c) for g, c in zip(grads, ctx.contexts, strict=True)]
+            )
+        results = [results] if isinstance(results, NDArray) else list(results)
+        if len(results) != ctx.count:
+            raise MXNetError(
+                f"{type(ctx.function).__name__}.backward must return {ctx.count} gradient(s), one for each input of "
+                f"forward; it returned {len(results)}"
+            )
+        return None, None, *[r if r is None else r._data for r in results]

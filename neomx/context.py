@@ -1,0 +1,128 @@
+"""Devices. A Context is MXNet's name for where an array lives: cpu(0), gpu(1), ..."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+from .base import MXNetError
+
+
+class _Current(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Context] = []
+
+
+_current = _Current()
+
+
+class Context:
+    """A device: `Context('gpu', 1)`. Equal arguments give the same object, so `is` compares devices.
+
+    As a `with` block it is the default device of what is created inside.
+    """
+
+    devtype2str = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
+    devstr2type = {name: number for number, name in devtype2str.items()}
+    _made: dict[tuple[str, int], Context] = {}
+
+    device_type: str
+    device_id: int
+    device: torch.device
+
+    def __new__(cls, device_type: str | Context, device_id: int = 0) -> Context:
+        if isinstance(device_type, Context):
+            return device_type
+        key = (device_type, int(device_id))
+        made = cls._made.get(key)
+        if made is None:
+            if device_type not in cls.devstr2type:
+                raise MXNetError(
+                    f"unknown device type {device_type!r}. Expected one of {', '.join(cls.devstr2type)}"
+                )
+            made = super().__new__(cls)
+            made.device_type, made.device_id = key
+            # cpu(0) and cpu(1) are two devices to a program and one to torch.
+            made.device = torch.device(_accelerator(), key[1]) if device_type == "gpu" else torch.device("cpu")
+            cls._made[key] = made
+        return made
+
+    @property
+    def device_typeid(self) -> int:
+        """The number that stands for the device type in files."""
+        return self.devstr2type[self.device_type]
+
+    def check(self) -> Context:
+        """This context, or an error when the machine has no such device."""
+        if self.device_type == "gpu" and self.device_id >= num_gpus():
+            raise MXNetError(
+                f"cannot allocate on {self}: this machine has {num_gpus()} GPU(s) that torch can use. "
+                "Use mx.cpu(), or install a torch build for your GPU."
+            )
+        return self
+
+    def empty_cache(self) -> None:
+        """Give cached but unused device memory back."""
+        if self.device_type == "gpu" and self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def __enter__(self) -> Context:
+        _current.stack.append(self)
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        _current.stack.pop()
+
+    def __repr__(self) -> str:
+        return f"{self.device_type}({self.device_id})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Context, (self.device_type, self.device_id))
+
+
+def _accelerator() -> str:
+    """torch's name for what MXNet calls a GPU on this machine."""
+    return "mps" if not torch.cuda.is_available() and torch.backends.mps.is_available() else "cuda"
+
+
+def num_gpus() -> int:
+    """How many GPUs torch can use here."""
+    if torch.cuda.is_available():
+        return torch.cuda.device_count()
+    return int(torch.backends.mps.is_available())
+
+
+def cpu(device_id: int = 0) -> Context:
+    """The CPU. Ids beyond 0 are further logical devices in the same memory."""
+    return Context("cpu", device_id)
+
+
+def gpu(device_id: int = 0) -> Context:
+    """A GPU. May be named on any machine; allocating on one that is not there is an error."""
+    return Context("gpu", device_id)
+
+
+def cpu_pinned(device_id: int = 0) -> Context:
+    """CPU memory from which copies to a GPU are fast."""
+    return Context("cpu_pinned", device_id)
+
+
+def cpu_shared(device_id: int = 0) -> Context:
+    """CPU memory that processes may share."""
+    return Context("cpu_shared", device_id)
+
+
+_CPU0 = cpu(0)
+
+
+def current_context() -> Context:
+    """The innermost `with ctx:`, or cpu(0)."""
+    return _current.stack[-1] if _current.stack else _CPU0
+
+
+def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
+    """(free, total) bytes of a GPU."""
+    gpu(device_id).check()
+    return torch.cuda.mem_get_info(device_id)

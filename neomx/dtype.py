@@ -1,0 +1,48 @@
+"""The one map between MXNet's dtypes (numpy types), torch's, and the numbers in files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from .base import MXNetError
+
+# MXNet's type flag, which `.params` and `-symbol.json` files carry, beside the name and torch's dtype.
+_TABLE: list[tuple[int, str, torch.dtype]] = [
+    (0, "float32", torch.float32),
+    (1, "float64", torch.float64),
+    (2, "float16", torch.float16),
+    (3, "uint8", torch.uint8),
+    (4, "int32", torch.int32),
+    (5, "int8", torch.int8),
+    (6, "int64", torch.int64),
+    (7, "bool", torch.bool),
+    (12, "bfloat16", torch.bfloat16),
+]
+
+TORCH_OF_FLAG = {flag: dtype for flag, _, dtype in _TABLE}
+FLAG_OF_TORCH = {dtype: flag for flag, _, dtype in _TABLE}
+NAME_OF_TORCH = {dtype: name for _, name, dtype in _TABLE}
+_TORCH_OF_NAME = {name: dtype for _, name, dtype in _TABLE}
+
+# What `NDArray.dtype` answers: the numpy scalar type. numpy has no bfloat16, so there it is torch's.
+NUMPY_OF_TORCH: dict[torch.dtype, Any] = {
+    dtype: (torch.bfloat16 if name == "bfloat16" else np.dtype(name).type) for _, name, dtype in _TABLE
+}
+
+
+def to_torch(dtype: Any) -> torch.dtype:
+    """torch's dtype for anything a program may write: 'float32', np.float32, float, torch.float32."""
+    if isinstance(dtype, torch.dtype):
+        if dtype in FLAG_OF_TORCH:
+            return dtype
+    elif isinstance(dtype, str) and dtype in _TORCH_OF_NAME:
+        return _TORCH_OF_NAME[dtype]
+    else:
+        try:
+            return _TORCH_OF_NAME[np.dtype(dtype).name]
+        except (TypeError, KeyError):
+            pass
+    raise MXNetError(f"unknown dtype {dtype!r}. Expected one of {', '.join(_TORCH_OF_NAME)}")

@@ -1,0 +1,33 @@
+"""`emit(name, **fields)`: the one way anything reports what happened.
+
+Whoever wants to know (a progress bar, a log, a dashboard) subscribes; with no subscriber an event costs
+a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Listener = Callable[[str, dict[str, Any]], None]
+
+_listeners: dict[str | None, list[Listener]] = {}
+
+
+def emit(name: str, **fields: Any) -> None:
+    """Tell the subscribers of `name`, and those of everything, that it happened."""
+    if _listeners:
+        for listener in [*_listeners.get(name, ()), *_listeners.get(None, ())]:
+            listener(name, fields)
+
+
+def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]:
+    """Call `listener(name, fields)` for each event `name`, or for all. Returns the way to stop it."""
+    _listeners.setdefault(name, []).append(listener)
+
+    def stop() -> None:
+        _listeners[name].remove(listener)
+        if not _listeners[name]:
+            del _listeners[name]
+
+    return stop

@@ -1,0 +1,39 @@
+"""`mx.nd`: arrays, and every op of the table as a function on them.
+
+An op's name decides where it is found: `_contrib_x` is `nd.contrib.x`, `_linalg_x` is `nd.linalg.x`, `_image_x`
+is `nd.image.x`, `_sparse_x` is `nd.sparse.x`, any other `_x` is `nd._internal._x`, and the rest are here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import suggest
+from ..ops import OPS
+from . import _internal, contrib, image, linalg, op, random, sparse
+from .invoke import make_function
+from .ndarray import NDArray
+from .utils import *  # noqa: F403
+
+_PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse}
+
+
+def _place_functions() -> None:
+    for name, row in OPS.items():
+        function = make_function(row, name, NDArray)
+        for prefix, module in _PLACES.items():
+            if name.startswith(prefix):
+                vars(module).setdefault(name.removeprefix(prefix), function)
+        if name.startswith("_"):
+            vars(_internal).setdefault(name, function)
+        else:
+            vars(op).setdefault(name, function)
+            globals().setdefault(name, function)
+            # `mx.nd.sparse` also answers to the dense names: they take sparse arrays as dense ones.
+
+
+_place_functions()
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"mx.nd has no {name!r}.{suggest(name, globals())}")

@@ -1,0 +1,1 @@
+"""Ops whose names begin with an underscore: what operators and old scripts call."""

@@ -1,0 +1,1 @@
+"""`mx.nd.contrib`: the ops called `_contrib_...` in the table."""

@@ -1,0 +1,118 @@
+"""What `x[key]` means on tensors: MXNet's rules, which are numpy's but for negative steps being a copy,
+booleans being numbers, and no result having zero dimensions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+_Basic = (int, np.integer, slice, type(None), type(Ellipsis))
+
+
+class Index:
+    """A key sorted out for one shape.
+
+    basic     slices (with positive steps), ints, None: applied first, gives a view
+    flips     the axes of that view to be reversed, for slices with negative steps
+    advanced  index arrays for the flipped view, or None
+    """
+
+    __slots__ = ("basic", "flips", "advanced")
+
+    def __init__(self, key: Any, shape: tuple[int, ...], device: torch.device):
+        items = _expand(key if isinstance(key, tuple) else (key,), len(shape))
+        has_arrays = any(not isinstance(item, _Basic) for item in items)
+        basic: list[Any] = []
+        flips: list[int] = []
+        advanced: list[Any] = []
+        axis = 0  # of the array
+        for item in items:
+            if item is None:
+                basic.append(None)
+                advanced.append(slice(None))
+                continue
+            size = shape[axis]
+            axis += 1
+            if isinstance(item, slice):
+                item, reverse = _forward(item, size)
+                if reverse:
+                    flips.append(len(advanced))
+                basic.append(item)
+                advanced.append(slice(None))
+            elif isinstance(item, (int, np.integer)):
+                position = _checked(int(item), size, axis - 1)
+                basic.append(slice(None) if has_arrays else position)
+                if has_arrays:
+                    advanced.append(position)
+            else:
+                basic.append(slice(None))
+                advanced.append(_index_tensor(item, size, axis - 1, device))
+        self.basic, self.flips = tuple(basic), flips
+        self.advanced = tuple(advanced) if has_arrays else None
+
+    def read(self, data: torch.Tensor) -> torch.Tensor:
+        """The selected elements: a view for basic keys, else a copy."""
+        result = data[self.basic]
+        if self.flips:
+            result = result.flip(self.flips)
+        if self.advanced is not None:
+            result = result[self.advanced]
+        return result if result.dim() else result.reshape(1)
+
+    def write(self, data: torch.Tensor, value: Any) -> None:
+        """Set the selected elements to `value`, a number or a tensor that broadcasts to them."""
+        target = data[self.basic]
+        if not self.flips:
+            if self.advanced is None:
+                target[...] = value
+            else:
+                target[self.advanced] = value
+            return
+        flipped = target.flip(self.flips)
+        flipped[self.advanced if self.advanced is not None else ...] = value
+        target.copy_(flipped.flip(self.flips))
+
+
+def _expand(key: tuple[Any, ...], ndim: int) -> list[Any]:
+    """The key with its Ellipsis, or the missing end, written out as full slices."""
+    used = sum(item is not None and item is not Ellipsis for item in key)
+    if used > ndim:
+        raise IndexError(f"too many indices: {used} for an array of {ndim} dimensions")
+    ellipses = sum(item is Ellipsis for item in key)
+    if ellipses > 1:
+        raise IndexError("an index can have only one Ellipsis ('...')")
+    full = [slice(None)] * (ndim - used)
+    if not ellipses:
+        return [*key, *full]
+    at = next(i for i, item in enumerate(key) if item is Ellipsis)
+    return [*key[:at], *full, *key[at + 1 :]]
+
+
+def _forward(item: slice, size: int) -> tuple[slice, bool]:
+    """The slice with a positive step that selects the same elements, and whether to reverse them."""
+    start, stop, step = item.indices(size)
+    if step > 0:
+        return slice(start, stop, step), False
+    count = len(range(start, stop, step))
+    last = start + (count - 1) * step
+    return slice(last, start + 1, -step) if count else slice(0, 0), True
+
+
+def _checked(position: int, size: int, axis: int) -> int:
+    if not -size <= position < size:
+        raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
+    return position % size
+
+
+def _index_tensor(item: Any, size: int, axis: int, device: torch.device) -> torch.Tensor:
+    data = getattr(item, "_data", item)
+    index = torch.as_tensor(np.asarray(data) if not isinstance(data, torch.Tensor) else data, device=device)
+    index = index.detach().long()
+    if index.numel() and not (-size <= int(index.min()) and int(index.max()) < size):
+        raise IndexError(
+            f"index array with values in [{int(index.min())}, {int(index.max())}] is out of bounds "
+            f"for axis {axis} with size {size}"
+        )
+    return torch.where(index < 0, index + size, index)

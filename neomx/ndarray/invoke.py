@@ -1,0 +1,111 @@
+"""From an op of the table to a call on arrays: unwrap, call, wrap."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import is_grad_enabled
+from torch._C import _set_grad_enabled as set_grad_enabled
+
+from ..base import MXNetError, modes
+from ..context import Context, current_context
+from ..dtype import NAME_OF_TORCH
+from ..ops.table import Op
+
+
+def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
+    """Call `op` on arrays (or None) and converted attributes; wrap what it returns in `cls`."""
+    ctx: Context | None = None
+    dtype = None
+    tensors = []
+    for array in arrays:
+        if array is None:
+            tensors.append(None)
+            continue
+        tensor = array._data
+        tensors.append(tensor)
+        if ctx is None:
+            ctx, dtype = array._ctx, tensor.dtype
+        else:
+            if array._ctx is not ctx and array._ctx.device != ctx.device:
+                raise failure(op, arrays, attrs, f"arrays on two devices, {ctx} and {array._ctx}. Use as_in_context")
+            if op.same_dtype and tensor.dtype is not dtype:
+                raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
+    if ctx is None:
+        ctx = (attrs.get("ctx") or current_context()).check()
+    if op.needs_ctx:
+        attrs["ctx"] = ctx
+    recording = modes.recording
+    grad_mode = is_grad_enabled()
+    if grad_mode is not recording:
+        set_grad_enabled(recording)
+    try:
+        result = op.fn(*tensors, **attrs)
+        if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
+            if op.may_alias:
+                result = own(result, tensors)
+            if out is None:
+                return cls(result, ctx)
+            return store(op.name, (result,), out)
+        if op.may_alias:
+            result = [own(r, tensors) for r in result]
+        if out is None:
+            return [cls(r, ctx) for r in result]
+        return store(op.name, result, out)
+    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        raise failure(op, arrays, attrs, str(error)) from error
+    finally:
+        if grad_mode is not recording:
+            set_grad_enabled(grad_mode)
+
+
+def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """`result`, copied if it shares memory with an input: an op of MXNet returns memory of its own.
+
+    A result in the autograd graph may stay a view: nothing may be written to it while recording.
+    """
+    if result.grad_fn is None:
+        memory = result.untyped_storage().data_ptr()
+        for tensor in inputs:
+            if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
+                return result.detach().clone(memory_format=torch.contiguous_format)
+    return result
+
+
+def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:
+    """Write results into the arrays of `out=`."""
+    targets = out if isinstance(out, (list, tuple)) else (out,)
+    if len(targets) != len(results) or not all(hasattr(t, "_assign") for t in targets):
+        raise MXNetError(f"{name}: out= must be {len(results)} array(s), received {out!r:.80}")
+    for target, result in zip(targets, results, strict=True):
+        if target.shape != tuple(result.shape):
+            raise MXNetError(f"{name}: out= has shape {target.shape}, the result has {tuple(result.shape)}")
+        target._assign(result)
+    return out
+
+
+def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) -> MXNetError:
+    """An error that names the op and everything it received."""
+    received = []
+    for i, array in enumerate(arrays):
+        if array is not None:
+            name = f"{op.inputs[0]}[{i}]" if op.variadic else op.inputs[i]
+            received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
+    received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
+    message = message.removeprefix(op.name + ": ")
+    return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
+
+
+def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
+    """The function `nd.<name>` of an op."""
+
+    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        arrays, attrs = op.bind(args, kwargs, cls)
+        return apply(op, arrays, attrs, out, cls)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"{inspect.getdoc(op.fn) or ''}\n\n{op.signature()}".strip()
+    return function

@@ -1,0 +1,1 @@
+"""`mx.nd.linalg`: the ops called `_linalg_...` in the table."""

@@ -1,0 +1,526 @@
+"""NDArray: MXNet's array, holding a torch tensor and the context it lives on."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base import MXNetError, modes
+from ..context import Context, cpu, current_context
+from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..ops.shape import infer_reshape
+from ..ops.table import OPS
+from .indexing import Index
+from .invoke import apply
+
+_NUMBERS = (int, float, np.generic)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    """A method that calls the op `name` with the array as its first argument."""
+
+    def method(self: NDArray, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+        op = OPS[name]
+        arrays, attrs = op.bind((self, *args), kwargs, NDArray)
+        return apply(op, arrays, attrs, out, NDArray)
+
+    method.__name__, method.__doc__ = name, f"`nd.{name}` of this array."
+    return method
+
+
+def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
+    """A binary operator: one op for two arrays, another for an array and a number."""
+    with_array, with_scalar = OPS[array_op], OPS[scalar_op]
+
+    def binary(self: NDArray, other: Any) -> Any:
+        if isinstance(other, NDArray):
+            return apply(with_array, (self, other), {}, None, NDArray)
+        if isinstance(other, _NUMBERS):
+            return apply(with_scalar, (self,), {"scalar": other}, None, NDArray)
+        return _not_supported(other)
+
+    return binary
+
+
+def _in_place(array_op: str, scalar_op: str) -> Callable[..., Any]:
+    """An operator that writes its result back into the array."""
+    with_array, with_scalar = OPS[array_op], OPS[scalar_op]
+
+    def binary(self: NDArray, other: Any) -> Any:
+        if isinstance(other, NDArray):
+            return apply(with_array, (self, other), {}, self, NDArray)
+        if isinstance(other, _NUMBERS):
+            return apply(with_scalar, (self,), {"scalar": other}, self, NDArray)
+        return _not_supported(other)
+
+    return binary
+
+
+def _not_supported(other: Any) -> Any:
+    raise TypeError(
+        f"an NDArray cannot be combined with {type(other).__name__}. Expected an NDArray or a number; "
+        "make an array of it with mx.nd.array(...)"
+    )
+
+
+class NDArray:
+    """An n-dimensional array on a context.
+
+    It holds a torch tensor, which `mx.nd.from_torch` and `.to_torch()` exchange without a copy.
+    """
+
+    __slots__ = ("_data", "_ctx", "_grad", "__weakref__")
+    __array_priority__ = 1000.0
+
+    def __init__(self, data: torch.Tensor, ctx: Context | None = None):
+        self._data = data
+        self._ctx = ctx or current_context()
+        self._grad: Gradient | None = None
+
+    # ---- what it is ----
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The length of each dimension."""
+        return tuple(self._data.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """The numpy type of its elements, such as `numpy.float32`."""
+        return NUMPY_OF_TORCH[self._data.dtype]
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return self._data.numel()
+
+    @property
+    def ndim(self) -> int:
+        """How many dimensions it has."""
+        return self._data.dim()
+
+    @property
+    def context(self) -> Context:
+        """The device it lives on."""
+        return self._ctx
+
+    ctx = context
+
+    @property
+    def stype(self) -> str:
+        """How it is stored: 'default', 'row_sparse' or 'csr'."""
+        return "default"
+
+    @property
+    def T(self) -> NDArray:
+        """A copy with the dimensions in reverse order."""
+        return self.transpose()
+
+    @property
+    def writable(self) -> bool:
+        """Whether it may be written to: always."""
+        return True
+
+    @property
+    def handle(self) -> torch.Tensor:
+        """What stands behind the array; MXNet's C handle, here the tensor."""
+        return self._data
+
+    @property
+    def grad(self) -> NDArray | None:
+        """The gradient buffer that `attach_grad` made, else None."""
+        return self._grad
+
+    # ---- out of neomx and back ----
+
+    def to_torch(self) -> torch.Tensor:
+        """The tensor it holds; both share memory, and gradients flow through it."""
+        return self._data
+
+    def asnumpy(self) -> np.ndarray:
+        """A numpy copy."""
+        data = self._data.detach()
+        if data.dtype is torch.bfloat16:
+            data = data.float()
+        return np.array(data.cpu().numpy(), order="C")
+
+    def asscalar(self) -> Any:
+        """The number in an array of one element."""
+        if self.size != 1:
+            raise ValueError(f"The current array is not a scalar: it has shape {self.shape}")
+        return self.asnumpy().reshape(-1)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        result = self.asnumpy()
+        return result if dtype is None else result.astype(dtype, copy=False)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self._data.detach().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
+
+    def to_dlpack_for_read(self) -> Any:
+        """A DLPack capsule of its memory."""
+        return torch.utils.dlpack.to_dlpack(self._data.detach())
+
+    to_dlpack_for_write = to_dlpack_for_read
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (self.asnumpy(), self._data.dtype, self._ctx)
+
+    def __deepcopy__(self, memo: Any) -> NDArray:
+        return self.copy()
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.shape))
+        return f"\n{self.asnumpy()}\n<NDArray {shape} @{self._ctx}>"
+
+    # ---- copies and views ----
+
+    def copy(self) -> NDArray:
+        """A copy on the same context."""
+        return self.copyto(self._ctx)
+
+    def copyto(self, other: NDArray | Context) -> NDArray:
+        """Copy into another array, or to another context as a new array."""
+        if isinstance(other, Context):
+            with torch.set_grad_enabled(modes.recording):
+                return NDArray(self._data.to(other.check().device, copy=True), other)
+        if isinstance(other, NDArray):
+            if other is not self:
+                if other.shape != self.shape:
+                    raise MXNetError(f"copyto: expected a target of shape {self.shape}, received {other.shape}")
+                other._assign(self._data)
+            return other
+        raise TypeError(f"copyto expects an NDArray or a Context, received {type(other).__name__}")
+
+    def as_in_context(self, context: Context) -> NDArray:
+        """This array if it lives there already, else a copy there."""
+        return self if context is self._ctx else self.copyto(context)
+
+    as_in_ctx = as_in_context
+
+    def as_nd_ndarray(self) -> NDArray:
+        """This array, which is an `nd` array already."""
+        return self
+
+    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
+        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
+        wanted = to_torch(dtype)
+        if not copy and wanted is self._data.dtype:
+            return self
+        return apply(OPS["cast"], (self,), {"dtype": wanted}, None, NDArray)
+
+    def detach(self) -> NDArray:
+        """The same memory, outside the autograd graph."""
+        return NDArray(self._data.detach(), self._ctx)
+
+    def tostype(self, stype: str) -> NDArray:
+        """This array stored as 'default', 'row_sparse' or 'csr'."""
+        if stype == "default":
+            return self
+        from .sparse import cast_storage
+
+        return cast_storage(self, stype)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
+        """A view with another shape. MXNet's codes 0, -1, -2, -3 and -4 work; `reverse=True` reads them from the right."""
+        unknown = kwargs.keys() - {"shape", "reverse"}
+        if unknown:
+            raise TypeError(f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted are shape and reverse.")
+        if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
+            shape = tuple(shape[0])
+        wanted = tuple(int(n) for n in (shape or _as_tuple(kwargs.get("shape", ()))))
+        if not wanted:
+            raise ValueError("reshape needs a shape")
+        target = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
+        return self._view(lambda data: data.reshape(target))
+
+    def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
+        """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
+        if not self._data.is_contiguous() and not self._data.requires_grad:
+            self._data = self._data.contiguous()
+        with torch.set_grad_enabled(modes.recording):
+            return NDArray(of(self._data), self._ctx)
+
+    def wait_to_read(self) -> None:
+        """Wait until it is computed."""
+        if self._data.is_cuda:
+            torch.cuda.synchronize(self._data.device)
+
+    wait_to_write = wait_to_read
+
+    # ---- reading and writing elements ----
+
+    def __getitem__(self, key: Any) -> NDArray:
+        if isinstance(key, int) and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
+            return self._view(lambda data: data[key])  # a row: the common case, in short
+        index = Index(key, self.shape, self._data.device)
+        result = self._view(index.read)
+        if not result._data.is_contiguous() and not result._data.requires_grad:
+            result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        index = Index(key, self.shape, self._data.device)
+        target = self._writable_data(value)
+        if isinstance(value, NDArray):
+            value = value._data.detach().to(target.device)
+        elif not isinstance(value, _NUMBERS):
+            value = torch.as_tensor(np.asarray(value), device=target.device)
+        if isinstance(value, torch.Tensor):
+            value = value.to(target.dtype)
+        elif isinstance(value, np.generic):
+            value = value.item()
+        try:
+            with torch.no_grad():
+                index.write(target, value)
+        except RuntimeError as error:
+            raise MXNetError(
+                f"x[{key!r}] = value: an array of shape {self.shape} cannot take a value of shape "
+                f"{tuple(np.shape(value))} there: {error}"
+            ) from error
+
+    def _writable_data(self, *values: Any) -> torch.Tensor:
+        """The tensor to write to in place. What backward needs is read from memory as it is then, as in MXNet."""
+        data = self._data
+        if modes.recording and (
+            data.requires_grad or any(isinstance(v, NDArray) and v._data.requires_grad for v in values)
+        ):
+            raise MXNetError(
+                "in-place operations (+=, -=, x[:]=, out=) on or with arrays of a computational graph are not supported "
+                "while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
+            )
+        return data.data if data.requires_grad else data
+
+    def _assign(self, result: torch.Tensor) -> None:
+        """Overwrite the whole array with a tensor of its shape; one from the graph joins the array to the graph."""
+        if modes.recording and result.requires_grad and not self._data.requires_grad:
+            self._data = result.to(self._data.dtype)
+            return
+        with torch.no_grad():
+            self._writable_data().copy_(result)
+
+    def __len__(self) -> int:
+        if not self._data.dim():
+            raise TypeError("len() of an array without dimensions")
+        return self._data.shape[0]
+
+    def __iter__(self) -> Iterator[NDArray]:
+        for i in range(len(self)):
+            yield self[i]
+
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
+        return bool(self.size and self.asscalar())
+
+    def __float__(self) -> float:
+        return float(self.asscalar())
+
+    def __int__(self) -> int:
+        return int(self.asscalar())
+
+    # ---- autograd ----
+
+    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
+        """Make it a variable: `backward` leaves its gradient in `.grad`, by 'write', 'add' or not ('null')."""
+        Gradient.attach(self, grad_req)
+
+    def backward(self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True) -> None:
+        """Compute the gradients of this array with respect to the variables it was computed from."""
+        from ..autograd import backward
+
+        backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)
+
+    # ---- operators ----
+
+    __add__ = __radd__ = _operator("broadcast_add", "_plus_scalar")
+    __sub__ = _operator("broadcast_sub", "_minus_scalar")
+    __mul__ = __rmul__ = _operator("broadcast_mul", "_mul_scalar")
+    __truediv__ = __div__ = _operator("broadcast_div", "_div_scalar")
+    __mod__ = _operator("broadcast_mod", "_mod_scalar")
+    __pow__ = _operator("broadcast_power", "_power_scalar")
+    __rsub__ = _operator("broadcast_sub", "_rminus_scalar")
+    __rtruediv__ = __rdiv__ = _operator("broadcast_div", "_rdiv_scalar")
+    __rmod__ = _operator("broadcast_mod", "_rmod_scalar")
+    __rpow__ = _operator("broadcast_power", "_rpower_scalar")
+    __iadd__ = _in_place("broadcast_add", "_plus_scalar")
+    __isub__ = _in_place("broadcast_sub", "_minus_scalar")
+    __imul__ = _in_place("broadcast_mul", "_mul_scalar")
+    __itruediv__ = __idiv__ = _in_place("broadcast_div", "_div_scalar")
+    __imod__ = _in_place("broadcast_mod", "_mod_scalar")
+    __eq__ = _operator("broadcast_equal", "_equal_scalar")
+    __ne__ = _operator("broadcast_not_equal", "_not_equal_scalar")
+    __gt__ = _operator("broadcast_greater", "_greater_scalar")
+    __ge__ = _operator("broadcast_greater_equal", "_greater_equal_scalar")
+    __lt__ = _operator("broadcast_lesser", "_lesser_scalar")
+    __le__ = _operator("broadcast_lesser_equal", "_lesser_equal_scalar")
+    __neg__ = _method("negative")
+    __abs__ = _method("abs")
+    __hash__ = object.__hash__
+
+
+    # ---- ops as methods ----
+
+    abs = _method("abs")
+    arccos = _method("arccos")
+    arccosh = _method("arccosh")
+    arcsin = _method("arcsin")
+    arcsinh = _method("arcsinh")
+    arctan = _method("arctan")
+    arctanh = _method("arctanh")
+    argmax = _method("argmax")
+    argmax_channel = _method("argmax_channel")
+    argmin = _method("argmin")
+    argsort = _method("argsort")
+    broadcast_axes = _method("broadcast_axes")
+    broadcast_like = _method("broadcast_like")
+    broadcast_to = _method("broadcast_to")
+    cbrt = _method("cbrt")
+    ceil = _method("ceil")
+    clip = _method("clip")
+    cos = _method("cos")
+    cosh = _method("cosh")
+    degrees = _method("degrees")
+    depth_to_space = _method("depth_to_space")
+    diag = _method("diag")
+    exp = _method("exp")
+    expand_dims = _method("expand_dims")
+    expm1 = _method("expm1")
+    fix = _method("fix")
+    flatten = _method("flatten")
+    flip = _method("flip")
+    floor = _method("floor")
+    log = _method("log")
+    log10 = _method("log10")
+    log1p = _method("log1p")
+    log2 = _method("log2")
+    log_softmax = _method("log_softmax")
+    max = _method("max")
+    mean = _method("mean")
+    min = _method("min")
+    nanprod = _method("nanprod")
+    nansum = _method("nansum")
+    norm = _method("norm")
+    one_hot = _method("one_hot")
+    ones_like = _method("ones_like")
+    pad = _method("pad")
+    pick = _method("pick")
+    prod = _method("prod")
+    radians = _method("radians")
+    rcbrt = _method("rcbrt")
+    reciprocal = _method("reciprocal")
+    relu = _method("relu")
+    repeat = _method("repeat")
+    reshape_like = _method("reshape_like")
+    rint = _method("rint")
+    round = _method("round")
+    rsqrt = _method("rsqrt")
+    shape_array = _method("shape_array")
+    sigmoid = _method("sigmoid")
+    sign = _method("sign")
+    sin = _method("sin")
+    sinh = _method("sinh")
+    size_array = _method("size_array")
+    slice = _method("slice")
+    slice_axis = _method("slice_axis")
+    slice_like = _method("slice_like")
+    softmax = _method("softmax")
+    softmin = _method("softmin")
+    sort = _method("sort")
+    space_to_depth = _method("space_to_depth")
+    split = _method("split")
+    split_v2 = _method("split_v2")
+    sqrt = _method("sqrt")
+    square = _method("square")
+    squeeze = _method("squeeze")
+    sum = _method("sum")
+    swapaxes = _method("swapaxes")
+    take = _method("take")
+    tan = _method("tan")
+    tanh = _method("tanh")
+    tile = _method("tile")
+    topk = _method("topk")
+    transpose = _method("transpose")
+    trunc = _method("trunc")
+    zeros_like = _method("zeros_like")
+    slice_assign = _method("_slice_assign")
+    slice_assign_scalar = _method("_slice_assign_scalar")
+
+
+class Gradient(NDArray):
+    """The gradient of a variable: whatever torch keeps in the tensor's `.grad`, as an array.
+
+    MXNet overwrites a gradient on each backward where torch adds to it, so for 'write' a hook drops the
+    old one as the new one arrives.
+    """
+
+    __slots__ = ("_leaf",)
+
+    accumulating = False  # true while autograd.backward runs; autograd.grad leaves .grad alone
+
+    def __init__(self, leaf: torch.Tensor, ctx: Context):
+        self._leaf = leaf
+        self._ctx = ctx
+        self._grad = None
+
+    @property
+    def _data(self) -> torch.Tensor:  # type: ignore[override]
+        if self._leaf.grad is None:
+            self._leaf.grad = torch.zeros_like(self._leaf)
+        return self._leaf.grad
+
+    @_data.setter
+    def _data(self, value: torch.Tensor) -> None:
+        self._leaf.grad = value
+
+    @staticmethod
+    def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None) -> None:
+        """Make `array` a variable whose gradient goes to `buffer`, or to memory of its own."""
+        if grad_req not in ("write", "add", "null"):
+            raise ValueError(f"grad_req must be 'write', 'add' or 'null', received {grad_req!r}")
+        leaf = array._data.detach()
+        array._data, array._grad = leaf, None
+        if grad_req == "null":
+            return
+        if leaf.is_floating_point():
+            leaf.requires_grad_()
+            if grad_req == "write":
+                _overwrite_gradient(leaf, in_place=buffer is not None)
+        if buffer is not None:
+            leaf.grad = buffer._data
+        array._grad = Gradient(leaf, array._ctx)
+
+
+def _overwrite_gradient(leaf: torch.Tensor, in_place: bool) -> None:
+    """Have each backward replace `leaf.grad`, or, where someone holds that memory, write over it."""
+    reference = weakref.ref(leaf)
+
+    def forget(_: torch.Tensor) -> None:
+        tensor = reference()
+        if Gradient.accumulating and tensor is not None and tensor.grad is not None:
+            if in_place:
+                tensor.grad.zero_()
+            else:
+                tensor.grad = None
+
+    leaf.register_hook(forget)
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Sequence) else (value,)
+
+
+def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context) -> NDArray:
+    """A pickled array comes back to its context, or to the CPU where that device is not there."""
+    try:
+        ctx.check()
+    except MXNetError:
+        ctx = cpu(0)
+    return NDArray(torch.as_tensor(data).to(ctx.device, dtype), ctx)

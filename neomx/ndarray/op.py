@@ -1,0 +1,1 @@
+"""`mx.nd.op`: every public op, and nothing else."""

@@ -1,0 +1,285 @@
+"""THE op table. An op is one decorated function on torch tensors.
+
+    @op("Pooling", "pool")
+    def pooling(data, *, kernel: Shape = (), pool_type: Literal["max", "avg"] = "max"):
+        "One line that says what it computes."
+
+Positional parameters are tensors: required, optional (`bias=None`) or any number (`*data`). Keyword-only
+parameters are attributes; the annotation says what values they take, in which spellings, and makes the error
+message. The nd, sym and np front ends are made from this table.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+import types
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+
+from ..base import MXNetError, suggest
+from ..context import Context, current_context
+from ..dtype import to_torch
+
+OPS: dict[str, Op] = {}
+
+# The kinds of attribute beyond int, float, bool, str and Literal[...]. `| None` may follow each.
+Shape = Annotated[tuple[int, ...], "shape"]  # an int stands for a tuple of one
+Axis = Annotated[tuple[int, ...] | None, "axis"]  # None, an int or a tuple; always arrives as tuple or None
+Floats = Annotated[tuple[float, ...], "floats"]
+DType = Annotated[torch.dtype, "dtype"]
+Ctx = Annotated[Context, "ctx"]
+Any_ = Annotated[Any, "anything"]  # handed over as it is
+
+
+class Op:
+    """A row of the table: the function, its names, and what the signature says about its arguments."""
+
+    __slots__ = (
+        "fn",
+        "name",
+        "names",
+        "inputs",
+        "required_inputs",
+        "variadic",
+        "attrs",
+        "required_attrs",
+        "defaults",
+        "same_dtype",
+        "may_alias",
+        "mutates",
+        "needs_ctx",
+        "input_index",
+        "attr_order",
+    )
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        names: Sequence[str],
+        same_dtype: bool,
+        may_alias: bool,
+        mutates: Sequence[str],
+    ):
+        self.fn, self.name, self.names = fn, names[0], tuple(names)
+        self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
+        parameters = inspect.signature(fn, eval_str=True).parameters.values()
+        self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        tensors = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+        keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+        self.inputs = tuple(p.name for p in tensors)
+        self.input_index = {} if self.variadic else {name: i for i, name in enumerate(self.inputs)}
+        self.required_inputs = 0 if self.variadic else sum(p.default is p.empty for p in tensors)
+        self.attrs = {p.name: _converter(p.annotation) for p in keywords}
+        self.attr_order = tuple(self.attrs)
+        self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
+        self.required_attrs = frozenset(self.attrs) - frozenset(self.defaults)
+        self.needs_ctx = "ctx" in self.attrs
+
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[list[Any], dict[str, Any]]:
+        """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
+        attrs: dict[str, Any] = {}
+        if self.variadic:
+            count = 0
+            while count < len(args) and isinstance(args[count], array_type):
+                count += 1
+            arrays, extra = list(args[:count]), args[count:]
+        else:
+            count = len(self.inputs)
+            arrays, extra = list(args[:count]), args[count:]
+        for name, value in zip(self.attr_order, extra, strict=False):
+            attrs[name] = self.convert(name, value)
+        if len(extra) > len(self.attr_order):
+            raise MXNetError(f"{self.name}: too many arguments. Signature: {self.signature()}")
+        for name, value in kwargs.items():
+            index = self.input_index.get(name)
+            if index is not None:
+                if index < len(arrays) and arrays[index] is not None:
+                    raise MXNetError(f"{self.name}: argument {name} was given twice")
+                arrays.extend([None] * (index + 1 - len(arrays)))
+                arrays[index] = value
+            elif name in self.attrs:
+                attrs[name] = self.convert(name, value)
+            elif name != "name" and not (name.startswith("__") and name.endswith("__")):
+                raise MXNetError(
+                    f"{self.name}: unknown argument {name!r}.{suggest(name, (*self.inputs, *self.attrs))} "
+                    f"Signature: {self.signature()}"
+                )
+        for i, array in enumerate(arrays):
+            if not isinstance(array, array_type) and (array is not None or i < self.required_inputs):
+                raise MXNetError(
+                    f"{self.name}: argument {self.inputs[i]} must be an {array_type.__name__}, "
+                    f"received {type(array).__name__} {array!r:.80}"
+                )
+        if len(arrays) < self.required_inputs:
+            missing = ", ".join(self.inputs[len(arrays) : self.required_inputs])
+            raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
+        if not self.required_attrs <= attrs.keys():
+            missing = ", ".join(sorted(self.required_attrs - attrs.keys()))
+            raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
+        return arrays, attrs
+
+    def convert(self, name: str, value: Any) -> Any:
+        """An attribute's value as the op's function wants it, from any spelling that MXNet takes."""
+        try:
+            return self.attrs[name](value)
+        except (TypeError, ValueError, SyntaxError) as error:
+            raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r}") from None
+
+    def signature(self) -> str:
+        """The call as a reader would write it: `Pooling(data, kernel=(), pool_type='max')`."""
+        parts = ["*" + self.inputs[0]] if self.variadic else list(self.inputs)
+        for name in self.attr_order:
+            parts.append(f"{name}={self.defaults[name]!r}" if name in self.defaults else name)
+        return f"{self.name}({', '.join(parts)})"
+
+    def __repr__(self) -> str:
+        return f"<Op {self.signature()}>"
+
+
+def op(
+    *names: str, same_dtype: bool = False, may_alias: bool = False, mutates: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Enter a function into the table under `names`, the first being the one that messages use.
+
+    same_dtype  the tensors must have one dtype, as MXNet demands of arithmetic
+    may_alias   the result may be a view of an input; front ends that promise a fresh array copy it
+    mutates     the inputs that the function changes in place (optimizer states, moving averages)
+    """
+
+    def enter(fn: Callable[..., Any]) -> Callable[..., Any]:
+        row = Op(fn, names, same_dtype, may_alias, mutates)
+        for name in names:
+            assert name not in OPS, f"two ops are called {name}"
+            OPS[name] = row
+        return fn
+
+    return enter
+
+
+def get_op(name: str) -> Op:
+    """The op of that name, or an error that suggests one."""
+    try:
+        return OPS[name]
+    except KeyError:
+        raise MXNetError(f"no op is called {name!r}.{suggest(name, OPS)}") from None
+
+
+# ---- attribute values: every spelling a program or a JSON file may use -> what the function gets ----
+
+
+def _converter(annotation: Any) -> Callable[[Any], Any]:
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _BY_KIND[annotation.__metadata__[0]]
+    if origin in (typing.Union, types.UnionType):
+        (inner,) = [a for a in typing.get_args(annotation) if a is not type(None)]
+        return _optional(_converter(inner))
+    if origin is Literal:
+        return _choice(typing.get_args(annotation))
+    return _BY_TYPE[annotation]
+
+
+def _int(value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    if isinstance(value, str):
+        return int(value)
+    raise TypeError("expected an int")
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError("expected a number") from None
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, str):
+        if value in ("True", "true", "1"):
+            return True
+        if value in ("False", "false", "0"):
+            return False
+        raise TypeError("expected True or False")
+    return bool(value)
+
+
+def _str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a string")
+    return value
+
+
+def _sequence(value: Any) -> Iterable[Any]:
+    if isinstance(value, str):
+        # JSON files of 1.x spell tuples "(1, 2)", "[1,2]" and longs "1L"; None inside is kept for slice.
+        value = ast.literal_eval(value.replace("L", ""))
+    if isinstance(value, (int, float)) or not hasattr(value, "__iter__"):
+        return (value,)
+    return value
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    try:
+        return tuple(v if type(v) is int else None if v is None else _int(v) for v in _sequence(value))
+    except (TypeError, ValueError):
+        raise TypeError("expected an int or a tuple of ints") from None
+
+
+def _floats(value: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(v) for v in _sequence(value))
+    except (TypeError, ValueError):
+        raise TypeError("expected a number or a tuple of numbers") from None
+
+
+def _dtype(value: Any) -> torch.dtype:
+    try:
+        return to_torch(value)
+    except MXNetError as error:
+        raise TypeError(str(error)) from None
+
+
+def _ctx(value: Any) -> Context:
+    if isinstance(value, Context):
+        return value
+    if value is None:
+        return current_context()
+    if isinstance(value, str):
+        kind, _, rest = value.partition("(")
+        return Context(kind, int(rest.rstrip(")") or 0))
+    raise TypeError("expected a Context")
+
+
+def _optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None or (type(value) is str and value == "None") else convert(value)
+
+
+def _choice(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
+    by_text = {str(choice): choice for choice in choices}
+
+    def convert(value: Any) -> Any:
+        try:
+            return by_text[str(value)]
+        except KeyError:
+            raise TypeError(f"expected one of {', '.join(map(repr, choices))}") from None
+
+    return convert
+
+
+_BY_TYPE: dict[Any, Callable[[Any], Any]] = {int: _int, float: _float, bool: _bool, str: _str}
+_BY_KIND: dict[str, Callable[[Any], Any]] = {
+    "shape": _shape,
+    "axis": _optional(_shape),
+    "floats": _floats,
+    "dtype": _dtype,
+    "ctx": _ctx,
+    "anything": lambda value: value,
+}

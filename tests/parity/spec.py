@@ -1,0 +1,150 @@
+"""How a parity case is written, and how it is run: the same code under real MXNet, which records, and under neomx.
+
+A case is a line: `case("Pooling", f(2, 3, 8, 8), kernel=(2, 2), pool_type="max")`. Its inputs come from its own text,
+so they are the same everywhere and do not change when other cases do. This file needs numpy alone.
+"""
+
+import zlib
+
+import numpy as np
+
+CASES = {}  # family -> {id: Case or Program}; the families are the modules in cases/
+
+
+class Array:
+    """An input to be: random floats, random integers, or given values."""
+
+    def __init__(self, kind, shape, dtype, lo, hi, values=None):
+        self.kind, self.shape, self.dtype, self.lo, self.hi, self.values = kind, shape, dtype, lo, hi, values
+
+    def make(self, rng):
+        if self.kind == "const":
+            return np.array(self.values, dtype=self.dtype)
+        if self.kind == "int":
+            return rng.randint(self.lo, self.hi, size=self.shape).astype(self.dtype)
+        return rng.uniform(self.lo, self.hi, size=self.shape).astype(self.dtype)
+
+    def __repr__(self):
+        text = "x".join(map(str, self.shape))
+        text += {"float": "", "int": "i"}.get(self.kind, "=" + np.array(self.values).tolist().__repr__().replace(" ", ""))
+        text += "" if self.dtype == "float32" else ":" + self.dtype
+        return text + ("" if (self.lo, self.hi) in ((-1, 1), (0, 5)) else "[%g,%g]" % (self.lo, self.hi))
+
+
+def f(*shape, lo=-1, hi=1, dtype="float32"):
+    """Random floats in [lo, hi)."""
+    return Array("float", shape, dtype, lo, hi)
+
+
+def ints(*shape, lo=0, hi=5, dtype="float32"):
+    """Random integers in [lo, hi), float32 unless told, as MXNet's indices are."""
+    return Array("int", shape, dtype, lo, hi)
+
+
+def const(values, dtype="float32"):
+    """These values."""
+    return Array("const", np.array(values).shape, dtype, 0, 5, values)
+
+
+class Case:
+    """One call of one op: its outputs, its gradients, and what it changed in place."""
+
+    def __init__(self, op, inputs, attrs, train, grad, rtol, atol):
+        self.op, self.inputs, self.attrs = op, inputs, attrs
+        self.train, self.grad, self.rtol, self.atol = train, grad, rtol, atol
+        words = [repr(i) for i in inputs] + ["%s=%r" % item for item in attrs.items()]
+        self.id = "%s(%s)" % (op, ", ".join(words)) + ("" if train else "@predict")
+
+    def arrays(self):
+        rng = np.random.RandomState(zlib.crc32(self.id.encode()))
+        return [i.make(rng) for i in self.inputs]
+
+    def run(self, mx):
+        """{name: numpy array} of what the call gave."""
+        values = self.arrays()
+        arrays = [mx.nd.array(v, dtype=v.dtype) for v in values]
+        for i, (array, value) in enumerate(zip(arrays, values)):
+            if self.differentiates(i, value):
+                array.attach_grad()
+        with mx.autograd.record(train_mode=self.train):
+            outputs = find_op(mx, self.op)(*arrays, **self.attrs)
+        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+        results = {"out%d" % i: o.asnumpy() for i, o in enumerate(outputs)}
+        if self.grad:
+            rng = np.random.RandomState(zlib.crc32(self.id.encode()) ^ 1)
+            heads = [(o, rng.uniform(-1, 1, size=o.shape)) for o in outputs]
+            heads = [(o, mx.nd.array(g, dtype=o.dtype)) for o, g in heads if np.dtype(o.dtype).kind == "f"]
+            mx.autograd.backward([o for o, _ in heads], [g for _, g in heads])
+            for i, (array, value) in enumerate(zip(arrays, values)):
+                if self.differentiates(i, value):
+                    results["grad%d" % i] = array.grad.asnumpy()
+        for i, (array, value) in enumerate(zip(arrays, values)):
+            if not np.array_equal(array.asnumpy(), value, equal_nan=True):
+                results["after%d" % i] = array.asnumpy()
+        return results
+
+    def differentiates(self, i, value):
+        if value.dtype.kind != "f" or not self.grad:
+            return False
+        return self.grad is True or i in self.grad
+
+
+class Program:
+    """A small program of MXNet's users: what it returns."""
+
+    rtol, atol = 1e-5, 1e-6
+
+    def __init__(self, function):
+        self.function, self.id = function, function.__name__
+
+    def run(self, mx):
+        returned = self.function(mx)
+        items = returned.items() if isinstance(returned, dict) else enumerate(returned)
+        return {str(k): plain(v) for k, v in items}
+
+
+def plain(value):
+    """A result as numpy can store it."""
+    if hasattr(value, "asnumpy"):
+        return value.asnumpy()
+    if isinstance(value, np.ndarray):
+        return value
+    return np.array(value if isinstance(value, (bool, int, float)) else str(value))
+
+
+def find_op(mx, name):
+    for prefix in ("_contrib_", "_linalg_", "_image_", "_sparse_"):
+        if name.startswith(prefix):
+            module = getattr(mx.nd, prefix.strip("_"))
+            if hasattr(module, name[len(prefix):]):
+                return getattr(module, name[len(prefix):])
+    return getattr(mx.nd._internal if name.startswith("_") else mx.nd, name)
+
+
+def family(name):
+    """The dictionary that a cases module fills; call it with `__name__`."""
+    cases = CASES.setdefault(name.rpartition(".")[2], {})
+
+    def add(item):
+        assert item.id not in cases, "two cases are the same: " + item.id
+        cases[item.id] = item
+
+    def case(op, *inputs, _train=True, _grad=True, _rtol=1e-5, _atol=1e-6, **attrs):
+        """One call. `_grad`: True, False, or the positions of the inputs that get gradients."""
+        add(Case(op, inputs, attrs, _train, _grad, _rtol, _atol))
+
+    def program(function):
+        """Decorates `def name(mx): ... return [results]`."""
+        add(Program(function))
+        return function
+
+    return case, program
+
+
+def outcome(call):
+    """What a call gives, or the kind of error it raises."""
+    try:
+        return call()
+    except Exception as error:
+        return "raises " + ("MXNetError" if type(error).__name__.endswith("Error") and isinstance(error, RuntimeError)
+                            else type(error).__name__)
