@@ -1,6 +1,6 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import autograd, base, context, ndarray, random
+from . import autograd, base, context, ndarray, operator, random
 from . import ndarray as nd
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
@@ -21,5 +21,7 @@ __all__ = [
     "gpu_memory_info",
     "nd",
     "ndarray",
+    "operator",
+    "random",
     "num_gpus",
 ]

@@ -78,7 +78,7 @@ class NDArray:
 
     def __init__(self, data: torch.Tensor, ctx: Context | None = None):
         self._data = data
-        self._ctx = ctx or current_context()
+        self._ctx = current_context() if ctx is None else ctx
         self._grad: Gradient | None = None
 
     # ---- what it is ----

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import inspect
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -45,6 +46,7 @@ class Op:
         "names",
         "inputs",
         "required_inputs",
+        "most_inputs",
         "variadic",
         "attrs",
         "required_attrs",
@@ -55,6 +57,7 @@ class Op:
         "needs_ctx",
         "input_index",
         "attr_order",
+        "takes_any",
     )
 
     def __init__(
@@ -73,15 +76,23 @@ class Op:
         keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
         self.inputs = tuple(p.name for p in tensors)
         self.input_index = {} if self.variadic else {name: i for i, name in enumerate(self.inputs)}
+        self.most_inputs = sys.maxsize if self.variadic else len(self.inputs)
         self.required_inputs = 0 if self.variadic else sum(p.default is p.empty for p in tensors)
         self.attrs = {p.name: _converter(p.annotation) for p in keywords}
         self.attr_order = tuple(self.attrs)
         self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
         self.required_attrs = frozenset(self.attrs) - frozenset(self.defaults)
         self.needs_ctx = "ctx" in self.attrs
+        self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
-    def bind(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[list[Any], dict[str, Any]]:
+    def bind(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[Sequence[Any], dict[str, Any]]:
         """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
+        if not kwargs and not self.required_attrs and self.required_inputs <= len(args) <= self.most_inputs:
+            for arg in args:
+                if not isinstance(arg, array_type):
+                    break
+            else:
+                return args, {}  # the common call, in short: arrays alone
         attrs: dict[str, Any] = {}
         if self.variadic:
             count = 0
@@ -104,6 +115,8 @@ class Op:
                 arrays[index] = value
             elif name in self.attrs:
                 attrs[name] = self.convert(name, value)
+            elif self.takes_any:
+                attrs[name] = value
             elif name != "name" and not (name.startswith("__") and name.endswith("__")):
                 raise MXNetError(
                     f"{self.name}: unknown argument {name!r}.{suggest(name, (*self.inputs, *self.attrs))} "
@@ -134,6 +147,8 @@ class Op:
         """The call as a reader would write it: `Pooling(data, kernel=(), pool_type='max')`."""
         parts = ["*" + self.inputs[0]] if self.variadic else list(self.inputs)
         for name in self.attr_order:
+            if name == "ctx" and self.inputs:
+                continue  # filled in by the front end
             parts.append(f"{name}={self.defaults[name]!r}" if name in self.defaults else name)
         return f"{self.name}({', '.join(parts)})"
 

@@ -1,0 +1,45 @@
+# The two commands of the README: make demo, make test. PYTHON chooses the interpreter that makes .venv.
+PYTHON ?= python3
+ORACLE_PYTHON ?= python3.11
+export OMP_NUM_THREADS ?= 1
+
+.PHONY: demo test check format oracle record bench clean
+
+demo: .venv/installed
+	.venv/bin/python examples/digits.py
+
+test: .venv/installed
+	.venv/bin/python -m pytest -n 2
+
+check: .venv/installed
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/python -m pytest tests/test_imports.py
+
+format: .venv/installed
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+# Real MXNet, to record what it gives and to race against. Not needed to run the tests.
+oracle: .venv-oracle/installed
+
+record: .venv-oracle/installed
+	.venv-oracle/bin/python tests/parity/record_registry.py
+	.venv-oracle/bin/python tests/parity/record.py
+
+bench: .venv/installed .venv-oracle/installed
+	.venv/bin/python benchmarks/ops.py --oracle .venv-oracle/bin/python
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+.venv-oracle/installed:
+	$(ORACLE_PYTHON) -m venv .venv-oracle
+	.venv-oracle/bin/pip install --quiet mxnet==1.9.1 'numpy<1.24'
+	touch $@
+
+clean:
+	rm -rf .venv .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

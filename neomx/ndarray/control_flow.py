@@ -1,0 +1,92 @@
+"""`foreach`, `while_loop` and `cond` on arrays: Python's own loops and branches, recorded as they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..ops.table import OPS
+from .invoke import apply
+from .ndarray import NDArray
+
+
+def _listed(value: Any, what: str) -> list[NDArray]:
+    """An array or a (nested) list of arrays, flat."""
+    if isinstance(value, NDArray):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [array for item in value for array in _listed(item, what)]
+    raise MXNetError(f"{what} must be an NDArray or a list of them, received {type(value).__name__}")
+
+
+def _shaped(flat: list[NDArray], like: Any) -> Any:
+    """The flat arrays in the nesting of `like`."""
+    arrays = iter(flat)
+
+    def build(template: Any) -> Any:
+        return next(arrays) if isinstance(template, NDArray) else [build(item) for item in template]
+
+    return build(like)
+
+
+def _stack(columns: list[list[NDArray]]) -> list[NDArray]:
+    return [apply(OPS["stack"], column, {"axis": 0}, None, NDArray) for column in columns]
+
+
+def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> Any:
+    """Call `body(slice, states) -> (outputs, states)` for each slice along axis 0; the outputs come back stacked."""
+    sequences = _listed(data, "foreach: data")
+    _listed(init_states, "foreach: init_states")
+    lengths = {len(s) for s in sequences}
+    if len(lengths) != 1:
+        raise MXNetError(f"foreach: data must all have one length along axis 0, received {sorted(lengths)}")
+    states, outputs, rows = init_states, None, []
+    for i in range(lengths.pop()):
+        outputs, states = body(_shaped([s[i] for s in sequences], data), states)
+        rows.append(_listed(outputs, "foreach: an output of body"))
+    if outputs is None:
+        raise MXNetError("foreach: data has no slices along axis 0")
+    return _shaped(_stack([list(column) for column in zip(*rows, strict=True)]), outputs), states
+
+
+def while_loop(cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: int | None = None) -> Any:
+    """While `cond(*vars)`, call `func(*vars) -> (outputs, vars)`, at most `max_iterations` times.
+
+    The outputs come back stacked, with zeros after the last step up to `max_iterations` rows.
+    """
+    if max_iterations is None:
+        raise ValueError("max_iterations should be specified")
+    single = isinstance(loop_vars, NDArray)
+    variables = _listed(loop_vars, "while_loop: loop_vars")
+    if not variables:
+        raise ValueError("loop_vars should contain at least one element")
+    outputs, rows = [], []
+    while len(rows) < max_iterations and bool(_truth(cond(*variables), "while_loop: cond")):
+        outputs, changed = func(*variables)
+        changed = _listed(changed, "while_loop: the variables that func returns")
+        if len(changed) != len(variables):
+            raise ValueError(f"func must return {len(variables)} loop variable(s), it returned {len(changed)}")
+        variables = changed
+        rows.append(_listed(outputs, "while_loop: an output of func"))
+    stacked = []
+    for column in zip(*rows, strict=True):
+        missing = max_iterations - len(rows)
+        blank = [NDArray(torch.zeros_like(column[0]._data), column[0]._ctx)] * missing
+        stacked += _stack([[*column, *blank]])
+    return _shaped(stacked, outputs) if stacked else [], variables[0] if single else variables
+
+
+def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
+    """`then_func()` if `pred` is not 0, else `else_func()`."""
+    return then_func() if _truth(pred, "cond: pred") else else_func()
+
+
+def _truth(value: Any, what: str) -> bool:
+    if isinstance(value, NDArray):
+        return bool(value.asscalar())
+    if isinstance(value, (bool, int, float)):
+        return bool(value)
+    raise MXNetError(f"{what} must give an NDArray of one element, received {type(value).__name__}")

@@ -1,0 +1,195 @@
+"""`mx.operator`: operations written in Python on NDArrays, called as `mx.nd.Custom(..., op_type=name)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .autograd import pause
+from .base import MXNetError, modes
+from .context import Context
+from .dtype import FLAG_OF_TORCH, NUMPY_OF_TORCH, to_torch
+from .ndarray.ndarray import NDArray
+from .ops.custom import REGISTERED
+from .ops.table import OPS, get_op
+
+__all__ = ["CustomOp", "CustomOpProp", "get_all_registered_operators", "get_operator_arguments", "register"]
+
+
+class CustomOp:
+    """The computation. Override `forward` and, for a gradient, `backward`; write results with `assign`."""
+
+    def forward(
+        self, is_train: bool, req: list[str], in_data: list[NDArray], out_data: list[NDArray], aux: list[NDArray]
+    ) -> None:
+        """Fill `out_data` from `in_data`."""
+        raise NotImplementedError(f"{type(self).__name__} must override forward")
+
+    def backward(
+        self,
+        req: list[str],
+        out_grad: list[NDArray],
+        in_data: list[NDArray],
+        out_data: list[NDArray],
+        in_grad: list[NDArray],
+        aux: list[NDArray],
+    ) -> None:
+        """Fill `in_grad` from `out_grad`."""
+        raise NotImplementedError(f"{type(self).__name__} has no backward")
+
+    def assign(self, dst: NDArray, req: str, src: Any) -> None:
+        """Write `src` into `dst` as `req` asks: 'write', 'inplace', 'add' or 'null' (not at all)."""
+        if req in ("write", "inplace"):
+            dst[:] = src
+        elif req == "add":
+            dst[:] += src
+
+
+class CustomOpProp:
+    """What a custom op takes and gives: names, shapes, types, and the CustomOp itself."""
+
+    def __init__(self, need_top_grad: bool = True):
+        self.need_top_grad_ = need_top_grad
+
+    def infer_shape(self, in_shape: list[list[int]]) -> Any:
+        """(input shapes, output shapes, auxiliary shapes); by default every output is like the first input."""
+        return in_shape, [in_shape[0]] * len(self.list_outputs()), []
+
+    def infer_type(self, in_type: list[Any]) -> Any:
+        """(input types, output types, auxiliary types); by default all are the first input's."""
+        return in_type, [in_type[0]] * len(self.list_outputs()), [in_type[0]] * len(self.list_auxiliary_states())
+
+    def infer_storage_type(self, in_stype: list[str]) -> Any:
+        """Storage types: dense."""
+        return in_stype, ["default"] * len(self.list_outputs()), ["default"] * len(self.list_auxiliary_states())
+
+    def list_arguments(self) -> list[str]:
+        """The inputs' names."""
+        return ["data"]
+
+    def list_outputs(self) -> list[str]:
+        """The outputs' names."""
+        return ["output"]
+
+    def list_auxiliary_states(self) -> list[str]:
+        """The names of states that forward may change; their arrays follow the inputs in a call."""
+        return []
+
+    def declare_backward_dependency(self, out_grad: Any, in_data: Any, out_data: Any) -> list[Any]:
+        """What backward needs; accepted, and everything is kept."""
+        return [*(out_grad if self.need_top_grad_ else []), *in_data, *out_data]
+
+    def create_operator(self, ctx: Context, in_shapes: list[list[int]], in_dtypes: list[int]) -> CustomOp:
+        """The CustomOp that computes."""
+        raise NotImplementedError(f"{type(self).__name__} must override create_operator")
+
+
+def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]]:
+    """Decorate a CustomOpProp to make it callable as `op_type=reg_name`."""
+
+    def enter(prop_class: type[CustomOpProp]) -> type[CustomOpProp]:
+        if not (isinstance(prop_class, type) and issubclass(prop_class, CustomOpProp)):
+            raise MXNetError(f"register({reg_name!r}) expects a subclass of CustomOpProp, received {prop_class!r}")
+
+        def run(tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context) -> Sequence[torch.Tensor]:
+            arrays = {k: v for k, v in parameters.items() if isinstance(v, NDArray)}
+            # MXNet hands parameters over as strings, and props parse them.
+            prop = prop_class(**{k: str(v) for k, v in parameters.items() if k not in arrays})
+            if arrays:
+                names = [*prop.list_arguments(), *prop.list_auxiliary_states()]
+                tensors = [*tensors, *[arrays[name]._data for name in names[len(tensors) :] if name in arrays]]
+            return _run(reg_name, prop, tensors, ctx or next((a._ctx for a in arrays.values()), None))
+
+        REGISTERED[reg_name] = run
+        return prop_class
+
+    return enter
+
+
+def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Context) -> Sequence[torch.Tensor]:
+    arguments, states = prop.list_arguments(), prop.list_auxiliary_states()
+    if len(tensors) != len(arguments) + len(states):
+        raise MXNetError(
+            f"custom op {name!r} takes {len(arguments)} input(s) {arguments} and {len(states)} state(s) {states}, "
+            f"received {len(tensors)} array(s)"
+        )
+    inputs, aux = tensors[: len(arguments)], tensors[len(arguments) :]
+    shapes = prop.infer_shape([list(t.shape) for t in inputs])
+    types = prop.infer_type([NUMPY_OF_TORCH[t.dtype] for t in inputs])
+    outputs = prop.list_outputs()
+    for what, found in (("infer_shape", shapes), ("infer_type", types)):
+        if len(found) not in (2, 3) or len(found[1]) != len(outputs):
+            raise MXNetError(
+                f"custom op {name!r}: {what} must return (inputs, outputs[, states]) with {len(outputs)} output(s), "
+                f"returned {found!r:.200}"
+            )
+    for argument, tensor, wanted in zip(arguments, inputs, shapes[0], strict=False):
+        if tuple(wanted) != tuple(tensor.shape):
+            raise MXNetError(
+                f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, received {tuple(tensor.shape)}"
+            )
+    operator = prop.create_operator(ctx, [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors])
+    made = [
+        torch.zeros(tuple(np.atleast_1d(shape).tolist()), dtype=to_torch(dtype), device=tensors[0].device if tensors else ctx.device)
+        for shape, dtype in zip(shapes[1], types[1], strict=True)
+    ]
+    call = _Call(operator, [NDArray(t.detach(), ctx) for t in aux], ctx)
+    return _Custom.apply(call, made, *inputs)
+
+
+class _Call:
+    """One call of a custom op: what its backward will need."""
+
+    def __init__(self, operator: CustomOp, aux: list[NDArray], ctx: Context):
+        self.operator, self.aux, self.ctx, self.training = operator, aux, ctx, modes.training
+
+    def wrap(self, tensors: Sequence[torch.Tensor]) -> list[NDArray]:
+        return [NDArray(t.detach(), self.ctx) for t in tensors]
+
+
+class _Custom(torch.autograd.Function):
+    """Puts a custom op into torch's graph."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, outputs: list[torch.Tensor], *inputs: torch.Tensor) -> Any:
+        with pause(train_mode=call.training):
+            call.operator.forward(
+                call.training, ["write"] * len(outputs), call.wrap(inputs), call.wrap(outputs), call.aux
+            )
+        ctx.call = call
+        ctx.count = len(inputs)
+        ctx.save_for_backward(*inputs, *outputs)
+        ctx.mark_non_differentiable(*[o for o in outputs if not o.is_floating_point()])
+        return tuple(outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        inputs, outputs = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        wanted = ctx.needs_input_grad[2:]
+        made = [torch.zeros_like(t) for t in inputs]
+        call = ctx.call
+        with pause(train_mode=call.training):
+            call.operator.backward(
+                ["write" if w else "null" for w in wanted],
+                call.wrap([g.contiguous() for g in grads]),
+                call.wrap(inputs),
+                call.wrap(outputs),
+                call.wrap(made),
+                call.aux,
+            )
+        return None, None, *[g if w else None for g, w in zip(made, wanted, strict=True)]
+
+
+def get_all_registered_operators() -> list[str]:
+    """The names of all ops."""
+    return sorted(OPS)
+
+
+def get_operator_arguments(op_name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """An op's tensor inputs and its attributes."""
+    op = get_op(op_name)
+    return op.inputs, op.attr_order

@@ -1,0 +1,72 @@
+"""Imports flow one way: base, events -> ops -> ndarray -> ... A room that is not listed here is an error."""
+
+import ast
+import pathlib
+
+import neomx
+
+PACKAGE = pathlib.Path(neomx.__file__).parent
+GROUND = {"base", "events", "context", "dtype"}
+MAY_IMPORT = {
+    "base": set(),
+    "events": set(),
+    "dtype": {"base"},
+    "context": {"base"},
+    "ops": GROUND,
+    "formats": GROUND,
+    "ndarray": GROUND | {"ops", "formats", "autograd"},  # with autograd one room: the imperative front end
+    "autograd": GROUND | {"ops", "ndarray"},
+    "random": GROUND | {"ops", "ndarray"},
+    "operator": GROUND | {"ops", "ndarray", "autograd"},
+    "sample": GROUND | {"formats"},
+}
+# The only rooms where processes talk to each other.
+MAY_DISTRIBUTE = {"comm", "parallel", "elastic", "checkpoint"}
+
+
+def imports_of(path: pathlib.Path) -> set[str]:
+    """The absolute names of all that a file imports, at any depth of the code."""
+    package = ["neomx", *path.relative_to(PACKAGE).parent.parts]
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            names |= {f"{module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def room_of(path: pathlib.Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def wrong_imports(files: dict[pathlib.Path, set[str]]) -> list[str]:
+    wrong = []
+    for path, names in files.items():
+        room = room_of(path)
+        for name in sorted(names):
+            parts = name.split(".")
+            if name.startswith("torch.distributed") and room not in MAY_DISTRIBUTE:
+                wrong.append(f"{path.name} in {room} imports {name}")
+            if parts[0] == "neomx" and len(parts) > 1 and parts[1] not in MAY_IMPORT[room] | {room}:
+                wrong.append(f"{path.name} in {room} imports {name}")
+    return wrong
+
+
+def source_files() -> list[pathlib.Path]:
+    return [p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py"]
+
+
+def test_every_room_is_known():
+    assert {room_of(p) for p in source_files()} == set(MAY_IMPORT)
+
+
+def test_imports_flow_one_way():
+    assert wrong_imports({p: imports_of(p) for p in source_files()}) == []
+
+
+def test_a_wrong_import_is_seen():
+    assert wrong_imports({PACKAGE / "ops" / "x.py": {"neomx.ndarray.NDArray"}}) != []
+    assert wrong_imports({PACKAGE / "ops" / "x.py": {"torch.distributed.all_reduce"}}) != []

@@ -1,0 +1,101 @@
+"""The table against what MXNet 1.9.1 says of its own ops: names, aliases, arguments, defaults; and that all are tested."""
+
+import ast
+import importlib
+import json
+import pathlib
+import re
+
+import pytest
+import torch
+from parity import spec
+
+from neomx.dtype import NAME_OF_TORCH
+from neomx.ops import OPS
+
+PARITY = pathlib.Path(__file__).resolve().parent / "parity"
+REGISTRY = json.loads((PARITY / "recorded" / "registry.json").read_text())
+TENSORS = ("NDArray-or-Symbol", "Symbol", "NDArray", "ndarray-or-symbol", "NDArray-or-Symbol[]", "Symbol or Symbol[]")
+ROWS = {row.name: row for row in OPS.values()}
+
+# Ops of MXNet that the table leaves out.
+LEFT_OUT = {
+    "graph sampling, which belongs to DGL": re.compile(r"_contrib_(dgl_.*|edge_id)"),
+    "the C++ engine's own": re.compile(r"_(CrossDeviceCopy|NDArray|Native|NoGradient|CustomFunction|split_v2_backward)"),
+    "gradients that MXNet registers as ops": re.compile(r"_contrib_backward_.*"),
+    "loops and branches: functions of the front ends": re.compile(r"_(foreach|while_loop|cond)"),
+    "decoding and reading of images": re.compile(r"_(cvimdecode|cvimread|imdecode)"),
+}
+
+
+def is_tensor(kind: str) -> bool:
+    return kind.split(",")[0].strip() in TENSORS or kind.startswith(("NDArray", "Symbol"))
+
+
+def test_every_op_of_mxnet_is_in_the_table():
+    missing = [
+        name
+        for name, facts in REGISTRY.items()
+        if name not in OPS
+        and not any(pattern.fullmatch(name) for pattern in LEFT_OUT.values())
+        and not name.startswith("_sparse_")
+    ]
+    assert missing == []
+
+
+def test_every_op_of_the_table_is_mxnets():
+    assert [name for name in ROWS if name not in REGISTRY] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) & set(REGISTRY)))
+def test_names_and_arguments(name):
+    row, facts = ROWS[name], REGISTRY[name]
+    aliases = {a for a in facts["aliases"] if not a.startswith("_sparse_")}
+    assert aliases - set(row.names) == set(), "aliases that MXNet has"
+    assert set(row.names) - set(facts["aliases"]) == set(), "aliases that MXNet does not have"
+    tensors = [n for n, kind in facts["args"] if is_tensor(kind)]
+    attributes = {n: kind for n, kind in facts["args"] if not is_tensor(kind)}
+    if not row.variadic:
+        assert list(row.inputs) == tensors
+    ours = [n for n in row.attr_order if n != "ctx"]
+    assert ours == [n for n in attributes if n != "ctx"]
+    for attribute in ours:
+        default = re.search(r"default=(.*)$", attributes[attribute])
+        if default is None:
+            assert attribute not in row.defaults or row.defaults[attribute] is None, f"{attribute} is required"
+            continue
+        assert attribute in row.defaults, f"{attribute} has a default: {default[1]}"
+        assert same(row.defaults[attribute], default[1].strip("'")), (
+            f"{attribute}: {row.defaults[attribute]!r}, in MXNet {default[1]}"
+        )
+
+
+def same(ours, text: str) -> bool:
+    """Whether a default is what MXNet's text says: numbers, tuples, None, words."""
+    if ours is None or ours == "":
+        return text in ("None", "", "[]", "()")
+    if isinstance(ours, torch.dtype):
+        return NAME_OF_TORCH[ours] == text
+    if isinstance(ours, str):
+        return ours == text
+    text = re.sub(r"\b0+(\d)", r"\1", text) if isinstance(ours, tuple) else text
+    value = ast.literal_eval(text.replace("[", "(").replace("]", ",)") if text not in ("[]", "()") else "()")
+    if isinstance(ours, tuple):
+        return tuple(value) == pytest.approx(ours)
+    return float(ours) == pytest.approx(float(value), rel=1e-6)
+
+
+def tested_ops() -> set[str]:
+    names = set()
+    for path in (PARITY / "cases").glob("[a-z]*.py"):
+        importlib.import_module(f"parity.cases.{path.stem}")
+        for case in spec.CASES[path.stem].values():
+            if isinstance(case, spec.Case):
+                names.add(OPS[case.op].name if case.op in OPS else case.op)
+    return names
+
+
+def test_every_op_has_a_case():
+    from test_random import RANDOM_OPS  # their numbers cannot be MXNet's: moments and repetition are tested there
+
+    assert sorted(set(ROWS) - tested_ops() - set(RANDOM_OPS)) == []
