@@ -48,9 +48,7 @@ class Registry:
         try:
             return self.classes[name.lower()]
         except KeyError:
-            raise MXNetError(
-                f"unknown {self.kind} {name!r}. Registered: {', '.join(sorted(self.classes))}"
-            ) from None
+            raise MXNetError(f"unknown {self.kind} {name!r}. Registered: {', '.join(sorted(self.classes))}") from None
 
     def create(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """A new instance of the class registered as `name`."""

@@ -39,9 +39,7 @@ class Context:
         made = cls._made.get(key)
         if made is None:
             if device_type not in cls.devstr2type:
-                raise MXNetError(
-                    f"unknown device type {device_type!r}. Expected one of {', '.join(cls.devstr2type)}"
-                )
+                raise MXNetError(f"unknown device type {device_type!r}. Expected one of {', '.join(cls.devstr2type)}")
             made = super().__new__(cls)
             made.device_type, made.device_id = key
             # cpu(0) and cpu(1) are two devices to a program and one to torch.

@@ -97,11 +97,12 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
         def run(tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context) -> Sequence[torch.Tensor]:
             arrays = {k: v for k, v in parameters.items() if isinstance(v, NDArray)}
             # MXNet hands parameters over as strings, and props parse them.
-            prop = prop_class(**{k: str(v) for k, v in parameters.items() if k not in arrays})
+            words: dict[str, Any] = {k: str(v) for k, v in parameters.items() if k not in arrays}
+            prop = prop_class(**words)
             if arrays:
                 names = [*prop.list_arguments(), *prop.list_auxiliary_states()]
                 tensors = [*tensors, *[arrays[name]._data for name in names[len(tensors) :] if name in arrays]]
-            return _run(reg_name, prop, tensors, ctx or next((a._ctx for a in arrays.values()), None))
+            return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx))
 
         REGISTERED[reg_name] = run
         return prop_class
@@ -133,7 +134,11 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
             )
     operator = prop.create_operator(ctx, [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors])
     made = [
-        torch.zeros(tuple(np.atleast_1d(shape).tolist()), dtype=to_torch(dtype), device=tensors[0].device if tensors else ctx.device)
+        torch.zeros(
+            tuple(np.atleast_1d(shape).tolist()),
+            dtype=to_torch(dtype),
+            device=tensors[0].device if tensors else ctx.device,
+        )
         for shape, dtype in zip(shapes[1], types[1], strict=True)
     ]
     call = _Call(operator, [NDArray(t.detach(), ctx) for t in aux], ctx)

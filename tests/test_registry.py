@@ -1,4 +1,4 @@
-"""The table against what MXNet 1.9.1 says of its own ops: names, aliases, arguments, defaults; and that all are tested."""
+"""The table against what MXNet 1.9.1 says of its own ops: names, arguments, defaults; and that all are tested."""
 
 import ast
 import importlib
@@ -21,7 +21,9 @@ ROWS = {row.name: row for row in OPS.values()}
 # Ops of MXNet that the table leaves out.
 LEFT_OUT = {
     "graph sampling, which belongs to DGL": re.compile(r"_contrib_(dgl_.*|edge_id)"),
-    "the C++ engine's own": re.compile(r"_(CrossDeviceCopy|NDArray|Native|NoGradient|CustomFunction|split_v2_backward)"),
+    "the C++ engine's own": re.compile(
+        r"_(CrossDeviceCopy|NDArray|Native|NoGradient|CustomFunction|split_v2_backward)"
+    ),
     "gradients that MXNet registers as ops": re.compile(r"_contrib_backward_.*"),
     "loops and branches: functions of the front ends": re.compile(r"_(foreach|while_loop|cond)"),
     "decoding and reading of images": re.compile(r"_(cvimdecode|cvimread|imdecode)"),

@@ -31,5 +31,7 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     shape = struct.unpack_from(f">{ndim}I", data, 4) if len(data) >= start else ()
     expected = start + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
-        raise MXNetError(f"{os.fspath(path)} has {len(data)} bytes where its header promises {expected}: cut or damaged")
+        raise MXNetError(
+            f"{os.fspath(path)} has {len(data)} bytes where its header promises {expected}: cut or damaged"
+        )
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))

@@ -52,7 +52,9 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> Any:
     return _shaped(_stack([list(column) for column in zip(*rows, strict=True)]), outputs), states
 
 
-def while_loop(cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: int | None = None) -> Any:
+def while_loop(
+    cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: int | None = None
+) -> Any:
     """While `cond(*vars)`, call `func(*vars) -> (outputs, vars)`, at most `max_iterations` times.
 
     The outputs come back stacked, with zeros after the last step up to `max_iterations` rows.
@@ -63,7 +65,8 @@ def while_loop(cond: Callable[..., Any], func: Callable[..., Any], loop_vars: An
     variables = _listed(loop_vars, "while_loop: loop_vars")
     if not variables:
         raise ValueError("loop_vars should contain at least one element")
-    outputs, rows = [], []
+    outputs: Any = []
+    rows: list[list[NDArray]] = []
     while len(rows) < max_iterations and bool(_truth(cond(*variables), "while_loop: cond")):
         outputs, changed = func(*variables)
         changed = _listed(changed, "while_loop: the variables that func returns")

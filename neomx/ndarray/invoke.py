@@ -20,7 +20,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
     """Call `op` on arrays (or None) and converted attributes; wrap what it returns in `cls`."""
     ctx: Context | None = None
     dtype = None
-    tensors = []
+    tensors: list[torch.Tensor | None] = []
     for array in arrays:
         if array is None:
             tensors.append(None)

@@ -365,7 +365,6 @@ class NDArray:
     __abs__ = _method("abs")
     __hash__ = object.__hash__
 
-
     # ---- ops as methods ----
 
     abs = _method("abs")

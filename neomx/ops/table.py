@@ -85,7 +85,9 @@ class Op:
         self.needs_ctx = "ctx" in self.attrs
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
 
-    def bind(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[Sequence[Any], dict[str, Any]]:
+    def bind(
+        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
         if not kwargs and not self.required_attrs and self.required_inputs <= len(args) <= self.most_inputs:
             for arg in args:
@@ -241,7 +243,7 @@ def _sequence(value: Any) -> Iterable[Any]:
     return value
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _shape(value: Any) -> tuple[int | None, ...]:
     try:
         return tuple(v if type(v) is int else None if v is None else _int(v) for v in _sequence(value))
     except (TypeError, ValueError):

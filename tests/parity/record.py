@@ -1,6 +1,6 @@
 """Run the cases under real MXNet 1.9.1 and keep what it gave: `make record`, or for some families
 
-    .venv-oracle/bin/python tests/parity/record.py [family ...]
+.venv-oracle/bin/python tests/parity/record.py [family ...]
 """
 
 import importlib
@@ -19,6 +19,7 @@ def load(name):
 
 def main(names):
     import mxnet as mx
+
     from parity import spec
 
     assert mx.__version__ == "1.9.1", mx.__version__

@@ -6,7 +6,16 @@ import pathlib
 
 from mxnet.base import _LIB, c_str, check_call, mx_uint, py_str
 
-OURS_NOT = ("_np", "_backward", "_broadcast_backward", "_sg_", "_FusedOp", "_CachedOp", "_contrib_quantized", "_contrib_tvm")
+OURS_NOT = (
+    "_np",
+    "_backward",
+    "_broadcast_backward",
+    "_sg_",
+    "_FusedOp",
+    "_CachedOp",
+    "_contrib_quantized",
+    "_contrib_tvm",
+)
 
 
 def main():
@@ -25,8 +34,13 @@ def main():
         variadic, returns = ctypes.c_char_p(), ctypes.c_char_p()
         check_call(
             _LIB.MXSymbolGetAtomicSymbolInfo(
-                ctypes.c_void_p(handle), ctypes.byref(name), ctypes.byref(text), ctypes.byref(count),
-                *[ctypes.byref(each) for each in lists], ctypes.byref(variadic), ctypes.byref(returns),
+                ctypes.c_void_p(handle),
+                ctypes.byref(name),
+                ctypes.byref(text),
+                ctypes.byref(count),
+                *[ctypes.byref(each) for each in lists],
+                ctypes.byref(variadic),
+                ctypes.byref(returns),
             )
         )
         args = [[py_str(lists[0][i]), py_str(lists[1][i])] for i in range(count.value)]

@@ -26,7 +26,9 @@ class Array:
 
     def __repr__(self):
         text = "x".join(map(str, self.shape))
-        text += {"float": "", "int": "i"}.get(self.kind, "=" + np.array(self.values).tolist().__repr__().replace(" ", ""))
+        text += {"float": "", "int": "i"}.get(
+            self.kind, "=" + np.array(self.values).tolist().__repr__().replace(" ", "")
+        )
         text += "" if self.dtype == "float32" else ":" + self.dtype
         return text + ("" if (self.lo, self.hi) in ((-1, 1), (0, 5)) else "[%g,%g]" % (self.lo, self.hi))
 
@@ -116,8 +118,8 @@ def find_op(mx, name):
     for prefix in ("_contrib_", "_linalg_", "_image_", "_sparse_"):
         if name.startswith(prefix):
             module = getattr(mx.nd, prefix.strip("_"))
-            if hasattr(module, name[len(prefix):]):
-                return getattr(module, name[len(prefix):])
+            if hasattr(module, name[len(prefix) :]):
+                return getattr(module, name[len(prefix) :])
     return getattr(mx.nd._internal if name.startswith("_") else mx.nd, name)
 
 
@@ -146,5 +148,8 @@ def outcome(call):
     try:
         return call()
     except Exception as error:
-        return "raises " + ("MXNetError" if type(error).__name__.endswith("Error") and isinstance(error, RuntimeError)
-                            else type(error).__name__)
+        return "raises " + (
+            "MXNetError"
+            if type(error).__name__.endswith("Error") and isinstance(error, RuntimeError)
+            else type(error).__name__
+        )

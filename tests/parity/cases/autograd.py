@@ -137,6 +137,7 @@ def in_place_while_recording_is_refused(mx):
             with mx.autograd.record():
                 y = target(x)
                 y += x
+
         return run
 
     def item():

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import numpy as np
+
 from parity.spec import family, outcome
 
 case, program = family(__name__)
@@ -250,8 +251,12 @@ def functions_that_take_numbers(mx):
 def methods(mx):
     x = mx.nd.array([[0.1, -0.4, 0.9], [0.3, 0.7, -0.2]])
     names = "abs arcsin arctan arctanh cbrt ceil cos cosh degrees exp expm1 fix floor flatten log_softmax max mean min"
-    names += " nansum norm ones_like prod radians relu rint round sigmoid sign sin sinh softmax softmin sort sqrt square"
-    names += " squeeze sum tan tanh transpose trunc zeros_like argmax argmin argsort argmax_channel shape_array size_array"
+    names += (
+        " nansum norm ones_like prod radians relu rint round sigmoid sign sin sinh softmax softmin sort sqrt square"
+    )
+    names += (
+        " squeeze sum tan tanh transpose trunc zeros_like argmax argmin argsort argmax_channel shape_array size_array"
+    )
     results = {name: getattr(x, name)() for name in names.split() if name not in ("sqrt",)}
     results.update(
         clip=x.clip(-0.1, 0.5),

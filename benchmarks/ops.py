@@ -1,0 +1,37 @@
+"""`make bench`: neomx against real MXNet 1.9.1, one thread, in turns in one run; ratios below 1 are in our favour."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+
+from op_workloads import HEAVY, SMALL, SMALL_CALLS
+from race import Runner, race
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--oracle", required=True, help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=0.5, help="how long one side runs in a round")
+    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    args = parser.parse_args()
+    ours = Runner(sys.executable, "neomx", "op_workloads")
+    theirs = Runner(args.oracle, "mxnet", "op_workloads")
+    for title, group, unit, per in (("small ops", SMALL, "us", SMALL_CALLS), ("heavy ops", HEAVY, "ms", 1)):
+        ratios = []
+        print(f"\n{title:34} {'neomx':>9} {'MXNet':>9} {'ratio':>7}")
+        for name in (n for n in group if args.only in n):
+            a, b, ratio = race(ours, theirs, name, args.rounds, args.seconds)
+            scale = 1e6 if unit == "us" else 1e3
+            ratios.append(ratio)
+            print(f"{name:34} {a * scale / per:6.2f} {unit} {b * scale / per:6.2f} {unit} {ratio:7.2f}", flush=True)
+        if ratios:
+            print(f"{'geometric mean':34} {'':>9} {'':>9} {statistics.geometric_mean(ratios):7.2f}")
+    ours.close()
+    theirs.close()
+
+
+if __name__ == "__main__":
+    main()

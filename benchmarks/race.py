@@ -1,0 +1,96 @@
+"""Two interpreters run the same workload in turns, so that a noisy machine disturbs both alike.
+
+A workload is a function `setup(mx)` that returns the step to time. The child below loads a module of workloads, with
+`mx` being neomx or real MXNet, and times steps when told to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+CHILD = """
+import importlib, json, sys, time
+workloads, engine = sys.argv[1:3]
+import numpy
+if engine == "mxnet":
+    import mxnet as mx
+else:
+    import neomx as mx, torch
+    torch.set_num_threads(1)
+module = importlib.import_module(workloads)
+steps = {}
+print("ready", flush=True)
+for line in sys.stdin:
+    name, seconds = json.loads(line)
+    if name not in steps:
+        numpy.random.seed(0)
+        steps[name] = module.WORKLOADS[name](mx)
+        for _ in range(3):
+            steps[name]()
+        mx.nd.waitall()
+    step, count = steps[name], 0
+    start = time.perf_counter()
+    while True:
+        step()
+        mx.nd.waitall()
+        count += 1
+        spent = time.perf_counter() - start
+        if spent > seconds:
+            break
+    print(json.dumps(spent / count), flush=True)
+"""
+
+
+class Runner:
+    """A child interpreter that times workloads on request."""
+
+    def __init__(self, python: str, engine: str, workloads: str):
+        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
+        path = os.pathsep.join([str(HERE), str(HERE.parent)])
+        self.child = subprocess.Popen(
+            [python, "-c", CHILD, workloads, engine],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **threads, "PYTHONPATH": path},
+        )
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self.child.stdout
+        line = self.child.stdout.readline().strip()
+        if not line:
+            sys.exit(f"the child that runs {self.child.args[-1]} ended; its error is above")
+        return line
+
+    def seconds(self, name: str, budget: float) -> float:
+        """Seconds per step, over steps that fill the budget."""
+        assert self.child.stdin
+        self.child.stdin.write(json.dumps([name, budget]) + "\n")
+        self.child.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        assert self.child.stdin
+        self.child.stdin.close()
+        self.child.wait(30)
+
+
+def race(ours: Runner, theirs: Runner, name: str, rounds: int, budget: float) -> tuple[float, float, float]:
+    """Median seconds of ours and of theirs, and the median of the rounds' ratios."""
+    pairs = []
+    for i in range(rounds):
+        runners = (ours, theirs) if i % 2 == 0 else (theirs, ours)
+        times = {runner: runner.seconds(name, budget) for runner in runners}
+        pairs.append((times[ours], times[theirs]))
+    return (
+        statistics.median(a for a, _ in pairs),
+        statistics.median(b for _, b in pairs),
+        statistics.median(a / b for a, b in pairs),
+    )
