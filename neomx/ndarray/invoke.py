@@ -19,29 +19,34 @@ from ..ops.table import Op
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
     """Call `op` on arrays (or None) and converted attributes; wrap what it returns in `cls`."""
     ctx: Context | None = None
-    dtype = None
     tensors: list[torch.Tensor | None] = []
+    in_graph, same_dtype, dtype = False, op.same_dtype, None
     for array in arrays:
         if array is None:
             tensors.append(None)
             continue
         tensor = array._data
         tensors.append(tensor)
-        if ctx is None:
-            ctx, dtype = array._ctx, tensor.dtype
-        else:
-            if array._ctx is not ctx and array._ctx.device != ctx.device:
-                raise failure(op, arrays, attrs, f"arrays on two devices, {ctx} and {array._ctx}. Use as_in_context")
-            if op.same_dtype and tensor.dtype is not dtype:
+        if tensor.requires_grad:
+            in_graph = True
+        if same_dtype:
+            if dtype is None:
+                dtype = tensor.dtype
+            elif tensor.dtype is not dtype:
                 raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
+        if array._ctx is not ctx:
+            if ctx is None:
+                ctx = array._ctx
+            elif array._ctx.device != ctx.device:
+                raise failure(op, arrays, attrs, f"arrays on two devices, {ctx} and {array._ctx}. Use as_in_context")
     if ctx is None:
         ctx = (attrs.get("ctx") or current_context()).check()
     if op.needs_ctx:
         attrs["ctx"] = ctx
-    recording = modes.recording
-    grad_mode = is_grad_enabled()
-    if grad_mode is not recording:
-        set_grad_enabled(recording)
+    # Only what comes from a variable can build a graph: just then torch's grad mode must be ours.
+    switch = in_graph and is_grad_enabled() is not modes.recording
+    if switch:
+        set_grad_enabled(modes.recording)
     try:
         result = op.fn(*tensors, **attrs)
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
@@ -58,8 +63,8 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
     except (RuntimeError, IndexError, ValueError, TypeError) as error:
         raise failure(op, arrays, attrs, str(error)) from error
     finally:
-        if grad_mode is not recording:
-            set_grad_enabled(grad_mode)
+        if switch:
+            set_grad_enabled(not modes.recording)
 
 
 def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
