@@ -1,3 +1,46 @@
-"""`mx.nd.contrib`: the ops called `_contrib_...` in the table."""
+"""`mx.nd.contrib`: the ops called `_contrib_...` in the table, and functions made of ops."""
 
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..context import Context
+from ..ops.random import generator
 from .control_flow import cond, foreach, while_loop  # noqa: F401
+from .ndarray import NDArray
+
+
+def isnan(data: NDArray) -> NDArray:
+    """1 where an element is not a number, else 0."""
+    return data != data
+
+
+def isinf(data: NDArray) -> NDArray:
+    """1 where an element is infinite, else 0."""
+    return data.abs() == math.inf
+
+
+def isfinite(data: NDArray) -> NDArray:
+    """1 where an element is neither infinite nor nan, else 0."""
+    return data - data == 0
+
+
+def rand_zipfian(
+    true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | None = None
+) -> tuple[NDArray, NDArray, NDArray]:
+    """Draw classes, small ones more often: P(c) = (log(c + 2) - log(c + 1)) / log(range_max + 1).
+
+    Returns the classes drawn, and how often one expects to draw each true class and each of those drawn.
+    """
+    ctx = ctx or true_classes.context
+    width = math.log(range_max + 1)
+    uniform = torch.rand(num_sampled, dtype=torch.float64, device=ctx.device, generator=generator(ctx))
+    sampled = torch.exp(uniform * width).long().sub_(1).clamp_(max=range_max - 1)
+
+    def expected(classes: torch.Tensor) -> NDArray:
+        classes = classes.to(ctx.device, torch.float64)
+        return NDArray(torch.log((classes + 2) / (classes + 1)) / width * num_sampled, ctx)
+
+    return NDArray(sampled, ctx), expected(true_classes._data), expected(sampled)

@@ -146,7 +146,7 @@ class NDArray:
         data = self._data.detach()
         if data.dtype is torch.bfloat16:
             data = data.float()
-        return np.array(data.cpu().numpy(), order="C")
+        return np.array(data.numpy(force=True), order="C")
 
     def asscalar(self) -> Any:
         """The number in an array of one element."""

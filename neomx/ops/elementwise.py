@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch.nn.functional import hardtanh, smooth_l1_loss
 
 from ..base import MXNetError
 from .table import op
@@ -19,24 +20,65 @@ Tensor = torch.Tensor
 # ---- one array ----
 
 
-def _cube_root(x: Tensor) -> Tensor:
-    return torch.sign(x) * torch.abs(x).pow(1 / 3)
+class _CubeRoot(torch.autograd.Function):
+    """torch has no cube root; by way of pow its gradient at 0 would not be a number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        root = torch.sign(x) * torch.abs(x).pow(1 / 3)
+        ctx.save_for_backward(root)
+        return root
+
+    @staticmethod
+    def backward(ctx, grad):
+        (root,) = ctx.saved_tensors
+        return grad / (3 * root * root)
+
+
+def _gamma(x: Tensor) -> Tensor:
+    """exp(lgamma) with gamma's sign. In double precision: exp would blow up the error of a float's logarithm."""
+    wide = x.double()
+    below = torch.floor(wide)
+    pole = (wide < 0) & (below == wide)
+    sign = torch.where(wide > 0, 1, 1 - 2 * torch.remainder(below, 2)).masked_fill(pole, math.nan)
+    return (sign * torch.exp(torch.lgamma(wide))).to(x.dtype)
 
 
 def _round_away(x: Tensor) -> Tensor:
-    return torch.trunc(x + torch.sign(x) * 0.5)
+    whole = torch.trunc(x)
+    return whole + torch.sign(x) * (torch.abs(x - whole) >= 0.5)
 
 
-_UNARY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
+def _round_down(x: Tensor) -> Tensor:
+    below = torch.floor(x)
+    return below + (x - below > 0.5)
+
+
+_Unary = dict[str, tuple[Callable[[Tensor], Tensor], str]]
+
+# Functions that take integers to integers.
+_WHOLE: _Unary = {
     "abs": (torch.abs, "|x|"),
+    "ceil": (torch.ceil, "the next integer up"),
+    "fix": (torch.trunc, "the next integer towards zero"),
+    "floor": (torch.floor, "the next integer down"),
+    "logical_not": (lambda x: torch.logical_not(x).to(x.dtype), "1 where x is 0, else 0"),
+    "negative": (torch.neg, "-x"),
+    "relu": (torch.relu, "max(x, 0)"),
+    "rint": (_round_down, "the nearest integer, halves downwards"),
+    "round": (_round_away, "the nearest integer, halves away from zero"),
+    "sign": (torch.sign, "-1, 0 or 1"),
+    "square": (torch.square, "x * x"),
+    "trunc": (torch.trunc, "the integer part"),
+}
+_REAL: _Unary = {
     "arccos": (torch.arccos, "inverse cosine"),
     "arccosh": (torch.arccosh, "inverse hyperbolic cosine"),
     "arcsin": (torch.arcsin, "inverse sine"),
     "arcsinh": (torch.arcsinh, "inverse hyperbolic sine"),
     "arctan": (torch.arctan, "inverse tangent"),
     "arctanh": (torch.arctanh, "inverse hyperbolic tangent"),
-    "cbrt": (_cube_root, "cube root"),
-    "ceil": (torch.ceil, "the next integer up"),
+    "cbrt": (_CubeRoot.apply, "cube root"),
     "cos": (torch.cos, "cosine"),
     "cosh": (torch.cosh, "hyperbolic cosine"),
     "degrees": (torch.rad2deg, "radians to degrees"),
@@ -44,54 +86,70 @@ _UNARY: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "erfinv": (torch.erfinv, "inverse of erf"),
     "exp": (torch.exp, "e to the x"),
     "expm1": (torch.expm1, "exp(x) - 1, exact near 0"),
-    "fix": (torch.trunc, "the next integer towards zero"),
-    "floor": (torch.floor, "the next integer down"),
-    "gamma": (lambda x: torch.exp(torch.lgamma(x)), "the gamma function"),
+    "gamma": (_gamma, "the gamma function"),
     "gammaln": (torch.lgamma, "logarithm of the absolute value of gamma"),
     "log": (torch.log, "natural logarithm"),
     "log10": (torch.log10, "logarithm to base 10"),
     "log1p": (torch.log1p, "log(1 + x), exact near 0"),
     "log2": (torch.log2, "logarithm to base 2"),
-    "logical_not": (torch.logical_not, "1 where x is 0, else 0"),
-    "negative": (torch.neg, "-x"),
     "radians": (torch.deg2rad, "degrees to radians"),
-    "rcbrt": (lambda x: 1 / _cube_root(x), "1 / cube root"),
+    "rcbrt": (lambda x: 1 / _CubeRoot.apply(x), "1 / cube root"),
     "reciprocal": (torch.reciprocal, "1 / x"),
-    "relu": (torch.relu, "max(x, 0)"),
-    "rint": (torch.round, "the nearest integer"),
-    "round": (_round_away, "the nearest integer, halves away from zero"),
     "rsqrt": (torch.rsqrt, "1 / square root"),
     "sigmoid": (torch.sigmoid, "1 / (1 + exp(-x))"),
-    "sign": (torch.sign, "-1, 0 or 1"),
     "sin": (torch.sin, "sine"),
     "sinh": (torch.sinh, "hyperbolic sine"),
     "softsign": (lambda x: x / (1 + torch.abs(x)), "x / (1 + |x|)"),
     "sqrt": (torch.sqrt, "square root"),
-    "square": (torch.square, "x * x"),
     "tan": (torch.tan, "tangent"),
     "tanh": (torch.tanh, "hyperbolic tangent"),
-    "trunc": (torch.trunc, "the integer part"),
 }
 
 
-def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str) -> None:
+def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, whole: bool) -> None:
     def unary(data: Tensor) -> Tensor:
-        result = compute(data)
-        return result if result.dtype is data.dtype else result.to(data.dtype)
+        if whole or data.is_floating_point():
+            return compute(data)
+        # Through double: a root or logarithm of an integer that is whole must not be cut to one less.
+        return compute(data.double()).float().to(data.dtype)
 
     unary.__doc__ = meaning[0].upper() + meaning[1:] + "."
     op(name)(unary)
 
 
-for _name, (_compute, _meaning) in _UNARY.items():
-    _enter_unary(_name, _compute, _meaning)
+for _name, (_compute, _meaning) in _WHOLE.items():
+    _enter_unary(_name, _compute, _meaning, whole=True)
+for _name, (_compute, _meaning) in _REAL.items():
+    _enter_unary(_name, _compute, _meaning, whole=False)
 
 
-# ---- two arrays, or an array and a number ----
+# ---- two arrays, or an array and a number: each function serves both, the number standing for an array ----
+
+_Binary = Callable[..., Tensor]
 
 
-def _divide(a: Tensor, b: Tensor) -> Tensor:
+def _divide(a: Tensor, b: Tensor | float) -> Tensor:
     return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
+
+
+def _modulo(a: Tensor, b: Tensor) -> Tensor:
+    """The remainder with the divisor's sign, and 0 for a divisor of 0."""
+    zero = b == 0
+    return torch.remainder(a, b.masked_fill(zero, 1)).masked_fill(zero, 0)
+
+
+def _real(compute: _Binary) -> _Binary:
+    """`compute`, for integers done in double precision and cut back."""
+
+    def computed(a: Tensor, b: Tensor) -> Tensor:
+        return compute(a, b) if a.is_floating_point() else compute(a.double(), b.double()).to(a.dtype)
+
+    return computed
+
+
+def _truth(compare: _Binary) -> _Binary:
+    """`compare`, answering 0 and 1 in the dtype of its input."""
+    return lambda a, b: compare(a, b).to(a.dtype)
 
 
 class _Pick(torch.autograd.Function):
@@ -99,14 +157,15 @@ class _Pick(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, a, b, larger):
-        ctx.left = torch.ge(a, b) if larger else torch.le(a, b)
-        ctx.shapes = a.shape, b.shape
+        ctx.save_for_backward(a, b)
+        ctx.larger = larger
         return torch.maximum(a, b) if larger else torch.minimum(a, b)
 
     @staticmethod
     def backward(ctx, grad):
-        left, right = (g.sum_to_size(s) for g, s in zip((grad * ctx.left, grad * ~ctx.left), ctx.shapes, strict=True))
-        return left, right, None
+        a, b = ctx.saved_tensors
+        left, right = (a >= b, a < b) if ctx.larger else (a <= b, a > b)
+        return (grad * left).sum_to_size(a.shape), (grad * right).sum_to_size(b.shape), None
 
 
 def _maximum(a: Tensor, b: Tensor) -> Tensor:
@@ -117,133 +176,219 @@ def _minimum(a: Tensor, b: Tensor) -> Tensor:
     return _Pick.apply(a, b, False) if a.requires_grad or b.requires_grad else torch.minimum(a, b)
 
 
-# short name: (function, MXNet's names for same-shape arrays, for broadcasting ones, doc)
-_BINARY: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[str, ...], tuple[str, ...], str]] = {
-    "add": (torch.add, ("elemwise_add", "_plus", "_Plus", "_add"), ("broadcast_add", "broadcast_plus"), "a + b"),
-    "sub": (torch.sub, ("elemwise_sub", "_minus", "_Minus", "_sub"), ("broadcast_sub", "broadcast_minus"), "a - b"),
-    "mul": (torch.mul, ("elemwise_mul", "_mul", "_Mul"), ("broadcast_mul",), "a * b"),
-    "div": (_divide, ("elemwise_div", "_div", "_Div"), ("broadcast_div",), "a / b"),
-    "mod": (torch.remainder, ("_mod", "_Mod"), ("broadcast_mod",), "a - floor(a / b) * b"),
-    "power": (torch.pow, ("_power", "_Power"), ("broadcast_power",), "a to the b"),
-    "maximum": (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum",), "the larger one"),
-    "minimum": (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum",), "the smaller one"),
-    "hypot": (torch.hypot, ("_hypot", "_Hypot"), ("broadcast_hypot",), "sqrt(a * a + b * b)"),
-    "equal": (torch.eq, ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
-    "not_equal": (torch.ne, ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
-    "greater": (torch.gt, ("_greater", "_Greater"), ("broadcast_greater",), "1 where a > b, else 0"),
-    "greater_equal": (
-        torch.ge,
-        ("_greater_equal", "_Greater_Equal"),
-        ("broadcast_greater_equal",),
-        "1 where a >= b, else 0",
-    ),
-    "lesser": (torch.lt, ("_lesser", "_Lesser"), ("broadcast_lesser",), "1 where a < b, else 0"),
-    "lesser_equal": (
-        torch.le,
-        ("_lesser_equal", "_Lesser_Equal"),
-        ("broadcast_lesser_equal",),
-        "1 where a <= b, else 0",
-    ),
-    "logical_and": (
-        torch.logical_and,
-        ("_logical_and", "_Logical_And"),
-        ("broadcast_logical_and",),
-        "1 where both are not 0, else 0",
-    ),
-    "logical_or": (
-        torch.logical_or,
-        ("_logical_or", "_Logical_Or"),
-        ("broadcast_logical_or",),
-        "1 where one is not 0, else 0",
-    ),
-    "logical_xor": (
-        torch.logical_xor,
-        ("_logical_xor", "_Logical_Xor"),
-        ("broadcast_logical_xor",),
-        "1 where just one is not 0, else 0",
-    ),
-}
+_power, _hypot = _real(torch.pow), _real(torch.hypot)
+_both, _either, _one = _truth(torch.logical_and), _truth(torch.logical_or), _truth(torch.logical_xor)
+
+# function, MXNet's names for same-shape arrays, for broadcasting ones, doc
+_BINARY: list[tuple[_Binary, tuple[str, ...], tuple[str, ...], str]] = [
+    (torch.add, ("elemwise_add", "_plus", "_Plus", "_add"), ("broadcast_add", "broadcast_plus"), "a + b"),
+    (torch.sub, ("elemwise_sub", "_minus", "_Minus", "_sub"), ("broadcast_sub", "broadcast_minus"), "a - b"),
+    (torch.mul, ("elemwise_mul", "_mul", "_Mul"), ("broadcast_mul",), "a * b"),
+    (_divide, ("elemwise_div", "_div", "_Div"), ("broadcast_div",), "a / b"),
+    (_modulo, ("_mod", "_Mod"), ("broadcast_mod",), "a - floor(a / b) * b"),
+    (_power, ("_power", "_Power"), ("broadcast_power",), "a to the b"),
+    (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum",), "the larger one"),
+    (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum",), "the smaller one"),
+    (_hypot, ("_hypot", "_Hypot"), ("broadcast_hypot",), "sqrt(a * a + b * b)"),
+    (_truth(torch.eq), ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
+    (_truth(torch.ne), ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
+    (_truth(torch.gt), ("_greater", "_Greater"), ("broadcast_greater",), "1 where a > b, else 0"),
+    (_truth(torch.ge), ("_greater_equal", "_Greater_Equal"), ("broadcast_greater_equal",), "1 where a >= b, else 0"),
+    (_truth(torch.lt), ("_lesser", "_Lesser"), ("broadcast_lesser",), "1 where a < b, else 0"),
+    (_truth(torch.le), ("_lesser_equal", "_Lesser_Equal"), ("broadcast_lesser_equal",), "1 where a <= b, else 0"),
+    (_both, ("_logical_and", "_Logical_And"), ("broadcast_logical_and",), "1 where both are not 0, else 0"),
+    (_either, ("_logical_or", "_Logical_Or"), ("broadcast_logical_or",), "1 where one is not 0, else 0"),
+    (_one, ("_logical_xor", "_Logical_Xor"), ("broadcast_logical_xor",), "1 where just one is not 0, else 0"),
+]
 
 
-def _enter_binary(compute: Callable[[Tensor, Tensor], Tensor], exact: tuple[str, ...], broad: tuple[str, ...], doc: str) -> None:
+def _enter_exact(compute: _Binary, names: tuple[str, ...], doc: str, remedy: str = "") -> None:
     def elementwise(lhs: Tensor, rhs: Tensor) -> Tensor:
         if lhs.shape != rhs.shape:
-            raise MXNetError(
-                f"expected two arrays of one shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}; {broad[0]} broadcasts"
-            )
-        result = compute(lhs, rhs)
-        return result if result.dtype is lhs.dtype else result.to(lhs.dtype)
-
-    def broadcasting(lhs: Tensor, rhs: Tensor) -> Tensor:
-        result = compute(lhs, rhs)
-        return result if result.dtype is lhs.dtype else result.to(lhs.dtype)
+            raise MXNetError(f"expected two arrays of one shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}{remedy}")
+        return compute(lhs, rhs)
 
     elementwise.__doc__ = f"{doc}, for two arrays of one shape."
+    op(*names, same_dtype=True)(elementwise)
+
+
+def _enter_broadcasting(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
+    def broadcasting(lhs: Tensor, rhs: Tensor) -> Tensor:
+        return compute(lhs, rhs)
+
     broadcasting.__doc__ = f"{doc}; dimensions of length 1 stretch to the other array's."
-    op(*exact, same_dtype=True)(elementwise)
-    op(*broad, same_dtype=True)(broadcasting)
+    op(*names, same_dtype=True)(broadcasting)
 
 
-for _compute2, _exact, _broad, _doc in _BINARY.values():
-    _enter_binary(_compute2, _exact, _broad, _doc)
+for _compute2, _exact, _broad, _doc in _BINARY:
+    _enter_exact(_compute2, _exact, _doc, f"; {_broad[0]} broadcasts")
+    _enter_broadcasting(_compute2, _broad, _doc)
+# On dense arrays the ops for stored elements alone are the plain ones.
+_enter_exact(_divide, ("_scatter_elemwise_div",), "a / b")
+_enter_exact(torch.add, ("_grad_add",), "a + b")
 
 
-def _reverse(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda data, scalar: compute(torch.as_tensor(scalar, dtype=data.dtype, device=data.device), data)
+def _as_array(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(data, torch.scalar_tensor(scalar, dtype=data.dtype))
 
 
-def _with_tensor(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    return lambda data, scalar: compute(data, torch.as_tensor(scalar, dtype=data.dtype, device=data.device))
+def _reverse(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(torch.scalar_tensor(scalar, dtype=data.dtype), data)
 
 
-_SCALAR: dict[str, tuple[Callable[..., Tensor], tuple[str, ...], str]] = {
-    "plus": (torch.add, ("_plus_scalar", "_PlusScalar"), "x + scalar"),
-    "minus": (torch.sub, ("_minus_scalar", "_MinusScalar"), "x - scalar"),
-    "rminus": (torch.rsub, ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
-    "mul": (torch.mul, ("_mul_scalar", "_MulScalar"), "x * scalar"),
-    "div": (_divide, ("_div_scalar", "_DivScalar"), "x / scalar"),
-    "rdiv": (_reverse(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
-    "mod": (torch.remainder, ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
-    "rmod": (_reverse(torch.remainder), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
-    "power": (torch.pow, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
-    "rpower": (_reverse(torch.pow), ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
-    "maximum": (_with_tensor(_maximum), ("_maximum_scalar", "_MaximumScalar"), "the larger of x and scalar"),
-    "minimum": (_with_tensor(_minimum), ("_minimum_scalar", "_MinimumScalar"), "the smaller of x and scalar"),
-    "hypot": (_with_tensor(torch.hypot), ("_hypot_scalar", "_HypotScalar"), "sqrt(x * x + scalar * scalar)"),
-    "equal": (torch.eq, ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
-    "not_equal": (torch.ne, ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
-    "greater": (torch.gt, ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
-    "greater_equal": (torch.ge, ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
-    "lesser": (torch.lt, ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
-    "lesser_equal": (torch.le, ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
-    "logical_and": (
-        _with_tensor(torch.logical_and),
-        ("_logical_and_scalar", "_LogicalAndScalar"),
-        "1 where x and scalar are not 0, else 0",
+# `+ 0` makes a number of True, which torch does not subtract.
+_SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
+    (torch.add, ("_plus_scalar", "_PlusScalar"), "x + scalar"),
+    (torch.add, ("_scatter_plus_scalar",), "x + scalar"),
+    (lambda data, scalar: torch.sub(data, scalar + 0), ("_minus_scalar", "_MinusScalar"), "x - scalar"),
+    (lambda data, scalar: torch.sub(data, scalar + 0), ("_scatter_minus_scalar",), "x - scalar"),
+    (lambda data, scalar: torch.rsub(data, scalar + 0), ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
+    (torch.mul, ("_mul_scalar", "_MulScalar"), "x * scalar"),
+    (torch.mul, ("_contrib_backward_gradientmultiplier",), "x * scalar: the gradient of gradientmultiplier"),
+    (_divide, ("_div_scalar", "_DivScalar"), "x / scalar"),
+    (_reverse(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
+    (_as_array(_modulo), ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
+    (_reverse(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
+    (
+        lambda data, scalar: torch.pow(data, scalar) if data.is_floating_point() else _as_array(_power)(data, scalar),
+        ("_power_scalar", "_PowerScalar"),
+        "x to the scalar",
     ),
-    "logical_or": (
-        _with_tensor(torch.logical_or),
-        ("_logical_or_scalar", "_LogicalOrScalar"),
-        "1 where x or scalar is not 0, else 0",
-    ),
-    "logical_xor": (
-        _with_tensor(torch.logical_xor),
+    (_reverse(_power), ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
+    # clamp passes the gradient on at a tie, as MXNet does.
+    (lambda data, scalar: torch.clamp(data, min=scalar), ("_maximum_scalar", "_MaximumScalar"), "max(x, scalar)"),
+    (lambda data, scalar: torch.clamp(data, max=scalar), ("_minimum_scalar", "_MinimumScalar"), "min(x, scalar)"),
+    (_as_array(_hypot), ("_hypot_scalar", "_HypotScalar"), "sqrt(x * x + scalar * scalar)"),
+    (_truth(torch.eq), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
+    (_truth(torch.ne), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
+    (_truth(torch.gt), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
+    (_truth(torch.ge), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
+    (_truth(torch.lt), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
+    (_truth(torch.le), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
+    (_as_array(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
+    (_as_array(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
+    (
+        _as_array(_one),
         ("_logical_xor_scalar", "_LogicalXorScalar"),
         "1 where just one of x and scalar is not 0, else 0",
     ),
-}
+]
 
 
-def _enter_scalar(compute: Callable[..., Tensor], names: tuple[str, ...], doc: str) -> None:
-    def with_scalar(data: Tensor, *, scalar: float = 1.0) -> Tensor:
+def _integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
+    """An integer array and a number as they meet: the number cut as C cuts it, or both as doubles."""
+    if not is_int:
+        return data.double(), scalar
+    if data.dtype is torch.bool:
+        data = data.long()
+    if not isinstance(scalar, int):
+        scalar = float(scalar)
+    lowest = -(2**63) if data.dtype is torch.int64 else -(2**31)
+    fits = lowest <= scalar < -lowest  # false for nan
+    return data, int(scalar) if fits else lowest
+
+
+def _enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
+    def with_scalar(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
         if not data.is_floating_point():
-            scalar = math.trunc(scalar)
-        result = compute(data, scalar)
-        return result if result.dtype is data.dtype else result.to(data.dtype)
+            data, scalar = _integers(data, scalar, is_int)
+        return compute(data, scalar)
 
     with_scalar.__doc__ = f"{doc}."
     op(*names)(with_scalar)
 
 
-for _compute1, _names, _doc in _SCALAR.values():
+for _compute1, _names, _doc in _SCALAR:
     _enter_scalar(_compute1, _names, _doc)
+
+
+# ---- an array and several numbers ----
+
+
+@op("clip")
+def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
+    """The elements cut to [a_min, a_max]."""
+    if not data.is_floating_point():
+        limits = torch.iinfo(data.dtype)
+        a_min, a_max = (math.trunc(min(max(bound, limits.min), limits.max)) for bound in (a_min, a_max))
+    return torch.clamp(data, a_min, a_max)
+
+
+@op("smooth_l1")
+def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
+    """(scalar * x)^2 / 2 where |x| < 1 / scalar^2, else |x| - 1 / (2 * scalar^2)."""
+    if not data.is_floating_point():
+        return smooth_l1(data.double(), scalar=scalar).to(data.dtype)
+    border = 1 / scalar**2 if scalar else math.inf
+    return smooth_l1_loss(data, data.new_zeros(()).expand_as(data), reduction="none", beta=border)
+
+
+@op("hard_sigmoid")
+def hard_sigmoid(data: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    """alpha * x + beta, cut to [0, 1]."""
+    if not data.is_floating_point():
+        raise MXNetError("expected an array of floats")
+    return hardtanh(data * alpha + beta, 0.0, 1.0)
+
+
+@op("_contrib_quadratic")
+def quadratic(data: Tensor, *, a: float = 0.0, b: float = 0.0, c: float = 0.0) -> Tensor:
+    """a * x^2 + b * x + c."""
+    return ((data * a + b) * data + c).to(data.dtype)
+
+
+@op("_contrib_div_sqrt_dim")
+def div_sqrt_dim(data: Tensor) -> Tensor:
+    """x / sqrt(length of the last dimension)."""
+    if not data.is_floating_point():
+        return data // math.isqrt(data.shape[-1])
+    return data / math.sqrt(data.shape[-1])
+
+
+# ---- several arrays ----
+
+
+@op("add_n", "ElementWiseSum", same_dtype=True, may_alias=True)
+def add_n(*args: Tensor, num_args: int = 0) -> Tensor:
+    """The sum of all arrays, which have one shape."""
+    if not args:
+        raise MXNetError("expected at least one array")
+    for other in args[1:]:
+        if other.shape != args[0].shape:
+            raise MXNetError("expected arrays of one shape")
+    total = args[0]
+    if len(args) > 1:
+        total = total + args[1]
+    for other in args[2:]:
+        # The sum is ours to write over; the gradient of a sum needs none of its terms.
+        total = total.add_(other)
+    return total
+
+
+@op("khatri_rao", same_dtype=True, may_alias=True)
+def khatri_rao(*args: Tensor, num_args: int = 0) -> Tensor:
+    """The Kronecker products of the matrices' columns, as columns."""
+    if not args or any(matrix.dim() != 2 or matrix.shape[1] != args[0].shape[-1] for matrix in args):
+        raise MXNetError("expected matrices with the same number of columns")
+    product = args[0]
+    for matrix in args[1:]:
+        product = (product.unsqueeze(1) * matrix).flatten(0, 1)
+    return product
+
+
+@op("_contrib_allclose", same_dtype=True)
+def allclose(a: Tensor, b: Tensor, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = True) -> Tensor:
+    """1 if |a - b| <= atol + rtol * |b| everywhere, else 0; the one op of `nd` whose result has no dimension."""
+    if a.shape != b.shape:
+        raise MXNetError(f"expected two arrays of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+    return torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all().to(torch.uint8)
+
+
+@op("reset_arrays", mutates=("data",))
+def reset_arrays(*data: Tensor, num_arrays: int) -> tuple[Tensor, ...]:
+    """Write zeros into all arrays; returns nothing."""
+    if num_arrays != len(data):
+        raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")
+    for tensor in data:
+        tensor.data.zero_()
+    return ()

@@ -1,0 +1,190 @@
+"""Arrays out of nothing: zeros, ones, ranges; and out of another array's shape."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..base import MXNetError
+from ..dtype import TORCH_OF_FLAG
+from .table import Ctx, DType, Floats, Shape, op
+
+Tensor = torch.Tensor
+
+_FLOAT = torch.float32
+
+
+@op("_zeros")
+def zeros(*, shape: Shape = (), ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+    """An array of zeros."""
+    return torch.zeros(shape, dtype=dtype, device=ctx.device)
+
+
+@op("_zeros_without_dtype")
+def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = None, dtype: int = -1) -> Tensor:
+    """An array of zeros, whose dtype is given by MXNet's number for it; -1 leaves it open: float32."""
+    return zeros(shape=_known(shape), ctx=ctx, dtype=TORCH_OF_FLAG.get(dtype, _FLOAT))
+
+
+@op("_ones")
+def ones(*, shape: Shape = (), ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+    """An array of ones."""
+    return torch.ones(shape, dtype=dtype, device=ctx.device)
+
+
+@op("_full")
+def full(*, shape: Shape | None = None, ctx: Ctx = None, dtype: DType = _FLOAT, value: float) -> Tensor:
+    """An array filled with `value`."""
+    number = value if dtype.is_floating_point else math.trunc(value)
+    return torch.full(_known(shape), number, dtype=dtype, device=ctx.device)
+
+
+def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    if shape is None:
+        raise MXNetError("missing argument shape")
+    return shape
+
+
+@op("_eye")
+def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+    """N x M zeros (N x N if M is 0) with ones on the k-th diagonal."""
+    result = torch.zeros(N, M if M > 0 else N, dtype=dtype, device=ctx.device)
+    if -result.shape[0] < k < result.shape[1]:
+        result.diagonal(k).fill_(1)
+    return result
+
+
+def _progression(
+    count: int, start: float, step: float, repeat: int, dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """`count` elements of start, start + step, ..., each `repeat` times in a row. Integers step by integers."""
+    if repeat < 1:
+        raise MXNetError(f"expected repeat to be positive, got {repeat}")
+    indices = torch.arange(count, device=device)
+    if repeat > 1:
+        indices = indices.div(repeat, rounding_mode="floor")
+    if not dtype.is_floating_point:
+        return (indices * math.trunc(step) + math.trunc(start)).to(dtype)
+    return (indices.to(torch.float64) * step + start).to(dtype)
+
+
+@op("_arange")
+def arange(
+    *,
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Ctx = None,
+    dtype: DType = _FLOAT,
+) -> Tensor:
+    """Numbers from `start` up to but without `stop`, each `repeat` times; without `stop`, from 0 to `start`."""
+    if stop is None:
+        if infer_range:
+            raise MXNetError("expected stop: with infer_range the length is known in a graph only")
+        start, stop = 0.0, start
+    if step == 0:
+        raise MXNetError("expected a step other than 0")
+    count = math.ceil((stop - start) / step)
+    if count < 1:
+        raise MXNetError(f"expected a range with elements, got start={start}, stop={stop}, step={step}")
+    return _progression(count * repeat, start, step, repeat, dtype, ctx.device)
+
+
+@op("_linspace")
+def linspace(
+    *,
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Ctx = None,
+    dtype: DType = _FLOAT,
+    num: int,
+    endpoint: bool = True,
+) -> Tensor:
+    """`num` evenly spaced numbers from `start` to `stop`, with or without `stop` itself."""
+    if stop is None:
+        raise MXNetError("missing argument stop")
+    if num < 0:
+        raise MXNetError(f"expected num not to be negative, got {num}")
+    gaps = num - 1 if endpoint else num
+    numbers = torch.arange(num, dtype=torch.float64, device=ctx.device) * ((stop - start) / gaps if gaps else 0) + start
+    if endpoint and num > 1:
+        numbers[-1] = stop
+    return numbers.to(dtype)
+
+
+@op("zeros_like")
+def zeros_like(data: Tensor) -> Tensor:
+    """Zeros of the array's shape and dtype."""
+    return torch.zeros_like(data)
+
+
+@op("ones_like")
+def ones_like(data: Tensor) -> Tensor:
+    """Ones of the array's shape and dtype."""
+    return torch.ones_like(data)
+
+
+@op("_contrib_arange_like")
+def arange_like(
+    data: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: Ctx = None, axis: int | None = None
+) -> Tensor:
+    """start, start + step, ... in the array's shape, or as many as it has along an axis."""
+    if axis is None:
+        return _progression(data.numel(), start, step, repeat, data.dtype, data.device).reshape(data.shape)
+    if not -data.dim() <= axis < data.dim():
+        raise MXNetError(f"axis {axis} is out of range for an array of {data.dim()} dimension(s)")
+    return _progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
+
+
+@op("shape_array")
+def shape_array(data: Tensor) -> Tensor:
+    """The lengths of the dimensions, as int64."""
+    return torch.tensor(data.shape, dtype=torch.int64, device=data.device)
+
+
+@op("size_array")
+def size_array(data: Tensor) -> Tensor:
+    """The number of elements, as int64."""
+    return torch.tensor([data.numel()], dtype=torch.int64, device=data.device)
+
+
+@op("_histogram", may_alias=True)
+def histogram(
+    data: Tensor, bins: Tensor | None = None, *, bin_cnt: int | None = None, range: Floats | None = None
+) -> tuple[Tensor, Tensor]:
+    """How many elements fall between neighbouring edges, and the edges: `bins`, or `bin_cnt` equal parts of `range`.
+
+    An edge belongs to the part above it; the last one to the last part.
+    """
+    if (bin_cnt is None) != (range is None) or (bins is None) == (bin_cnt is None):
+        raise MXNetError("expected either bins, or bin_cnt and range")
+    if bins is not None:
+        edges = bins
+        if bins.dtype is not data.dtype:
+            raise MXNetError("expected bins of the dtype of data. Use astype")
+    else:
+        low, high = range
+        if low > high or bin_cnt < 1:
+            raise MXNetError("expected bin_cnt to be positive and range to be (low, high)")
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        edges = torch.linspace(low, high, bin_cnt + 1, dtype=torch.float64, device=data.device)
+        if data.is_floating_point():
+            edges = edges.to(data.dtype)
+    values = data.reshape(-1)
+    inside = values[(values >= edges[0]) & (values <= edges[-1])].to(edges.dtype)
+    parts = edges.numel() - 1
+    place = torch.searchsorted(edges, inside, right=True).sub_(1).clamp_(max=parts - 1)
+    return torch.bincount(place, minlength=parts), edges.to(data.dtype)
+
+
+@op("_set_value")
+def set_value(*, src: float, ctx: Ctx = None) -> Tensor:
+    """The number as an array of one element; `nd` fills the array of `out=` with it."""
+    return torch.full((1,), src, device=ctx.device)

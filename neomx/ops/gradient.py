@@ -1,0 +1,80 @@
+"""Ops that leave the values alone, or nearly so, and are there for their gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from ..base import MXNetError
+from .elementwise import _round_away
+from .table import op
+
+Tensor = torch.Tensor
+
+
+@op("_copy", "identity", may_alias=True)
+def identity(data: Tensor) -> Tensor:
+    """A copy."""
+    return data.view_as(data)
+
+
+@op("_identity_with_attr_like_rhs", may_alias=True)
+def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """A copy of `lhs`, which must have the shape of `rhs`."""
+    if lhs.shape != rhs.shape:
+        raise MXNetError(f"expected two arrays of one shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}")
+    return lhs.view_as(lhs)
+
+
+@op("BlockGrad", "stop_gradient", may_alias=True)
+def block_grad(data: Tensor) -> Tensor:
+    """A copy through which no gradient flows."""
+    return data.detach()
+
+
+class _Replaced(torch.autograd.Function):
+    """x, with a gradient that a function makes of the one that arrives."""
+
+    @staticmethod
+    def forward(ctx, x, gradient):
+        ctx.gradient = gradient
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.gradient(grad), None
+
+
+@op("make_loss", may_alias=True)
+def make_loss(data: Tensor) -> Tensor:
+    """A copy whose gradient is 1, whatever is done with it: the end of a network that computes its own loss."""
+    return _Replaced.apply(data, torch.ones_like)
+
+
+@op("_contrib_gradientmultiplier", may_alias=True)
+def gradientmultiplier(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
+    """A copy whose gradient is multiplied by `scalar`."""
+    return _Replaced.apply(data, lambda grad: grad * scalar)
+
+
+class _StraightThrough(torch.autograd.Function):
+    """A step function whose gradient is passed on as if it were the identity."""
+
+    @staticmethod
+    def forward(ctx, x, step):
+        return step(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None
+
+
+@op("_contrib_round_ste")
+def round_ste(data: Tensor) -> Tensor:
+    """The nearest integer, halves away from zero; the gradient passes as through the identity."""
+    return _StraightThrough.apply(data, _round_away)
+
+
+@op("_contrib_sign_ste")
+def sign_ste(data: Tensor) -> Tensor:
+    """-1, 0 or 1; the gradient passes as through the identity."""
+    return _StraightThrough.apply(data, torch.sign)

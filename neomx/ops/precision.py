@@ -1,0 +1,63 @@
+"""Casts between dtypes, and what mixed precision training needs beside them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from ..dtype import to_torch
+from .table import DType, op
+
+Tensor = torch.Tensor
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+@op("Cast", "cast", may_alias=True)
+def cast(data: Tensor, *, dtype: DType) -> Tensor:
+    """The elements as `dtype`; floats are cut to integers."""
+    return data.to(dtype)
+
+
+@op("amp_cast", may_alias=True)
+def amp_cast(
+    data: Tensor,
+    *,
+    dtype: Literal["bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8"],
+) -> Tensor:
+    """Floats as `dtype`; other arrays stay as they are."""
+    return data.to(to_torch(dtype)) if data.is_floating_point() else data
+
+
+@op("amp_multicast", may_alias=True)
+def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) -> list[Tensor]:
+    """All half and single precision arrays as one dtype: the widest among them, or the narrowest."""
+    if num_outputs != len(data):
+        raise MXNetError(f"expected num_outputs={num_outputs} arrays, got {len(data)}")
+    present = {tensor.dtype for tensor in data}
+    narrow = next((dtype for dtype in _NARROW if dtype in present), None)
+    wanted = narrow if narrow and (cast_narrow or torch.float32 not in present) else torch.float32
+    castable = (*_NARROW, torch.float32)
+    return [tensor.to(wanted) if tensor.dtype in castable else tensor for tensor in data]
+
+
+@op("all_finite")
+def all_finite(data: Tensor, *, init_output: bool = True) -> Tensor:
+    """1 if no element is infinite or nan, else 0."""
+    return multi_all_finite(data, init_output=init_output)
+
+
+@op("multi_all_finite", same_dtype=True)
+def multi_all_finite(*data: Tensor, num_arrays: int = 1, init_output: bool = True) -> Tensor:
+    """1 if no element of any array is infinite or nan, else 0.
+
+    With init_output=False the answer is to be combined with what `out=` held before; front ends do that.
+    """
+    if num_arrays != len(data):
+        raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")
+    if not all(tensor.is_floating_point() for tensor in data):
+        raise MXNetError("expected arrays of floats")
+    flags = [torch.isfinite(tensor.detach()).all() for tensor in data]
+    return torch.stack(flags).all().reshape(1).float()

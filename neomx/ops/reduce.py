@@ -1,0 +1,194 @@
+"""Reductions: one number for each group of elements along axes.
+
+`axis` is None (all), an int or several; () means all too. `exclude` reduces over the axes that are not named.
+A full reduction has shape (1,): `nd` has no arrays without dimensions.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from ..base import MXNetError
+from .table import Axis, DType, op
+
+Tensor = torch.Tensor
+
+
+def _axes(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> tuple[int, ...]:
+    """The axes to reduce over, counted from 0."""
+    rank = data.dim()
+    if not axis:
+        return tuple(range(rank))
+    for a in axis:
+        if not -rank <= a < rank:
+            raise MXNetError(f"axis {a} is out of range for an array of {rank} dimension(s)")
+    named = tuple(a % rank for a in axis)
+    if len(set(named)) != len(named):
+        raise MXNetError(f"axis {axis} names a dimension twice")
+    return tuple(a for a in range(rank) if a not in named) if exclude else named
+
+
+def _shaped(result: Tensor) -> Tensor:
+    return result if result.dim() else result.reshape(1)
+
+
+@op("sum", "sum_axis", may_alias=True)
+def sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The sum of the elements."""
+    axes = _axes(data, axis, exclude)
+    return _shaped(torch.sum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+
+
+@op("mean", may_alias=True)
+def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The average of the elements; of integers it is cut to an integer."""
+    axes = _axes(data, axis, exclude)
+    if not axes:
+        return data
+    if data.is_floating_point():
+        return _shaped(torch.mean(data, axes, keepdims))
+    count = math.prod(data.shape[a] for a in axes)
+    return _shaped(torch.sum(data, axes, keepdims, dtype=data.dtype).div(count, rounding_mode="trunc"))
+
+
+@op("nansum", may_alias=True)
+def nansum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The sum of the elements that are not nan."""
+    axes = _axes(data, axis, exclude)
+    return _shaped(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+
+
+@op("prod", may_alias=True)
+def prod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The product of the elements."""
+    axes = _axes(data, axis, exclude)
+    dtype = data.dtype
+    for a in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
+        data = torch.prod(data, a, keepdims, dtype=dtype)
+    return _shaped(data)
+
+
+@op("nanprod", may_alias=True)
+def nanprod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The product of the elements that are not nan."""
+    if data.is_floating_point():
+        data = data.masked_fill(torch.isnan(data), 1)
+    return prod(data, axis=axis, keepdims=keepdims, exclude=exclude)
+
+
+class _Extreme(torch.autograd.Function):
+    """amax and amin: each of several equal extremes takes the whole gradient, where torch shares it out."""
+
+    @staticmethod
+    def forward(ctx, data, axes, largest):
+        result = torch.amax(data, axes, True) if largest else torch.amin(data, axes, True)
+        ctx.save_for_backward(data, result)
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        data, result = ctx.saved_tensors
+        return grad * (data == result), None, None
+
+
+def _extreme(data: Tensor, axis: tuple[int, ...] | None, keepdims: bool, exclude: bool, largest: bool) -> Tensor:
+    axes = _axes(data, axis, exclude)
+    if not axes:
+        return data
+    if not data.requires_grad:
+        return _shaped(torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims))
+    result = _Extreme.apply(data, axes, largest)
+    return result if keepdims else _shaped(result.squeeze(axes))
+
+
+@op("max", "max_axis", may_alias=True)
+def max(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The largest element."""
+    return _extreme(data, axis, keepdims, exclude, True)
+
+
+@op("min", "min_axis", may_alias=True)
+def min(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The smallest element."""
+    return _extreme(data, axis, keepdims, exclude, False)
+
+
+@op("norm")
+def norm(
+    data: Tensor, *, ord: int = 2, axis: Axis = None, out_dtype: DType | None = None, keepdims: bool = False
+) -> Tensor:
+    """The sum of absolute values (ord=1) or the square root of the sum of squares (ord=2)."""
+    if ord not in (1, 2):
+        raise MXNetError("expected ord to be 1 or 2")
+    wide = data if data.is_floating_point() else data.double()
+    result = _shaped(torch.linalg.vector_norm(wide, ord, _axes(data, axis), keepdims))
+    return result.to(out_dtype or data.dtype)
+
+
+@op("_square_sum")
+def square_sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
+    """The sum of the squares of the elements."""
+    return sum(data * data, axis=axis, keepdims=keepdims, exclude=exclude)
+
+
+@op("multi_sum_sq", same_dtype=True)
+def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
+    """The sum of squares of each array, together in one float32 array."""
+    if num_arrays != len(data):
+        raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")
+    if not all(tensor.is_floating_point() for tensor in data):
+        raise MXNetError("expected arrays of floats")
+    norms = torch._foreach_norm([tensor.detach().float() for tensor in data], 2)
+    return torch.stack(norms).square()
+
+
+@op("moments")
+def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[Tensor]:
+    """The mean and the variance of the elements."""
+    if not axes:
+        raise MXNetError("expected axes; for the moments of all elements name every axis")
+    wide = data if data.is_floating_point() else data.double()
+    variance, average = torch.var_mean(wide, _axes(data, axes), correction=0, keepdim=keepdims)
+    return [_shaped(average).to(data.dtype), _shaped(variance).to(data.dtype)]
+
+
+# ---- where, and how far ----
+
+
+def _where(data: Tensor, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
+    """Where the extreme is, in the dtype of the data; of equal ones the first."""
+    if axis is not None:
+        _axes(data, (axis,))
+    find = torch.argmax if largest else torch.argmin
+    return _shaped(find(data, axis, keepdims)).to(data.dtype)
+
+
+@op("argmax")
+def argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The index of the largest element along an axis, or in the flattened array."""
+    return _where(data, axis, keepdims, True)
+
+
+@op("argmin")
+def argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """The index of the smallest element along an axis, or in the flattened array."""
+    return _where(data, axis, keepdims, False)
+
+
+@op("argmax_channel")
+def argmax_channel(data: Tensor) -> Tensor:
+    """The index of the largest element along axis 1."""
+    return _where(data, 1, False, True)
+
+
+@op("cumsum")
+def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
+    """The sums of the elements up to each, along an axis or in the flattened array."""
+    if dtype is None:
+        dtype = torch.int64 if a.dtype is torch.bool else a.dtype
+    if axis is None:
+        a, axis = a.reshape(-1), 0
+    _axes(a, (axis,))
+    return torch.cumsum(a.to(dtype), axis, dtype=dtype)
