@@ -149,10 +149,11 @@ class NDArray:
         return np.array(data.numpy(force=True), order="C")
 
     def asscalar(self) -> Any:
-        """The number in an array of one element."""
+        """The number in an array of one element; with more than one dimension a numpy array of it, as in MXNet."""
         if self.size != 1:
             raise ValueError(f"The current array is not a scalar: it has shape {self.shape}")
-        return self.asnumpy().reshape(-1)[0]
+        data = self.asnumpy()
+        return data if data.ndim > 1 else data.reshape(-1)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         result = self.asnumpy()
@@ -321,10 +322,10 @@ class NDArray:
         return bool(self.size and self.asscalar())
 
     def __float__(self) -> float:
-        return float(self.asscalar())
+        return float(np.squeeze(self.asscalar()))
 
     def __int__(self) -> int:
-        return int(self.asscalar())
+        return int(np.squeeze(self.asscalar()))
 
     # ---- autograd ----
 
