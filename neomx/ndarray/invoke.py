@@ -71,7 +71,7 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
         memory = result.untyped_storage().data_ptr()
         for tensor in inputs:
             if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
-                return result.detach().clone(memory_format=torch.contiguous_format)
+                return result.clone(memory_format=torch.contiguous_format)
     return result
 
 
