@@ -1,13 +1,15 @@
-"""Ops that only move elements: reshape, transpose, slice, join, split, repeat."""
+"""Another shape or another order for the same elements: reshape, transpose, stretch, repeat, pad."""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
+import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import Shape, op
+from .table import Axis, Shape, op
 
 Tensor = torch.Tensor
 
@@ -81,7 +83,245 @@ def _split_in_two(length: int, first: int, second: int) -> tuple[int, int]:
     return first, second
 
 
+# ---- the same elements in another shape ----
+
+
 @op("Reshape", "reshape", may_alias=True)
-def reshape(data: Tensor, *, shape: Shape = (), reverse: bool = False) -> Tensor:
-    """The same elements in another shape; see the reshape codes in `infer_reshape`."""
-    return data.reshape(infer_reshape(tuple(data.shape), shape, reverse))
+def reshape(
+    data: Tensor,
+    *,
+    shape: Shape = (),
+    reverse: bool = False,
+    target_shape: Shape = (),
+    keep_highest: bool = False,
+) -> Tensor:
+    """The same elements in another shape; see the reshape codes in `infer_reshape`.
+
+    `target_shape` is the older way: 0 stands for what remains, and `keep_highest` keeps the first length.
+    """
+    if shape:
+        return data.reshape(infer_reshape(tuple(data.shape), shape, reverse))
+    if not target_shape:
+        raise MXNetError("expected a shape")
+    if keep_highest:
+        target_shape = (data.shape[0], *target_shape[1:])
+    if min(target_shape) < 0:
+        raise MXNetError(f"target_shape: expected lengths, or 0 for what remains, got {target_shape}")
+    return data.reshape(infer_reshape(tuple(data.shape), tuple(n or -1 for n in target_shape)))
+
+
+@op("reshape_like", may_alias=True)
+def reshape_like(
+    lhs: Tensor,
+    rhs: Tensor,
+    *,
+    lhs_begin: int | None = None,
+    lhs_end: int | None = None,
+    rhs_begin: int | None = None,
+    rhs_end: int | None = None,
+) -> Tensor:
+    """The elements of lhs in the shape of rhs, or with some of its dimensions replaced by some of rhs's."""
+    begin, end = _dimensions("lhs", lhs, lhs_begin, lhs_end)
+    other = slice(*_dimensions("rhs", rhs, rhs_begin, rhs_end))
+    return lhs.reshape((*lhs.shape[:begin], *rhs.shape[other], *lhs.shape[end:]))
+
+
+def _dimensions(name: str, data: Tensor, begin: int | None, end: int | None) -> tuple[int, int]:
+    ndim = data.dim()
+    first = 0 if begin is None else begin + ndim if begin < 0 else begin
+    last = ndim if end is None else end + ndim if end < 0 else end
+    if not 0 <= first < last <= ndim:
+        raise MXNetError(f"{name}_begin={begin}, {name}_end={end} name no dimensions of an array of {ndim} dimensions")
+    return first, last
+
+
+@op("Flatten", "flatten", may_alias=True)
+def flatten(data: Tensor) -> Tensor:
+    """Two dimensions: the first, and all others in one."""
+    return data.flatten(1) if data.dim() > 1 else data.reshape(-1, 1)
+
+
+@op("expand_dims", may_alias=True)
+def expand_dims(data: Tensor, *, axis: int) -> Tensor:
+    """A new dimension of length 1 at `axis`."""
+    return data.unsqueeze(axis)
+
+
+@op("squeeze", may_alias=True)
+def squeeze(data: Tensor, *, axis: Axis = None) -> Tensor:
+    """Without the dimensions of length 1, or without those of `axis`."""
+    if axis is None:
+        result = data.squeeze()
+    else:
+        for each in axis:
+            if data.size(each) != 1:
+                raise MXNetError(f"axis {each} has length {data.size(each)}; only those of length 1 can be removed")
+        result = data.squeeze(axis)
+    return result if result.dim() else result.reshape(1)
+
+
+# ---- the same elements in another order ----
+
+
+@op("transpose", may_alias=True)
+def transpose(data: Tensor, *, axes: Shape = ()) -> Tensor:
+    """The dimensions in the order `axes`, or reversed."""
+    return data.permute(axes or tuple(range(data.dim() - 1, -1, -1)))
+
+
+@op("SwapAxis", "swapaxes", may_alias=True)
+def swap_axis(data: Tensor, *, dim1: int = 0, dim2: int = 0) -> Tensor:
+    """Two dimensions exchanged."""
+    return data.transpose(dim1, dim2)
+
+
+@op("reverse", "flip", may_alias=True)
+def reverse(data: Tensor, *, axis: Shape) -> Tensor:
+    """The elements in reverse order along each dimension of `axis`."""
+    return data.flip(axis) if axis else data
+
+
+@op("depth_to_space", may_alias=True)
+def depth_to_space(data: Tensor, *, block_size: int) -> Tensor:
+    """Channels become blocks of pixels: (n, b*b*c, h, w) to (n, c, h*b, w*b)."""
+    n, c, h, w = _image(data, block_size)
+    if c % block_size**2:
+        raise MXNetError(f"the channels ({c}) must divide by block_size * block_size ({block_size**2})")
+    c //= block_size**2
+    blocks = data.reshape(n, block_size, block_size, c, h, w).permute(0, 3, 4, 1, 5, 2)
+    return blocks.reshape(n, c, h * block_size, w * block_size)
+
+
+@op("space_to_depth", may_alias=True)
+def space_to_depth(data: Tensor, *, block_size: int) -> Tensor:
+    """Blocks of pixels become channels: (n, c, h*b, w*b) to (n, b*b*c, h, w)."""
+    n, c, h, w = _image(data, block_size)
+    if h % block_size or w % block_size:
+        raise MXNetError(f"height and width ({h}, {w}) must divide by block_size ({block_size})")
+    h, w = h // block_size, w // block_size
+    blocks = data.reshape(n, c, h, block_size, w, block_size).permute(0, 3, 5, 1, 2, 4)
+    return blocks.reshape(n, c * block_size**2, h, w)
+
+
+def _image(data: Tensor, block_size: int) -> torch.Size:
+    if data.dim() != 4 or block_size < 1:
+        raise MXNetError("expected an array of 4 dimensions and a positive block_size")
+    return data.shape
+
+
+# ---- repeated elements ----
+
+
+@op("tile")
+def tile(data: Tensor, *, reps: Shape) -> Tensor:
+    """The whole array repeated `reps` times along each dimension."""
+    return torch.tile(data, reps)
+
+
+@op("repeat")
+def repeat(data: Tensor, *, repeats: int, axis: int | None = None) -> Tensor:
+    """Each element repeated: along `axis`, or in the flattened array."""
+    return torch.repeat_interleave(data, repeats, dim=axis)
+
+
+@op("broadcast_axis", "broadcast_axes", may_alias=True)
+def broadcast_axis(data: Tensor, *, axis: Shape = (), size: Shape = ()) -> Tensor:
+    """Dimensions of length 1 stretched to `size`."""
+    if len(axis) != len(size):
+        raise MXNetError(f"axis and size must be as many, got {axis} and {size}")
+    return _stretch(data, axis, size)
+
+
+@op("broadcast_to", may_alias=True)
+def broadcast_to(data: Tensor, *, shape: Shape = ()) -> Tensor:
+    """Dimensions of length 1 stretched to `shape`, in which 0 keeps a length."""
+    if 0 in shape and len(shape) == data.dim():
+        shape = tuple(wanted or length for wanted, length in zip(shape, data.shape, strict=True))
+    if len(shape) < data.dim() or min(shape, default=0) < 0:
+        raise MXNetError(f"an array of shape {tuple(data.shape)} cannot be broadcast to {shape}")
+    return data.expand(shape)
+
+
+@op("broadcast_like", may_alias=True)
+def broadcast_like(lhs: Tensor, rhs: Tensor, *, lhs_axes: Axis = None, rhs_axes: Axis = None) -> Tensor:
+    """Dimensions of length 1 stretched to those of rhs: all, or those of `lhs_axes` to those of `rhs_axes`."""
+    if lhs_axes is None or rhs_axes is None:
+        if lhs.dim() != rhs.dim():
+            raise MXNetError("expected two arrays of as many dimensions, or both lhs_axes and rhs_axes")
+        return lhs.expand(rhs.shape)
+    if not lhs_axes or len(lhs_axes) != len(rhs_axes):
+        raise MXNetError(f"lhs_axes and rhs_axes must be as many, and some, got {lhs_axes} and {rhs_axes}")
+    return _stretch(lhs, lhs_axes, tuple(rhs.size(axis) for axis in rhs_axes))
+
+
+def _stretch(data: Tensor, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Tensor:
+    shape = list(data.shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        if data.size(axis) != 1:
+            raise MXNetError(f"axis {axis} has length {data.size(axis)}; only those of length 1 can be stretched")
+        shape[axis] = size
+    return data.expand(shape)
+
+
+# ---- diagonals, borders, patches ----
+
+
+@op("diag", may_alias=True)
+def diag(data: Tensor, *, k: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """The k-th diagonal of two dimensions; of an array of one dimension, the matrix with that diagonal."""
+    if data.dim() == 1:
+        return torch.diag_embed(data, k)
+    if not -data.size(axis1) <= k <= data.size(axis2):
+        raise MXNetError(f"there is no diagonal {k} in {data.size(axis1)} x {data.size(axis2)} elements")
+    return data.diagonal(k, axis1, axis2)
+
+
+_PAD_MODES = {"constant": "constant", "edge": "replicate", "reflect": "reflect"}
+
+
+@op("Pad", "pad", may_alias=True)
+def pad(
+    data: Tensor,
+    *,
+    mode: Literal["constant", "edge", "reflect"],
+    pad_width: Shape,
+    constant_value: float = 0.0,
+) -> Tensor:
+    """A border around all dimensions but the first two; `pad_width` has before and after for each dimension."""
+    if len(pad_width) != 2 * data.dim():
+        raise MXNetError(f"pad_width must have two numbers for each of {data.dim()} dimensions, got {pad_width}")
+    if any(pad_width[:4]):
+        raise MXNetError(f"pad_width must begin with four zeros: batch and channels get no border, got {pad_width}")
+    # torch begins with the last dimension
+    widths = [width for axis in range(data.dim() - 1, 1, -1) for width in pad_width[2 * axis : 2 * axis + 2]]
+    return F.pad(data, widths, _PAD_MODES[mode], constant_value if mode == "constant" else None)
+
+
+@op("im2col")
+def im2col(data: Tensor, *, kernel: Shape, stride: Shape = (), dilate: Shape = (), pad: Shape = ()) -> Tensor:
+    """The patches that a convolution sees, each as a column: (n, c, h, w) to (n, c * kernel elements, patches)."""
+    return F.unfold(data, *_window(kernel, stride, dilate, pad))
+
+
+@op("col2im")
+def col2im(
+    data: Tensor, *, output_size: Shape, kernel: Shape, stride: Shape = (), dilate: Shape = (), pad: Shape = ()
+) -> Tensor:
+    """The image whose patches are the columns of data; where they overlap they add up."""
+    return F.fold(data, _pair("output_size", output_size), *_window(kernel, stride, dilate, pad))
+
+
+def _window(kernel: Shape, stride: Shape, dilate: Shape, pad: Shape) -> tuple[tuple[int, ...], ...]:
+    """A window as torch's fold and unfold want it."""
+    return (
+        _pair("kernel", kernel),
+        _pair("dilate", dilate or (1, 1)),
+        _pair("pad", pad or (0, 0)),
+        _pair("stride", stride or (1, 1)),
+    )
+
+
+def _pair(name: str, value: Shape) -> Shape:
+    if len(value) != 2:
+        raise MXNetError(f"{name} must be (height, width), got {value}")
+    return value

@@ -1,0 +1,237 @@
+"""Elements chosen by index arrays, or by conditions: take, pick, gather, scatter, one-hot, where.
+
+Indices may be of any dtype, as in MXNet, where most are float32; fractions are cut off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from ..context import Context
+from .random import generator
+from .table import Axis, Ctx, DType, Shape, op
+
+Tensor = torch.Tensor
+
+
+def _bounded(index: Tensor, length: int, mode: str) -> Tensor:
+    """Integers in [0, length): 'clip' cuts, 'wrap' counts round, 'raise' refuses others."""
+    index = index.detach().long()
+    if mode == "clip":
+        return index.clamp(0, length - 1)
+    if mode == "wrap":
+        return index.remainder(length)
+    _check_bounds(index, 0, length)
+    return index
+
+
+def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
+    if index.numel():
+        least, most = (int(bound) for bound in torch.aminmax(index))
+        if least < low or most >= high:
+            raise IndexError(
+                f"index {least if least < low else most} is out of bounds{what}: expected {low} to {high - 1}"
+            )
+
+
+# ---- along one dimension ----
+
+
+@op("take")
+def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "raise", "wrap"] = "clip") -> Tensor:
+    """The slices of a at `indices` along `axis`, whose place is taken by the dimensions of indices."""
+    index = _bounded(indices, a.size(axis), mode)
+    axis %= a.dim()
+    result = a.index_select(axis, index.reshape(-1))
+    if index.dim() == 1:
+        return result
+    return result.reshape(*a.shape[:axis], *index.shape, *a.shape[axis + 1 :])
+
+
+@op("batch_take")
+def batch_take(a: Tensor, indices: Tensor) -> Tensor:
+    """One element of each row, at that row's index."""
+    rows = a.reshape(-1, a.shape[-1])
+    if len(rows) != indices.numel():
+        raise MXNetError(f"expected an index for each of {len(rows)} rows, got {indices.numel()}")
+    return rows.gather(1, _bounded(indices, a.shape[-1], "clip").reshape(-1, 1)).reshape(indices.shape)
+
+
+@op("pick", "choose_element_0index")
+def pick(
+    data: Tensor,
+    index: Tensor,
+    *,
+    axis: int | None = -1,
+    keepdims: bool = False,
+    mode: Literal["clip", "wrap"] = "clip",
+) -> Tensor:
+    """One element along `axis` for each position of the others."""
+    if axis is None:
+        raise MXNetError("pick needs an axis")
+    length = data.size(axis)
+    axis %= data.dim()
+    kept = [*data.shape[:axis], 1, *data.shape[axis + 1 :]]
+    if list(index.shape) not in (kept, [*data.shape[:axis], *data.shape[axis + 1 :]]):
+        raise MXNetError(f"index must have shape {tuple(kept)}, or that without axis {axis}, got {tuple(index.shape)}")
+    result = data.gather(axis, _bounded(index, length, mode).reshape(kept))
+    return result if keepdims or data.dim() == 1 else result.squeeze(axis)
+
+
+@op("fill_element_0index")
+def fill_element_0index(lhs: Tensor, mhs: Tensor, rhs: Tensor) -> Tensor:
+    """A copy of the matrix lhs with the element of each row at index rhs replaced by mhs."""
+    if lhs.dim() != 2 or not mhs.shape == rhs.shape == lhs.shape[:1]:
+        raise MXNetError("expected a matrix, and a value and an index for each of its rows")
+    index = rhs.detach().long()
+    _check_bounds(index, 0, lhs.shape[1])
+    return lhs.scatter(1, index.unsqueeze(1), mhs.to(lhs.dtype).unsqueeze(1))
+
+
+@op("one_hot")
+def one_hot(
+    indices: Tensor, *, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: DType = torch.float32
+) -> Tensor:
+    """A new last dimension of length `depth`: on_value at the index, off_value elsewhere and for indices outside."""
+    hot = indices.detach().long().unsqueeze(-1) == torch.arange(depth, device=indices.device)
+    if (on_value, off_value) == (1, 0):
+        return hot.to(dtype)
+    values = torch.tensor([off_value, on_value], dtype=torch.float64, device=indices.device).to(dtype)
+    return values[hot.long()]
+
+
+@op("_onehot_encode")
+def onehot_encode(lhs: Tensor, rhs: Tensor) -> Tensor:
+    """The one-hot rows of the indices lhs, in the shape of rhs."""
+    if rhs.dim() != 2 or lhs.shape != rhs.shape[:1]:
+        raise MXNetError("expected indices of one dimension and a matrix with a row for each")
+    return one_hot(lhs, depth=rhs.shape[1], dtype=rhs.dtype)
+
+
+@op("_contrib_index_copy")
+def index_copy(old_tensor: Tensor, index_vector: Tensor, new_tensor: Tensor) -> Tensor:
+    """A copy of old_tensor with the rows at index_vector replaced by those of new_tensor."""
+    if len(index_vector) != len(new_tensor):
+        raise MXNetError(f"expected an index for each of {len(new_tensor)} new rows, got {len(index_vector)}")
+    index = index_vector.detach().long()
+    _check_bounds(index, 0, len(old_tensor))
+    return old_tensor.index_copy(0, index, new_tensor)
+
+
+# ---- along many dimensions at once ----
+
+
+def _positions(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
+    """The rows of `indices`, one for each of the first dimensions of `shape`, for torch to index with."""
+    if not 1 <= indices.shape[0] <= len(shape):
+        raise MXNetError(f"indices must have 1 to {len(shape)} rows, one for each dimension, got {indices.shape[0]}")
+    rows = indices.detach().long().unbind(0)
+    for axis, (row, length) in enumerate(zip(rows, shape, strict=False)):
+        _check_bounds(row, -length, length, f" for axis {axis} with size {length}")
+    return rows
+
+
+@op("gather_nd")
+def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
+    """The elements or slices of data at the positions in the columns of `indices`."""
+    return data[_positions(indices, data.shape)]
+
+
+@op("scatter_nd")
+def scatter_nd(data: Tensor, indices: Tensor, *, shape: Shape) -> Tensor:
+    """Zeros with the elements or slices of data at the positions in the columns of `indices`."""
+    return _scattered(data.new_zeros(shape), data, indices)
+
+
+@op("_scatter_set_nd", same_dtype=False)
+def scatter_set_nd(lhs: Tensor, rhs: Tensor, indices: Tensor, *, shape: Shape) -> Tensor:
+    """A copy of lhs with the elements or slices of rhs at the positions in the columns of `indices`."""
+    return _scattered(lhs, rhs, indices)
+
+
+def _scattered(target: Tensor, values: Tensor, indices: Tensor) -> Tensor:
+    positions = _positions(indices, target.shape)
+    expected = (*indices.shape[1:], *target.shape[len(positions) :])
+    if tuple(values.shape) != expected:
+        raise MXNetError(f"expected values of shape {expected}, got {tuple(values.shape)}")
+    return target.index_put(positions, values)
+
+
+@op("_contrib_index_array")
+def index_array(data: Tensor, *, axes: Axis = None) -> Tensor:
+    """For each element its own position, or those coordinates of it that `axes` names."""
+    axes = tuple(range(data.dim())) if axes is None else axes
+    grids = []
+    for axis in axes:
+        line = torch.arange(data.size(axis), device=data.device)
+        axis %= data.dim()
+        grids.append(line.reshape(-1, *[1] * (data.dim() - axis - 1)).expand(data.shape))
+    return torch.stack(grids, -1)
+
+
+@op("_ravel_multi_index", "ravel_multi_index")
+def ravel_multi_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
+    """Positions in the columns of data to positions in the flattened array of that shape."""
+    if data.dim() != 2 or data.shape[0] != len(shape):
+        raise MXNetError(f"data must be a matrix with a row for each of {len(shape)} dimensions")
+    strides = torch.tensor(_strides(shape), device=data.device).unsqueeze(1)
+    return (data.detach().long() * strides).sum(0).to(data.dtype)
+
+
+@op("_unravel_index", "unravel_index")
+def unravel_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
+    """Positions in a flattened array to positions in one of that shape: a row for each dimension."""
+    if not shape:
+        raise MXNetError("expected the shape of the array that data speaks of")
+    rows, rest = [], data.detach().long()
+    for stride in _strides(shape):
+        rows.append(torch.div(rest, stride, rounding_mode="trunc"))
+        rest = rest - rows[-1] * stride
+    return torch.stack(rows).to(data.dtype)
+
+
+def _strides(shape: Sequence[int]) -> list[int]:
+    """How far apart neighbours are along each dimension; the first length does not matter and may be -1."""
+    return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+
+
+# ---- by condition, by chance ----
+
+
+@op("where")
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Elements of x where condition is not 0, else of y; a condition of one dimension chooses whole rows."""
+    if x.shape != y.shape or x.dtype is not y.dtype:
+        raise MXNetError("x and y must have one shape and one dtype")
+    if condition.shape != x.shape:
+        if condition.shape != x.shape[:1]:
+            raise MXNetError(f"condition must have the shape of x, {tuple(x.shape)}, or one element for each row")
+        condition = condition.reshape(-1, *[1] * (x.dim() - 1))
+    return torch.where(condition.detach() != 0, x, y)
+
+
+@op("_contrib_boolean_mask")
+def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
+    """The slices of data along `axis` where index is not 0."""
+    if index.shape != (data.size(axis),):
+        raise MXNetError(f"index must have shape ({data.size(axis)},), got {tuple(index.shape)}")
+    return data.index_select(axis, index.detach().nonzero().squeeze(1))
+
+
+@op("_contrib_getnnz")
+def getnnz(data: Tensor, *, axis: int | None = None) -> Tensor:
+    """How many elements are not 0, in all or along `axis`."""
+    count = torch.count_nonzero(data, dim=axis)
+    return count if count.dim() else count.reshape(1)
+
+
+@op("_shuffle", "shuffle")
+def shuffle(data: Tensor, *, ctx: Ctx = None) -> Tensor:
+    """The rows of data in random order."""
+    assert isinstance(ctx, Context)
+    return data[torch.randperm(len(data), generator=generator(ctx), device=data.device)]

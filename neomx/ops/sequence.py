@@ -1,0 +1,77 @@
+"""Batches of sequences of different lengths, padded to one length: axis 0 (or 1) is time, the other is the batch."""
+
+from __future__ import annotations
+
+import torch
+
+from ..base import MXNetError
+from .table import op
+
+Tensor = torch.Tensor
+
+
+@op("SequenceMask", may_alias=True)
+def sequence_mask(
+    data: Tensor,
+    sequence_length: Tensor | None = None,
+    *,
+    use_sequence_length: bool = False,
+    value: float = 0.0,
+    axis: int = 0,
+) -> Tensor:
+    """data with `value` after the end of each sequence."""
+    lengths = _lengths(data, sequence_length, use_sequence_length, axis)
+    if lengths is None:
+        return data
+    ended = _steps(data, axis) >= lengths
+    return data.masked_fill(ended.reshape(*ended.shape, *[1] * (data.dim() - 2)), value)
+
+
+@op("SequenceLast", may_alias=True)
+def sequence_last(
+    data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
+) -> Tensor:
+    """The last step of each sequence."""
+    lengths = _lengths(data, sequence_length, use_sequence_length, axis)
+    if lengths is None:
+        return data.select(axis, data.size(axis) - 1)
+    last = (lengths.flatten() - 1).clamp(0, data.size(axis) - 1)
+    each = torch.arange(len(last), device=data.device)
+    return data[last, each] if axis == 0 else data[each, last]
+
+
+@op("SequenceReverse", may_alias=True)
+def sequence_reverse(
+    data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
+) -> Tensor:
+    """Each sequence in reverse order; what comes after its end stays."""
+    if axis != 0:
+        raise MXNetError("axis must be 0")
+    lengths = _lengths(data, sequence_length, use_sequence_length, axis)
+    if lengths is None:
+        return data.flip(0)
+    steps = _steps(data, axis)
+    source = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    each = torch.arange(data.shape[1], device=data.device)
+    return data[source, each]
+
+
+def _lengths(data: Tensor, lengths: Tensor | None, wanted: bool, axis: int) -> Tensor | None:
+    """The lengths as integers, at most that of data, shaped to broadcast against `_steps`; None to leave data whole."""
+    if axis not in (0, 1):
+        raise MXNetError("axis must be 0 or 1")
+    if data.dim() < 2:
+        raise MXNetError("expected data of 2 dimensions or more: time and batch")
+    if wanted != (lengths is not None):
+        raise MXNetError("expected both sequence_length and use_sequence_length=True, or neither")
+    if lengths is None:
+        return None
+    batch = data.shape[1 - axis]
+    if lengths.shape != (batch,):
+        raise MXNetError(f"sequence_length must have shape ({batch},), got {tuple(lengths.shape)}")
+    return lengths.long().clamp_max(data.size(axis)).unsqueeze(axis)
+
+
+def _steps(data: Tensor, axis: int) -> Tensor:
+    """0, 1, 2, ... along time, shaped to broadcast against the lengths."""
+    return torch.arange(data.size(axis), device=data.device).unsqueeze(1 - axis)

@@ -1,0 +1,166 @@
+"""Parts of arrays, and arrays made of parts: slice, crop, split, concatenate, stack."""
+
+from __future__ import annotations
+
+import torch
+
+from ..base import MXNetError
+from .table import Shape, op
+
+Tensor = torch.Tensor
+
+
+def forward_slice(key: slice, length: int) -> tuple[slice, bool]:
+    """The slice with a positive step that selects the same elements, and whether to reverse them: torch has no
+    negative steps."""
+    start, stop, step = key.indices(length)
+    if step > 0:
+        return slice(start, stop, step), False
+    count = len(range(start, stop, step))
+    if not count:
+        return slice(0, 0), False
+    return slice(start + (count - 1) * step, start + 1, -step), count > 1
+
+
+# ---- slices ----
+
+
+@op("slice", "crop", may_alias=True)
+def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
+    """data[begin:end:step] for the first dimensions; None stands for what Python's slices take it for."""
+    keys, flips = _slices(data, begin, end, step)
+    result = data[keys]
+    return result.flip(flips) if flips else result
+
+
+@op("_slice_assign", "_crop_assign", same_dtype=True)
+def slice_assign(lhs: Tensor, rhs: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
+    """A copy of lhs with the slice begin:end:step replaced by rhs."""
+    keys, flips = _slices(lhs, begin, end, step)
+    result = lhs.clone()
+    part = result[keys]
+    if part.shape != rhs.shape:
+        raise MXNetError(f"rhs must have the slice's shape {tuple(part.shape)}, got {tuple(rhs.shape)}")
+    part.copy_(rhs.flip(flips) if flips else rhs)
+    return result
+
+
+@op("_slice_assign_scalar", "_crop_assign_scalar")
+def slice_assign_scalar(data: Tensor, *, scalar: float = 0.0, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
+    """A copy of data with the slice begin:end:step set to a number."""
+    keys, _ = _slices(data, begin, end, step)
+    result = data.clone()
+    result[keys] = scalar
+    return result
+
+
+def _slices(data: Tensor, begin: Shape, end: Shape, step: Shape) -> tuple[tuple[slice, ...], list[int]]:
+    """The slices, with positive steps, and the axes to reverse after."""
+    step = step or (None,) * len(begin)  # type: ignore[assignment]
+    if not len(begin) == len(end) == len(step) <= data.dim():
+        raise MXNetError(
+            f"begin, end and step must be as many, at most {data.dim()}, got {begin}, {end} and {step or ()}"
+        )
+    pairs = [forward_slice(slice(*s), n) for s, n in zip(zip(begin, end, step, strict=True), data.shape, strict=False)]
+    return tuple(key for key, _ in pairs), [axis for axis, (_, reverse) in enumerate(pairs) if reverse]
+
+
+@op("slice_axis", may_alias=True)
+def slice_axis(data: Tensor, *, axis: int, begin: int, end: int | None) -> Tensor:
+    """data[begin:end] along one dimension."""
+    length = data.size(axis)
+    first = begin + length if begin < 0 else begin
+    last = length if end is None else end + length if end < 0 else end
+    if not 0 <= first < last <= length:
+        raise MXNetError(f"{begin}:{end} is not a part of axis {axis} with length {length}")
+    return data.narrow(axis, first, last - first)
+
+
+@op("slice_like", may_alias=True)
+def slice_like(data: Tensor, shape_like: Tensor, *, axes: Shape = ()) -> Tensor:
+    """The beginning of data with the lengths of shape_like, along all dimensions or along `axes`."""
+    if not axes:
+        if data.dim() != shape_like.dim():
+            raise MXNetError("expected two arrays of as many dimensions, or axes")
+        axes = tuple(range(data.dim()))
+    result = data
+    for axis in axes:
+        # a negative axis counts from data's end, in both arrays
+        length = shape_like.shape[axis if axis >= 0 else axis + data.dim()]
+        if length > data.size(axis):
+            raise MXNetError(f"axis {axis} has length {data.size(axis)}, which is less than shape_like's {length}")
+        result = result.narrow(axis, 0, length)
+    return result
+
+
+@op("Crop", may_alias=True)
+def crop(
+    *data: Tensor, num_args: int = 0, offset: Shape = (0, 0), h_w: Shape = (0, 0), center_crop: bool = False
+) -> Tensor:
+    """A window of an image: as large as a second image or `h_w`, at `offset` or in the centre."""
+    if len(data) not in (1, 2) or any(image.dim() != 4 for image in data):
+        raise MXNetError("expected one or two arrays of 4 dimensions (batch, channel, height, width)")
+    image = data[0]
+    size = tuple(data[1].shape[2:]) if len(data) == 2 else h_w
+    room = [length - wanted for length, wanted in zip(image.shape[2:], size, strict=True)]
+    if min(room) < 0 or min(size) < 1:
+        raise MXNetError(f"a window of {size} must fit into {tuple(image.shape[2:])}")
+    top, left = (room[0] // 2, room[1] // 2) if center_crop else offset
+    if not (0 <= top <= room[0] and 0 <= left <= room[1]):
+        raise MXNetError(f"offset {offset} must leave room for a window of {size} in {tuple(image.shape[2:])}")
+    return image[:, :, top : top + size[0], left : left + size[1]]
+
+
+# ---- split and join ----
+
+
+@op("SliceChannel", "split", may_alias=True)
+def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Tensor | list[Tensor]:
+    """Equal parts along `axis`; with `squeeze_axis` each of length 1, and without that dimension."""
+    length = data.size(axis)
+    if num_outputs < 1 or length % num_outputs:
+        raise MXNetError(f"axis {axis} with length {length} does not divide into {num_outputs} parts")
+    return _parts(data, [length // num_outputs] * num_outputs, axis, squeeze_axis)
+
+
+@op("_split_v2", may_alias=True)
+def split_v2(
+    data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
+) -> Tensor | list[Tensor]:
+    """Parts along `axis` that begin at `indices` (the first is 0), or `sections` parts, the first ones longer."""
+    length = data.size(axis)
+    if sections > 0:
+        short, longer = divmod(length, sections)
+        return _parts(data, [short + (i < longer) for i in range(sections)], axis, squeeze_axis)
+    ends = (*indices[1:], length)
+    sizes = [end - start for start, end in zip(indices, ends, strict=True)]
+    if not indices or indices[0] != 0 or min(sizes) < 0:
+        raise MXNetError(f"indices must begin with 0 and grow up to at most {length}, got {indices}")
+    return _parts(data, sizes, axis, squeeze_axis)
+
+
+def _parts(data: Tensor, sizes: list[int], axis: int, squeeze_axis: bool) -> Tensor | list[Tensor]:
+    """The parts, or the only part."""
+    parts = data.split(sizes, axis)
+    if squeeze_axis:
+        if any(size != 1 for size in sizes):
+            raise MXNetError(f"squeeze_axis needs parts of length 1, got {sizes}")
+        parts = data.unbind(axis) if data.dim() > 1 else parts
+    return list(parts) if len(parts) > 1 else parts[0]
+
+
+@op("_rnn_param_concat", same_dtype=True)
+@op("Concat", "concat", same_dtype=True)
+def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
+    """Arrays joined along an existing dimension."""
+    if not data:
+        raise MXNetError("expected at least one array")
+    return torch.cat(data, dim)
+
+
+@op("stack", same_dtype=True)
+def stack(*data: Tensor, axis: int = 0, num_args: int = 0) -> Tensor:
+    """Arrays of one shape joined along a new dimension."""
+    if not data:
+        raise MXNetError("expected at least one array")
+    return torch.stack(data, axis)

@@ -1,0 +1,71 @@
+"""Sorting, and the largest or smallest elements. Of equal elements the first comes first."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import DType, op
+
+Tensor = torch.Tensor
+
+# From this length on MXNet's order of equal elements is not fixed, and a search for k beats a sort.
+_LONG = 64
+
+
+@op("sort")
+def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:
+    """The elements in order, along `axis` or all in one row."""
+    values, _ = _ordered(data, axis, is_ascend)
+    return values
+
+
+@op("argsort")
+def argsort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtype: DType = torch.float32) -> Tensor:
+    """The positions of the elements in order, along `axis` or of the flattened array."""
+    _, positions = _ordered(data.detach(), axis, is_ascend)
+    return positions.to(dtype)
+
+
+@op("topk")
+def topk(
+    data: Tensor,
+    *,
+    axis: int | None = -1,
+    k: int = 1,
+    ret_typ: Literal["both", "indices", "mask", "value"] = "indices",
+    is_ascend: bool = False,
+    dtype: DType = torch.float32,
+) -> Tensor | list[Tensor]:
+    """The k largest (or, ascending, smallest) elements in order; their positions; both; or 1 where they stand.
+
+    k < 1 means all. `axis=None` looks at the flattened array.
+    """
+    values, positions = _ordered(data, axis, is_ascend, k)
+    if ret_typ == "value":
+        return values
+    if ret_typ == "indices":
+        return positions.to(dtype)
+    if ret_typ == "both":
+        return [values, positions.to(dtype)]
+    flat = data.detach().reshape(-1) if axis is None else data.detach()
+    mask = torch.zeros_like(flat).scatter_(-1 if axis is None else axis, positions, 1)
+    return mask.reshape(data.shape)
+
+
+def _ordered(data: Tensor, axis: int | None, is_ascend: bool, k: int = 0) -> tuple[Tensor, Tensor]:
+    """The first k elements in order and their positions; all for k < 1."""
+    if axis is None:
+        data, axis = data.reshape(-1), 0
+    length = data.size(axis)
+    if k > length:
+        raise MXNetError(f"k must be at most {length}, the length of the axis, got {k}")
+    if k == 1:
+        found = data.min(axis, keepdim=True) if is_ascend else data.max(axis, keepdim=True)
+        return found.values, found.indices
+    if 0 < k < length and length >= _LONG:
+        return tuple(data.topk(k, axis, largest=not is_ascend, sorted=True))  # type: ignore[return-value]
+    values, positions = data.sort(dim=axis, descending=not is_ascend, stable=True)
+    return (values.narrow(axis, 0, k), positions.narrow(axis, 0, k)) if k > 0 else (values, positions)
