@@ -1,4 +1,4 @@
-"""Optimizer steps. Each returns the new weight, for the front end to write to `out=weight`, and changes states in place.
+"""Optimizer steps: each returns the new weight, for the front end to write to `out=weight`, and changes its states.
 
 A rule is a private function: `weight` is what it starts from, `out` where the new weight goes (None: new memory). The
 ops are that rule on its own, on a half precision weight with a single precision master copy (mp_), and on many weights
@@ -8,7 +8,7 @@ at once (multi_). Gradients are rescaled, then clipped where clip_gradient >= 0.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -18,9 +18,14 @@ from .table import Floats, op
 Tensor = torch.Tensor
 
 
-def raw(*tensors: Tensor) -> Iterator[Tensor]:
-    """The tensors' memory, of which autograd takes no notice."""
-    return (t.data for t in tensors)
+def raw(weight: Tensor, *others: Tensor) -> list[Tensor]:
+    """The memory of a weight and of arrays of its shape; autograd takes no notice of what happens to it."""
+    for other in others:
+        if other.shape != weight.shape:
+            raise MXNetError(
+                f"expected the weight's gradient and states in its shape {tuple(weight.shape)}, got {tuple(other.shape)}"
+            )
+    return [weight.data, *[other.data for other in others]]
 
 
 def single(number: float) -> float:
@@ -45,7 +50,7 @@ def groups(data: Sequence[Tensor], size: int, count: int) -> list[list[Tensor]]:
     """`count` groups of `size` tensors each, which a multi_ op takes one after the other."""
     if len(data) != size * count:
         raise MXNetError(f"expected {size} arrays for each of {count} weights, {size * count} in all, got {len(data)}")
-    return [list(raw(*data[i : i + size])) for i in range(0, len(data), size)]
+    return [raw(*data[i : i + size]) for i in range(0, len(data), size)]
 
 
 def each(count: int, **lists: Sequence[float]) -> None:
@@ -129,7 +134,7 @@ def mp_sgd_update(
     lazy_update: bool = True,
 ) -> Tensor:
     """sgd_update of the master copy weight32; gives it in weight's dtype."""
-    grad, master = raw(grad, weight32)
+    master, grad = raw(weight32, grad)
     return _sgd(master, grad, lr, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
 
@@ -148,7 +153,7 @@ def mp_sgd_mom_update(
     lazy_update: bool = True,
 ) -> Tensor:
     """sgd_mom_update of the master copy weight32; gives it in weight's dtype."""
-    grad, mom, master = raw(grad, mom, weight32)
+    master, grad, mom = raw(weight32, grad, mom)
     return _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
 
@@ -352,7 +357,7 @@ def mp_nag_mom_update(
     clip_gradient: float = -1.0,
 ) -> Tensor:
     """nag_mom_update of the master copy weight32; gives it in weight's dtype."""
-    grad, mom, master = raw(grad, mom, weight32)
+    master, grad, mom = raw(weight32, grad, mom)
     move = _nag_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
     return master.add_(move).to(weight.dtype)
 

@@ -120,7 +120,7 @@ def mp_adamw_update(
     clip_gradient: float = -1.0,
 ) -> Tensor:
     """_adamw_update of the master copy weight32; gives it in weight's dtype."""
-    grad, mean, var, master = raw(grad, mean, var, weight32)
+    master, grad, mean, var = raw(weight32, grad, mean, var)
     settings = (_number(rescale_grad), lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
     return _adamw(master, grad, mean, var, *settings, out=master).to(weight.dtype)
 
@@ -254,7 +254,8 @@ def lamb_update_phase2(
     upper_bound: float = -1.0,
 ) -> Tensor:
     """LAMB's step along the direction g, given the norms r1 of weight and r2 of g."""
-    return _lamb_step(*raw(weight, g, r1, r2), lr, lower_bound, upper_bound)
+    weight, g = raw(weight, g)
+    return _lamb_step(weight, g, r1.data, r2.data, lr, lower_bound, upper_bound)
 
 
 @op("mp_lamb_update_phase1", mutates=("mean", "var"))
@@ -292,8 +293,8 @@ def mp_lamb_update_phase2(
     upper_bound: float = -1.0,
 ) -> Tensor:
     """lamb_update_phase2 of the master copy weight32; gives it in weight's dtype."""
-    g, r1, r2, master = raw(g, r1, r2, weight32)
-    return _lamb_step(master, g, r1, r2, lr, lower_bound, upper_bound, out=master).to(weight.dtype)
+    master, g = raw(weight32, g)
+    return _lamb_step(master, g, r1.data, r2.data, lr, lower_bound, upper_bound, out=master).to(weight.dtype)
 
 
 @op("_multi_lamb_update", mutates=("data",))
@@ -439,7 +440,7 @@ def group_adagrad_update(
     epsilon: float = 1e-5,
 ) -> Tensor:
     """AdaGrad with one history for each row: the sum of the row's mean squared gradients."""
-    weight, grad, history = raw(weight, grad, history)
+    (weight, grad), history = raw(weight, grad), history.data
     if history.shape != (weight.shape[0], *[1] * (weight.dim() - 1)):
         raise MXNetError("expected a history of one element for each row of weight, of as many dimensions")
     grad = clipped(grad, weight, rescale_grad, clip_gradient)
