@@ -31,8 +31,15 @@ def count_sketch(data: Tensor, h: Tensor, s: Tensor, *, out_dim: int, processing
     if h.numel() != data.shape[-1] or s.numel() != data.shape[-1]:
         raise MXNetError(f"expected h and s to have {data.shape[-1]} elements, as the last dimension of data")
     place = h.detach().reshape(-1).long()
+    _check_within("h", place, out_dim)
     result = data.new_zeros(*data.shape[:-1], out_dim)
     return result.index_add(-1, place, data * s.detach().reshape(-1))
+
+
+def _check_within(name: str, index: Tensor, size: int) -> None:
+    # On a GPU a bad index would kill the process's CUDA context instead of raising an error.
+    if index.numel() and not index.is_meta and not bool(((index >= 0) & (index < size)).all()):
+        raise MXNetError(f"expected {name} to be within 0...{size - 1}")
 
 
 class _Still(torch.autograd.Function):
@@ -64,6 +71,8 @@ def hawkesll(
     (N, T) times between events, marks (N, T) which of the K processes an event belongs to; row i has valid_length[i]
     events and ends at max_time[i]. The likelihood has a gradient, to lda, alpha and beta; the state has none.
     """
+    if lda.dim() != 2:
+        raise MXNetError(f"expected lda of shape (N, K), got {tuple(lda.shape)}")
     batch, kinds = lda.shape
     if alpha.shape != (kinds,) or beta.shape != (kinds,) or state.shape != lda.shape:
         raise MXNetError(f"expected alpha and beta of shape ({kinds},) and state of lda's shape")
@@ -75,6 +84,7 @@ def hawkesll(
     time = torch.cumsum(lags, 1)
     happened = torch.arange(lags.shape[1], device=lags.device) < valid_length[:, None]
     kind = marks.long()
+    _check_within("marks", kind, kinds)
     rate, branching, decay = lda.gather(1, kind), alpha[kind], beta[kind]
     last = torch.zeros_like(lda)  # when each process last had an event
     excitation = state

@@ -89,7 +89,7 @@ def _sgd_mom(
     return torch.add(weight, mom, out=out)
 
 
-@op("sgd_update")
+@op("sgd_update", same_dtype=True)
 def sgd_update(
     weight: Tensor,
     grad: Tensor,
@@ -104,7 +104,7 @@ def sgd_update(
     return _sgd(*raw(weight, grad), lr, wd, rescale_grad, clip_gradient)
 
 
-@op("sgd_mom_update", mutates=("mom",))
+@op("sgd_mom_update", same_dtype=True, mutates=("mom",))
 def sgd_mom_update(
     weight: Tensor,
     grad: Tensor,
@@ -157,7 +157,7 @@ def mp_sgd_mom_update(
     return _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
 
-@op("multi_sgd_update")
+@op("multi_sgd_update", same_dtype=True)
 def multi_sgd_update(
     *data: Tensor,
     lrs: Floats,
@@ -175,7 +175,7 @@ def multi_sgd_update(
     ]
 
 
-@op("multi_sgd_mom_update", mutates=("data",))
+@op("multi_sgd_mom_update", same_dtype=True, mutates=("data",))
 def multi_sgd_mom_update(
     *data: Tensor,
     lrs: Floats,
@@ -326,7 +326,7 @@ def _nag_mom(
     return step
 
 
-@op("nag_mom_update", mutates=("mom",))
+@op("nag_mom_update", same_dtype=True, mutates=("mom",))
 def nag_mom_update(
     weight: Tensor,
     grad: Tensor,
@@ -365,7 +365,7 @@ def mp_nag_mom_update(
 # ---- the gradient's sign ----
 
 
-@op("signsgd_update")
+@op("signsgd_update", same_dtype=True)
 def signsgd_update(
     weight: Tensor,
     grad: Tensor,
@@ -380,7 +380,7 @@ def signsgd_update(
     return clipped(grad, weight, rescale_grad, -1.0).sign_().mul_(-lr).add_(weight, alpha=1 - lr * wd)
 
 
-@op("signum_update", mutates=("mom",))
+@op("signum_update", same_dtype=True, mutates=("mom",))
 def signum_update(
     weight: Tensor,
     grad: Tensor,
@@ -406,7 +406,7 @@ def signum_update(
 # ---- layer-wise learning rates ----
 
 
-@op("multi_lars")
+@op("multi_lars", same_dtype=True)
 def multi_lars(
     lrs: Tensor,
     weights_sum_sq: Tensor,

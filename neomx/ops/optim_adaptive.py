@@ -34,7 +34,7 @@ def _decayed(grad: Tensor, weight: Tensor, rescale: float, clip: float, wd: floa
 # ---- Adam ----
 
 
-@op("adam_update", mutates=("mean", "var"))
+@op("adam_update", same_dtype=True, mutates=("mean", "var"))
 def adam_update(
     weight: Tensor,
     grad: Tensor,
@@ -221,7 +221,7 @@ def _lamb_step(
     return torch.addcmul(weight, direction, ratio, value=-lr, out=out)
 
 
-@op("lamb_update_phase1", mutates=("mean", "var"))
+@op("lamb_update_phase1", same_dtype=True, mutates=("mean", "var"))
 def lamb_update_phase1(
     weight: Tensor,
     grad: Tensor,
@@ -297,7 +297,7 @@ def mp_lamb_update_phase2(
     return _lamb_step(master, g, r1.data, r2.data, lr, lower_bound, upper_bound, out=master).to(weight.dtype)
 
 
-@op("_multi_lamb_update", mutates=("data",))
+@op("_multi_lamb_update", same_dtype=True, mutates=("data",))
 def multi_lamb_update(
     *data: Tensor,
     learning_rates: Floats,
@@ -354,7 +354,7 @@ def multi_mp_lamb_update(
 # ---- RMSProp ----
 
 
-@op("rmsprop_update", mutates=("n",))
+@op("rmsprop_update", same_dtype=True, mutates=("n",))
 def rmsprop_update(
     weight: Tensor,
     grad: Tensor,
@@ -377,7 +377,7 @@ def rmsprop_update(
     return result.clamp_(-clip_weights, clip_weights) if clip_weights >= 0 else result
 
 
-@op("rmspropalex_update", mutates=("n", "g", "delta"))
+@op("rmspropalex_update", same_dtype=True, mutates=("n", "g", "delta"))
 def rmspropalex_update(
     weight: Tensor,
     grad: Tensor,
@@ -409,7 +409,7 @@ def rmspropalex_update(
 # ---- AdaGrad ----
 
 
-@op("_sparse_adagrad_update", mutates=("history",))
+@op("_sparse_adagrad_update", same_dtype=True, mutates=("history",))
 def adagrad_update(
     weight: Tensor,
     grad: Tensor,
@@ -428,7 +428,7 @@ def adagrad_update(
     return grad.div_(torch.add(history, epsilon).sqrt_()).mul_(-lr).add_(weight, alpha=1 - lr * wd)
 
 
-@op("_contrib_group_adagrad_update", mutates=("history",))
+@op("_contrib_group_adagrad_update", same_dtype=True, mutates=("history",))
 def group_adagrad_update(
     weight: Tensor,
     grad: Tensor,
@@ -451,7 +451,7 @@ def group_adagrad_update(
 # ---- follow the regularized, or moving, leader ----
 
 
-@op("ftrl_update", mutates=("z", "n"))
+@op("ftrl_update", same_dtype=True, mutates=("z", "n"))
 def ftrl_update(
     weight: Tensor,
     grad: Tensor,
@@ -475,7 +475,7 @@ def ftrl_update(
     return torch.nn.functional.softshrink(z, lamda1).div_(root.add_(beta).div_(-lr).sub_(wd))
 
 
-@op("ftml_update", mutates=("d", "v", "z"))
+@op("ftml_update", same_dtype=True, mutates=("d", "v", "z"))
 def ftml_update(
     weight: Tensor,
     grad: Tensor,
