@@ -1,0 +1,310 @@
+"""Products of matrices, and the linear algebra of `nd.linalg`.
+
+The matrices of an `_linalg_` op are the last two dimensions; dimensions before them are a batch, and two batches
+must agree exactly. A triangular input is read, and gets a gradient, in its triangle alone.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import op
+
+Tensor = torch.Tensor
+StorageType = Literal["csr", "default", "row_sparse"]
+
+# ---- dot and batch_dot ----
+
+
+@op("dot", same_dtype=True)
+def dot(
+    lhs: Tensor,
+    rhs: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: StorageType | None = None,
+) -> Tensor:
+    """Sum over the last dimension of lhs and the first of rhs; a transposed side gives its first or last instead."""
+    _check_floats(lhs)
+    if lhs.dim() == 2 and rhs.dim() == 2:
+        return torch.mm(lhs.t() if transpose_a else lhs, rhs.t() if transpose_b else rhs)
+    if lhs.dim() == 1 and rhs.dim() == 1:
+        if transpose_a or transpose_b:
+            raise MXNetError("expected no transpose_a or transpose_b for two vectors")
+        return torch.dot(lhs, rhs).reshape(1)
+    left = 0 if transpose_a else -1
+    right = -1 if transpose_b else 0
+    if lhs.shape[left] != rhs.shape[right]:
+        raise MXNetError(
+            f"expected one length on dimension {left} of lhs and {right} of rhs, "
+            f"got {lhs.shape[left]} and {rhs.shape[right]}"
+        )
+    return torch.tensordot(lhs, rhs, dims=([left], [right]))
+
+
+@op("batch_dot", same_dtype=True)
+def batch_dot(
+    lhs: Tensor,
+    rhs: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    forward_stype: StorageType | None = None,
+) -> Tensor:
+    """Matrix products of two batches of matrices."""
+    _check_floats(lhs)
+    if lhs.dim() < 3:
+        raise MXNetError(f"expected arrays of 3 or more dimensions, got {lhs.dim()}")
+    _check_batches(lhs, rhs)
+    return torch.matmul(lhs.mT if transpose_a else lhs, rhs.mT if transpose_b else rhs)
+
+
+def _check_floats(data: Tensor) -> None:
+    if not data.is_floating_point():
+        raise MXNetError("expected arrays of floats. Use astype('float32')")
+
+
+def _check_batches(a: Tensor, b: Tensor) -> None:
+    if a.dim() < 2 or a.shape[:-2] != b.shape[:-2]:
+        raise MXNetError(
+            "expected batches of matrices of one batch shape, "
+            f"got {tuple(a.shape[:-2])} with {a.dim()} and {tuple(b.shape[:-2])} with {b.dim()} dimensions"
+        )
+
+
+def _check_square(a: Tensor) -> None:
+    _check_floats(a)
+    if a.dim() < 2 or a.shape[-1] != a.shape[-2]:
+        raise MXNetError(f"expected square matrices, got shape {tuple(a.shape)}")
+
+
+# ---- general products ----
+
+
+def _rows_at(a: Tensor, axis: int) -> Tensor:
+    """`a` with its dimension `axis`, which holds the rows of the matrices, moved beside the columns."""
+    if not -a.dim() <= axis < a.dim() or axis in (-1, a.dim() - 1):
+        raise MXNetError(f"expected axis to be a dimension before the last of {a.dim()}, got {axis}")
+    return a if axis in (-2, a.dim() - 2) else a.movedim(axis, -2)
+
+
+@op("_linalg_gemm", "linalg_gemm", same_dtype=True)
+def gemm(
+    A: Tensor,
+    B: Tensor,
+    C: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    axis: int = -2,
+) -> Tensor:
+    """alpha * A B + beta * C. The rows of the matrices are on dimension `axis`, the columns on the last."""
+    a, b, c = (_rows_at(x, axis) for x in (A, B, C))
+    _check_floats(a)
+    _check_batches(a, b)
+    a, b = a.mT if transpose_a else a, b.mT if transpose_b else b
+    if c.shape != (*a.shape[:-1], b.shape[-1]):
+        raise MXNetError(f"expected C to have the product's shape, {(*a.shape[:-1], b.shape[-1])} with rows at -2")
+    if c.dim() == 2:
+        result = torch.addmm(c, a, b, beta=beta, alpha=alpha)
+    else:
+        flat = (x.reshape(-1, *x.shape[-2:]) for x in (c, a, b))
+        result = torch.baddbmm(*flat, beta=beta, alpha=alpha).reshape(c.shape)
+    return result if c is C else result.movedim(-2, axis)
+
+
+@op("_linalg_gemm2", "linalg_gemm2", same_dtype=True)
+def gemm2(
+    A: Tensor,
+    B: Tensor,
+    *,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    alpha: float = 1.0,
+    axis: int = -2,
+) -> Tensor:
+    """alpha * A B. The rows of the matrices are on dimension `axis`, the columns on the last."""
+    a, b = _rows_at(A, axis), _rows_at(B, axis)
+    _check_floats(a)
+    _check_batches(a, b)
+    result = _scale(torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b), alpha)
+    return result if a is A else result.movedim(-2, axis)
+
+
+def _scale(product: Tensor, alpha: float) -> Tensor:
+    return product if alpha == 1.0 else product * alpha
+
+
+@op("_linalg_syrk", "linalg_syrk")
+def syrk(A: Tensor, *, transpose: bool = False, alpha: float = 1.0) -> Tensor:
+    """alpha * A A', or alpha * A' A with `transpose`."""
+    _check_floats(A)
+    return _scale(torch.matmul(A.mT, A) if transpose else torch.matmul(A, A.mT), alpha)
+
+
+# ---- triangular matrices ----
+
+
+@op("_linalg_trmm", "linalg_trmm", same_dtype=True)
+def trmm(
+    A: Tensor, B: Tensor, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0
+) -> Tensor:
+    """alpha * A B, or alpha * B A with `rightside`, for a triangular A."""
+    _check_square(A)
+    _check_batches(A, B)
+    a = A.tril() if lower else A.triu()
+    a = a.mT if transpose else a
+    return _scale(torch.matmul(B, a) if rightside else torch.matmul(a, B), alpha)
+
+
+@op("_linalg_trsm", "linalg_trsm", same_dtype=True)
+def trsm(
+    A: Tensor, B: Tensor, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0
+) -> Tensor:
+    """The X of A X = alpha * B, or of X A = alpha * B with `rightside`, for a triangular A."""
+    _check_square(A)
+    _check_batches(A, B)
+    a, upper = (A.mT, lower) if transpose else (A, not lower)
+    return torch.linalg.solve_triangular(a, _scale(B, alpha), upper=upper, left=not rightside)
+
+
+@op("_linalg_potrf", "linalg_potrf")
+def potrf(A: Tensor) -> Tensor:
+    """The Cholesky factor: the lower triangular L with L L' = A, for a symmetric, positive definite A."""
+    _check_square(A)
+    return torch.linalg.cholesky(A)
+
+
+@op("_linalg_potri", "linalg_potri")
+def potri(A: Tensor) -> Tensor:
+    """The inverse of A A' for a Cholesky factor A, which is lower triangular."""
+    _check_square(A)
+    return torch.cholesky_inverse(A.tril())
+
+
+# ---- factorizations ----
+
+
+@op("_linalg_gelqf", "linalg_gelqf")
+def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The Q with orthonormal rows and the lower triangular L of A = L Q."""
+    _check_floats(A)
+    if A.dim() < 2 or A.shape[-2] > A.shape[-1]:
+        raise MXNetError(f"expected matrices with no more rows than columns, got shape {tuple(A.shape)}")
+    q, r = torch.linalg.qr(A.mT)
+    return q.mT, r.mT
+
+
+@op("_linalg_syevd")
+def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The U with eigenvectors as rows and the ascending eigenvalues L of a symmetric A = U' diag(L) U."""
+    _check_square(A)
+    values, vectors = torch.linalg.eigh(A)
+    # An eigenvector's sign is free; MXNet makes its largest element positive.
+    largest = vectors.detach().abs().argmax(dim=-2, keepdim=True)
+    signs = vectors.detach().gather(-2, largest).sign()
+    return (vectors * signs).mT, values
+
+
+# ---- inverse and determinant ----
+
+
+@op("_linalg_inverse", "linalg_inverse")
+def inverse(A: Tensor) -> Tensor:
+    """The inverse of square matrices."""
+    _check_square(A)
+    return torch.linalg.inv(A)
+
+
+@op("_linalg_det", "linalg_det")
+def det(A: Tensor) -> Tensor:
+    """The determinant of square matrices."""
+    _check_square(A)
+    return _never_0d(torch.linalg.det(A))
+
+
+@op("_linalg_slogdet", "linalg_slogdet")
+def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
+    """The sign of the determinant and the logarithm of its absolute value."""
+    _check_square(A)
+    sign, logarithm = torch.linalg.slogdet(A)
+    if logarithm.requires_grad:
+        singular = sign == 0
+        if singular.any():  # MXNet's gradient there is 0, not infinite
+            one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+            regular = torch.linalg.slogdet(torch.where(singular[..., None, None], one, A))
+            logarithm = torch.where(singular, -math.inf, regular.logabsdet)
+    return _never_0d(sign), _never_0d(logarithm)
+
+
+@op("_linalg_sumlogdiag", "linalg_sumlogdiag")
+def sumlogdiag(A: Tensor) -> Tensor:
+    """The sum of the logarithms of the diagonal."""
+    _check_square(A)
+    return _never_0d(A.diagonal(dim1=-2, dim2=-1).log().sum(-1))
+
+
+def _never_0d(result: Tensor) -> Tensor:
+    return result if result.dim() else result.reshape(1)
+
+
+# ---- diagonals and triangles, as vectors ----
+
+
+@op("_linalg_extractdiag", "linalg_extractdiag", may_alias=True)
+def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
+    """The diagonal of square matrices, or the one `offset` above it."""
+    _check_square(A)
+    _check_offset(A, offset)
+    return A.diagonal(offset, -2, -1)
+
+
+@op("_linalg_makediag", "linalg_makediag")
+def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
+    """Square matrices with these diagonals, `offset` above the main one, and 0 elsewhere."""
+    _check_floats(A)
+    return torch.diag_embed(A, offset)
+
+
+def _triangle(size: int, offset: int, lower: bool, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the elements of a triangle in the order MXNet packs them: a lower one by rows, an
+    upper one by columns. It begins at diagonal `offset` and goes away from the main one, which `lower` decides at 0.
+    """
+    first, second = torch.tril_indices(size, size, -abs(offset), device=device)
+    return (first, second) if offset < 0 or (offset == 0 and lower) else (second, first)
+
+
+@op("_linalg_extracttrian", "linalg_extracttrian")
+def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
+    """The elements of a triangle of square matrices as vectors; see `_triangle`."""
+    _check_square(A)
+    _check_offset(A, offset)
+    rows, columns = _triangle(A.shape[-1], offset, lower, A.device)
+    return A[..., rows, columns]
+
+
+@op("_linalg_maketrian", "linalg_maketrian")
+def maketrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
+    """Square matrices with these vectors in a triangle, and 0 elsewhere: the reverse of extracttrian."""
+    _check_floats(A)
+    length = A.shape[-1]
+    side = (math.isqrt(8 * length + 1) - 1) // 2
+    if side * (side + 1) // 2 != length:
+        raise MXNetError(f"expected vectors of 1, 3, 6, 10, ... elements, which fill a triangle, got {length}")
+    size = side + abs(offset)
+    rows, columns = _triangle(size, offset, lower, A.device)
+    result = A.new_zeros(*A.shape[:-1], size, size)
+    result[..., rows, columns] = A
+    return result
+
+
+def _check_offset(a: Tensor, offset: int) -> None:
+    if abs(offset) >= a.shape[-1]:
+        raise MXNetError(f"expected an offset between {1 - a.shape[-1]} and {a.shape[-1] - 1}, got {offset}")

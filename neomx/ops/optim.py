@@ -1,0 +1,424 @@
+"""Optimizer steps: each returns the new weight, for the front end to write to `out=weight`, and changes its states.
+
+A rule is a private function: `weight` is what it starts from, `out` where the new weight goes (None: new memory). The
+ops are that rule on its own, on a half precision weight with a single precision master copy (mp_), and on many weights
+at once (multi_). Gradients are rescaled, then clipped where clip_gradient >= 0.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+
+from ..base import MXNetError
+from .table import Floats, op
+
+Tensor = torch.Tensor
+
+
+def raw(weight: Tensor, *others: Tensor) -> list[Tensor]:
+    """The memory of a weight and of arrays of its shape; autograd takes no notice of what happens to it."""
+    for other in others:
+        if other.shape != weight.shape:
+            raise MXNetError(
+                f"expected the weight's gradient and states in its shape {tuple(weight.shape)}, got {tuple(other.shape)}"
+            )
+    return [weight.data, *[other.data for other in others]]
+
+
+def single(number: float) -> float:
+    """A number rounded to single precision, as MXNet holds attributes: 1 - beta2 shows it in the fifth digit."""
+    return ctypes.c_float(number).value
+
+
+def _scaled(grad: Tensor, weight: Tensor, rescale: float, clip: float) -> tuple[Tensor, float]:
+    """A tensor and a factor whose product is the rescaled, clipped gradient; no new memory unless clipping."""
+    if clip < 0:
+        return grad, rescale
+    return clipped(grad, weight, rescale, clip), 1.0
+
+
+def clipped(grad: Tensor, weight: Tensor, rescale: float, clip: float) -> Tensor:
+    """The rescaled, clipped gradient in new memory and weight's precision."""
+    g = grad * rescale if grad.dtype is weight.dtype else grad.to(weight.dtype).mul_(rescale)
+    return g.clamp_(-clip, clip) if clip >= 0 else g
+
+
+def groups(data: Sequence[Tensor], size: int, count: int) -> list[list[Tensor]]:
+    """`count` groups of `size` tensors each, which a multi_ op takes one after the other."""
+    if len(data) != size * count:
+        raise MXNetError(f"expected {size} arrays for each of {count} weights, {size * count} in all, got {len(data)}")
+    return [raw(*data[i : i + size]) for i in range(0, len(data), size)]
+
+
+def each(count: int, **lists: Sequence[float]) -> None:
+    for name, values in lists.items():
+        if len(values) != count:
+            raise MXNetError(f"expected {count} {name}, one for each weight, got {len(values)}")
+
+
+# ---- SGD ----
+
+
+def _sgd(
+    weight: Tensor, grad: Tensor, lr: float, wd: float, rescale: float, clip: float, out: Tensor | None = None
+) -> Tensor:
+    grad, factor = _scaled(grad, weight, rescale, clip)
+    if wd:
+        return torch.mul(weight, 1 - lr * wd, out=out).add_(grad, alpha=-lr * factor)
+    return torch.add(weight, grad, alpha=-lr * factor, out=out)
+
+
+def _sgd_mom(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    lr: float,
+    momentum: float,
+    wd: float,
+    rescale: float,
+    clip: float,
+    out: Tensor | None = None,
+) -> Tensor:
+    grad, factor = _scaled(grad, weight, rescale, clip)
+    mom.mul_(momentum).add_(grad, alpha=-lr * factor)
+    if wd:
+        mom.add_(weight, alpha=-lr * wd)
+    return torch.add(weight, mom, out=out)
+
+
+@op("sgd_update", same_dtype=True)
+def sgd_update(
+    weight: Tensor,
+    grad: Tensor,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+) -> Tensor:
+    """weight - lr * (grad + wd * weight)."""
+    return _sgd(*raw(weight, grad), lr, wd, rescale_grad, clip_gradient)
+
+
+@op("sgd_mom_update", same_dtype=True, mutates=("mom",))
+def sgd_mom_update(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+) -> Tensor:
+    """mom = momentum * mom - lr * (grad + wd * weight); weight + mom."""
+    return _sgd_mom(*raw(weight, grad, mom), lr, momentum, wd, rescale_grad, clip_gradient)
+
+
+@op("mp_sgd_update", mutates=("weight32",))
+def mp_sgd_update(
+    weight: Tensor,
+    grad: Tensor,
+    weight32: Tensor,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+) -> Tensor:
+    """sgd_update of the master copy weight32; gives it in weight's dtype."""
+    master, grad = raw(weight32, grad)
+    return _sgd(master, grad, lr, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
+
+
+@op("mp_sgd_mom_update", mutates=("mom", "weight32"))
+def mp_sgd_mom_update(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    weight32: Tensor,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    lazy_update: bool = True,
+) -> Tensor:
+    """sgd_mom_update of the master copy weight32; gives it in weight's dtype."""
+    master, grad, mom = raw(weight32, grad, mom)
+    return _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
+
+
+@op("multi_sgd_update", same_dtype=True)
+def multi_sgd_update(
+    *data: Tensor,
+    lrs: Floats,
+    wds: Floats,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """sgd_update of many weights; the arrays are weight, grad of each."""
+    rows = groups(data, 2, num_weights)
+    each(num_weights, lrs=lrs, wds=wds)
+    return [
+        _sgd(weight, grad, lr, wd, rescale_grad, clip_gradient)
+        for (weight, grad), lr, wd in zip(rows, lrs, wds, strict=True)
+    ]
+
+
+@op("multi_sgd_mom_update", same_dtype=True, mutates=("data",))
+def multi_sgd_mom_update(
+    *data: Tensor,
+    lrs: Floats,
+    wds: Floats,
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """sgd_mom_update of many weights; the arrays are weight, grad, mom of each."""
+    rows = groups(data, 3, num_weights)
+    each(num_weights, lrs=lrs, wds=wds)
+    return [
+        _sgd_mom(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+        for (weight, grad, mom), lr, wd in zip(rows, lrs, wds, strict=True)
+    ]
+
+
+@op("multi_mp_sgd_update", mutates=("data",))
+def multi_mp_sgd_update(
+    *data: Tensor,
+    lrs: Floats,
+    wds: Floats,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """mp_sgd_update of many weights; the arrays are weight, grad, weight32 of each."""
+    rows = groups(data, 3, num_weights)
+    each(num_weights, lrs=lrs, wds=wds)
+    return [
+        _sgd(master, grad, lr, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
+        for (weight, grad, master), lr, wd in zip(rows, lrs, wds, strict=True)
+    ]
+
+
+@op("multi_mp_sgd_mom_update", mutates=("data",))
+def multi_mp_sgd_mom_update(
+    *data: Tensor,
+    lrs: Floats,
+    wds: Floats,
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """mp_sgd_mom_update of many weights; the arrays are weight, grad, mom, weight32 of each."""
+    rows = groups(data, 4, num_weights)
+    each(num_weights, lrs=lrs, wds=wds)
+    return [
+        _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
+        for (weight, grad, mom, master), lr, wd in zip(rows, lrs, wds, strict=True)
+    ]
+
+
+def _preloaded(data: Sequence[Tensor]) -> tuple[Sequence[Tensor], tuple[float, ...], tuple[float, ...]]:
+    """The arrays of a preloaded_ op, whose last two hold the learning rates and the decays."""
+    if len(data) < 2:
+        raise MXNetError("expected the weights' arrays and then two more, the learning rates and the decays")
+    return data[:-2], tuple(data[-2].tolist()), tuple(data[-1].tolist())
+
+
+@op("preloaded_multi_sgd_update")
+def preloaded_multi_sgd_update(
+    *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
+) -> list[Tensor]:
+    """multi_sgd_update with the learning rates and the decays in two more arrays."""
+    arrays, lrs, wds = _preloaded(data)
+    return multi_sgd_update(
+        *arrays, lrs=lrs, wds=wds, rescale_grad=rescale_grad, clip_gradient=clip_gradient, num_weights=num_weights
+    )
+
+
+@op("preloaded_multi_sgd_mom_update", mutates=("data",))
+def preloaded_multi_sgd_mom_update(
+    *data: Tensor,
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """multi_sgd_mom_update with the learning rates and the decays in two more arrays."""
+    arrays, lrs, wds = _preloaded(data)
+    return multi_sgd_mom_update(
+        *arrays,
+        lrs=lrs,
+        wds=wds,
+        momentum=momentum,
+        rescale_grad=rescale_grad,
+        clip_gradient=clip_gradient,
+        num_weights=num_weights,
+    )
+
+
+@op("preloaded_multi_mp_sgd_update", mutates=("data",))
+def preloaded_multi_mp_sgd_update(
+    *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
+) -> list[Tensor]:
+    """multi_mp_sgd_update with the learning rates and the decays in two more arrays."""
+    arrays, lrs, wds = _preloaded(data)
+    return multi_mp_sgd_update(
+        *arrays, lrs=lrs, wds=wds, rescale_grad=rescale_grad, clip_gradient=clip_gradient, num_weights=num_weights
+    )
+
+
+@op("preloaded_multi_mp_sgd_mom_update", mutates=("data",))
+def preloaded_multi_mp_sgd_mom_update(
+    *data: Tensor,
+    momentum: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    num_weights: int = 1,
+) -> list[Tensor]:
+    """multi_mp_sgd_mom_update with the learning rates and the decays in two more arrays."""
+    arrays, lrs, wds = _preloaded(data)
+    return multi_mp_sgd_mom_update(
+        *arrays,
+        lrs=lrs,
+        wds=wds,
+        momentum=momentum,
+        rescale_grad=rescale_grad,
+        clip_gradient=clip_gradient,
+        num_weights=num_weights,
+    )
+
+
+# ---- Nesterov momentum ----
+
+
+def _nag_mom(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    lr: float,
+    momentum: float,
+    wd: float,
+    rescale: float,
+    clip: float,
+) -> Tensor:
+    """What to add to the weight. As MXNet does with `out=weight`, the momentum kept decays with the new weight."""
+    step = clipped(grad, weight, -lr * rescale, lr * clip)
+    if wd:
+        step.add_(weight, alpha=-lr * wd)
+    mom.mul_(momentum).add_(step)
+    step.add_(mom, alpha=momentum)
+    if wd:
+        mom.add_(step, alpha=-lr * wd)
+    return step
+
+
+@op("nag_mom_update", same_dtype=True, mutates=("mom",))
+def nag_mom_update(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+) -> Tensor:
+    """step = -lr * (grad + wd * weight); mom = momentum * mom + step; weight + momentum * mom + step."""
+    weight, grad, mom = raw(weight, grad, mom)
+    return _nag_mom(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient).add_(weight)
+
+
+@op("mp_nag_mom_update", mutates=("mom", "weight32"))
+def mp_nag_mom_update(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    weight32: Tensor,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+) -> Tensor:
+    """nag_mom_update of the master copy weight32; gives it in weight's dtype."""
+    master, grad, mom = raw(weight32, grad, mom)
+    move = _nag_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
+    return master.add_(move).to(weight.dtype)
+
+
+# ---- the gradient's sign ----
+
+
+@op("signsgd_update", same_dtype=True)
+def signsgd_update(
+    weight: Tensor,
+    grad: Tensor,
+    *,
+    lr: float,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+) -> Tensor:
+    """weight - lr * (sign(grad) + wd * weight)."""
+    weight, grad = raw(weight, grad)
+    return clipped(grad, weight, rescale_grad, -1.0).sign_().mul_(-lr).add_(weight, alpha=1 - lr * wd)
+
+
+@op("signum_update", same_dtype=True, mutates=("mom",))
+def signum_update(
+    weight: Tensor,
+    grad: Tensor,
+    mom: Tensor,
+    *,
+    lr: float,
+    momentum: float = 0.0,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+    wd_lh: float = 0.0,
+) -> Tensor:
+    """mom = momentum * mom - (1 - momentum) * (grad + wd * weight); weight * (1 - lr * wd_lh) + lr * sign(mom)."""
+    weight, grad, mom = raw(weight, grad, mom)
+    grad, factor = _scaled(grad, weight, rescale_grad, clip_gradient)
+    rest = 1 - momentum
+    mom.mul_(momentum).add_(grad, alpha=-rest * factor)
+    if wd:
+        mom.add_(weight, alpha=-rest * wd)
+    return torch.sign(mom).mul_(lr).add_(weight, alpha=1 - lr * wd_lh)
+
+
+# ---- layer-wise learning rates ----
+
+
+@op("multi_lars", same_dtype=True)
+def multi_lars(
+    lrs: Tensor,
+    weights_sum_sq: Tensor,
+    grads_sum_sq: Tensor,
+    wds: Tensor,
+    *,
+    eta: float,
+    eps: float,
+    rescale_grad: float = 1.0,
+) -> Tensor:
+    """Learning rates scaled by eta * |weight| / (|grad| + wd * |weight| + eps), where both norms are above 0."""
+    lrs, weights, grads, wds = raw(lrs, weights_sum_sq, grads_sum_sq, wds)
+    norm = weights.sqrt()
+    ratio = norm * eta / (grads.sqrt().mul_(rescale_grad).addcmul_(wds, norm).add_(eps))
+    return lrs * ratio.masked_fill_((weights <= 0) | (grads <= 0), 1.0)
