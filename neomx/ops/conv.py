@@ -1,0 +1,419 @@
+"""Layers that multiply by a weight: fully connected, convolution, deconvolution, deformable convolution; correlation.
+
+Layouts ending in C take their data and weight with the channels last, as MXNet does on a GPU:
+data (N, ..., C), weight (O, ..., I).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..base import MXNetError
+from .spatial import bilinear
+from .table import Shape, op
+
+Tensor = torch.Tensor
+Layout = Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"]
+Tune = Literal["fastest", "limited_workspace", "off"]
+
+
+def check_shape(name: str, tensor: Tensor, *expected: int) -> None:
+    """Raise unless `tensor` has the shape that the other arguments call for."""
+    if tensor.shape != expected:
+        raise MXNetError(f"expected {name} of shape {expected}, got {tuple(tensor.shape)}")
+
+
+def check_bias(bias: Tensor | None, no_bias: bool, length: int) -> None:
+    """Raise unless a bias is there exactly when `no_bias` is not."""
+    if bias is None:
+        if not no_bias:
+            raise MXNetError("expected a bias, got none; no_bias=True does without")
+    elif no_bias:
+        raise MXNetError("expected no bias with no_bias=True, got one")
+    elif bias.shape != (length,):
+        check_shape("bias", bias, length)
+
+
+def per_axis(name: str, value: tuple[int, ...], rank: int, default: int, least: int) -> tuple[int, ...]:
+    """A value for each spatial axis: `value`, checked, or `default` for all where it is empty."""
+    if not value:
+        return (default,) * rank
+    if len(value) != rank or min(value) < least:
+        raise MXNetError(f"expected {name} to be {rank} number(s) of at least {least}, got {value}")
+    return value
+
+
+def check_layout(data: Tensor, kernel: tuple[int, ...], layout: str | None) -> bool:
+    """Whether the channels come last, after checking that data, kernel and layout have the same rank."""
+    rank = data.dim() - 2
+    if not 1 <= len(kernel) <= 3 or len(kernel) != rank:
+        raise MXNetError(f"expected a kernel of 1 to 3 numbers and data with 2 dimensions more, got kernel {kernel}")
+    if min(kernel) < 1:
+        raise MXNetError(f"expected a kernel of numbers of at least 1, got {kernel}")
+    if layout is None:
+        return False
+    if len(layout) != rank + 2:
+        raise MXNetError(f"expected a layout for {rank} spatial dimension(s), got {layout}")
+    return layout[-1] == "C"
+
+
+# oneDNN computes on channels_last as it is, where it copies other layouts to a blocked one and back in every call.
+_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
+_ONEDNN = (torch.float32, torch.bfloat16)
+
+
+def _fast_format(data: Tensor) -> Tensor:
+    memory_format = _FORMATS.get(data.dim())
+    if memory_format is None or data.dtype not in _ONEDNN or data.device.type != "cpu":
+        return data
+    return data.contiguous(memory_format=memory_format)
+
+
+# ---- fully connected ----
+
+
+@op("FullyConnected", same_dtype=True)
+def fully_connected(
+    data: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    num_hidden: int,
+    no_bias: bool = False,
+    flatten: bool = True,
+) -> Tensor:
+    """data · weightᵀ + bias over the last dimension, or over all but the first where `flatten`."""
+    if flatten and data.dim() != 2:
+        data = data.flatten(1) if data.dim() > 2 else data.unsqueeze(1)
+    if weight.shape != (num_hidden, data.shape[-1]):
+        check_shape("weight", weight, num_hidden, data.shape[-1])
+    check_bias(bias, no_bias, num_hidden)
+    return F.linear(data, weight, bias)
+
+
+# ---- convolution ----
+
+_CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+# Up to this many values, im2col's columns for a one-channel image are worth their memory.
+_MOST_COLUMNS = 1 << 24
+
+
+def _convolve(
+    data: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilate: tuple[int, ...],
+    pad: tuple[int, ...],
+    num_filter: int,
+    num_group: int,
+    no_bias: bool,
+    layout: str | None,
+) -> Tensor:
+    channels_last = check_layout(data, kernel, layout)
+    if channels_last:
+        data, weight = data.movedim(-1, 1), weight.movedim(-1, 1)
+    rank = len(kernel)
+    stride = per_axis("stride", stride, rank, 1, 1)
+    dilate = per_axis("dilate", dilate, rank, 1, 1)
+    pad = per_axis("pad", pad, rank, 0, 0)
+    channels = _per_group("data's channels", data.shape[1], num_group)
+    _per_group("num_filter", num_filter, num_group)
+    if weight.shape != (num_filter, channels, *kernel):
+        check_shape("weight (channels first)", weight, num_filter, channels, *kernel)
+    check_bias(bias, no_bias, num_filter)
+    if _is_plane(data, weight, dilate):
+        result = torch.ops.aten.thnn_conv2d(data, weight, kernel, bias, stride, pad)
+    else:
+        result = _CONV[rank](_fast_format(data), weight, bias, stride, pad, dilate, num_group)
+    return result.movedim(1, -1) if channels_last else result
+
+
+def _per_group(name: str, count: int, num_group: int) -> int:
+    if num_group < 1 or count % num_group:
+        raise MXNetError(f"expected num_group to divide {name} {count}, got {num_group}")
+    return count // num_group
+
+
+def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
+    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast."""
+    return (
+        data.dim() == 4
+        and data.shape[1] == 1
+        and dilate == (1, 1)
+        and data.device.type == "cpu"
+        and data.numel() * weight[0].numel() < _MOST_COLUMNS
+    )
+
+
+@op("Convolution", same_dtype=True)
+def convolution(
+    data: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
+    num_filter: int,
+    num_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    cudnn_tune: Tune | None = None,
+    cudnn_off: bool = False,
+    layout: Layout | None = None,
+) -> Tensor:
+    """Convolution in 1, 2 or 3 dimensions, plus bias."""
+    return _convolve(data, weight, bias, kernel, stride, dilate, pad, num_filter, num_group, no_bias, layout)
+
+
+@op("Convolution_v1", same_dtype=True)
+def convolution_v1(
+    data: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
+    num_filter: int,
+    num_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    cudnn_tune: Tune | None = None,
+    cudnn_off: bool = False,
+    layout: Layout | None = None,
+) -> Tensor:
+    """The former name of Convolution, which old symbol files use."""
+    return _convolve(data, weight, bias, kernel, stride, dilate, pad, num_filter, num_group, no_bias, layout)
+
+
+@op("Deconvolution", same_dtype=True)
+def deconvolution(
+    data: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
+    adj: Shape = (),
+    target_shape: Shape = (),
+    num_filter: int,
+    num_group: int = 1,
+    workspace: int = 512,
+    no_bias: bool = True,
+    cudnn_tune: Tune | None = None,
+    cudnn_off: bool = False,
+    layout: Layout | None = None,
+) -> Tensor:
+    """The gradient of a convolution with respect to its data (transposed convolution), plus bias.
+
+    `target_shape`, where given, decides pad and adj.
+    """
+    channels_last = check_layout(data, kernel, layout)
+    if channels_last:
+        data, weight = data.movedim(-1, 1), weight.movedim(-1, 1)
+    rank = len(kernel)
+    stride = per_axis("stride", stride, rank, 1, 1)
+    dilate = per_axis("dilate", dilate, rank, 1, 1)
+    if any(target_shape):
+        target_shape = per_axis("target_shape", target_shape, rank, 1, 1)
+        surplus = _surplus(data.shape[2:], kernel, stride, dilate, target_shape)
+        pad, adj = tuple((s + 1) // 2 for s in surplus), tuple(s % 2 for s in surplus)
+    else:
+        pad = per_axis("pad", pad, rank, 0, 0)
+        adj = per_axis("adj", adj, rank, 0, 0)
+    if any(a >= s for a, s in zip(adj, stride, strict=True)):
+        raise MXNetError(f"expected adj (or what target_shape makes it) below stride {stride}, got {adj}")
+    channels = data.shape[1]
+    _per_group("data's channels", channels, num_group)
+    filters = _per_group("num_filter", num_filter, num_group)
+    if weight.shape != (channels, filters, *kernel):
+        check_shape("weight (channels first)", weight, channels, filters, *kernel)
+    check_bias(bias, no_bias, num_filter)
+    result = _TRANSPOSED[rank](_fast_format(data), weight, bias, stride, pad, adj, num_group, dilate)
+    return result.movedim(1, -1) if channels_last else result
+
+
+def _surplus(
+    lengths: torch.Size,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilate: tuple[int, ...],
+    target: tuple[int, ...],
+) -> list[int]:
+    """By how much a deconvolution without padding exceeds the target shape."""
+    full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(lengths, kernel, stride, dilate, strict=True)]
+    surplus = [f - t for f, t in zip(full, target, strict=True)]
+    if min(surplus) < 0:
+        raise MXNetError(f"expected target_shape of at most {tuple(full)}, got {target}")
+    return surplus
+
+
+# ---- deformable convolution ----
+
+
+@op("_contrib_DeformableConvolution", same_dtype=True)
+def deformable_convolution(
+    data: Tensor,
+    offset: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
+    num_filter: int,
+    num_group: int = 1,
+    num_deformable_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    layout: Literal["NCDHW", "NCHW", "NCW"] | None = None,
+) -> Tensor:
+    """2-D convolution whose sampling points are moved by `offset` (N, groups * kernel * (y, x), H, W)."""
+    columns = _deformed(data, offset, None, kernel, stride, dilate, pad, num_deformable_group, layout)
+    return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
+
+
+@op("_contrib_ModulatedDeformableConvolution", same_dtype=True)
+def modulated_deformable_convolution(
+    data: Tensor,
+    offset: Tensor,
+    mask: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
+    num_filter: int,
+    num_group: int = 1,
+    num_deformable_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    im2col_step: int = 64,
+    layout: Literal["NCDHW", "NCHW", "NCW"] | None = None,
+) -> Tensor:
+    """DeformableConvolution with a `mask` (N, groups * kernel, H, W) that weights each sampled point."""
+    columns = _deformed(data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, layout)
+    return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
+
+
+def _deformed(
+    data: Tensor,
+    offset: Tensor,
+    mask: Tensor | None,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilate: tuple[int, ...],
+    pad: tuple[int, ...],
+    groups: int,
+    layout: str | None,
+) -> Tensor:
+    """The sampled values, (N, channels, kernel points, out height, out width)."""
+    check_layout(data, kernel, layout)
+    if len(kernel) != 2:
+        raise MXNetError(f"expected a kernel of 2 numbers, got {kernel}")
+    stride, dilate = per_axis("stride", stride, 2, 1, 1), per_axis("dilate", dilate, 2, 1, 1)
+    pad = per_axis("pad", pad, 2, 0, 0)
+    batch, channels, height, width = data.shape
+    _per_group("data's channels", channels, groups)
+    points = kernel[0] * kernel[1]
+    out = [
+        (n + 2 * p - d * (k - 1) - 1) // s + 1
+        for n, p, d, k, s in zip((height, width), pad, dilate, kernel, stride, strict=True)
+    ]
+    if min(out) < 1:
+        raise MXNetError(f"expected a kernel within the padded data, got {kernel}")
+    check_shape("offset", offset, batch, groups * points * 2, *out)
+    y, x = (
+        torch.arange(k, device=data.device).view(shape) * d + torch.arange(o, device=data.device).view(place) * s - p
+        for k, d, o, s, p, shape, place in zip(
+            kernel, dilate, out, stride, pad, ((-1, 1, 1, 1), (-1, 1, 1)), ((-1, 1), (-1,)), strict=True
+        )
+    )
+    offset = offset.view(batch, groups, *kernel, 2, *out)
+    y, x = y + offset[:, :, :, :, 0], x + offset[:, :, :, :, 1]
+    inside = None
+    if mask is None:
+        # Without a mask MXNet takes 0 for a point outside the image, not a mix of 0 and the border, and a point on the
+        # last row or beyond does not move.
+        inside = ((y >= 0) & (x >= 0) & (y < height) & (x < width)).to(data.dtype)
+        y, x = y.where(y < height - 1, height - 1), x.where(x < width - 1, width - 1)
+    else:
+        check_shape("mask", mask, batch, groups * points, *out)
+        inside = mask.view(batch, groups, *kernel, *out)
+    values = bilinear(data.reshape(batch * groups, -1, height, width), y.flatten(0, 1), x.flatten(0, 1))
+    return (values * inside.flatten(0, 1).unsqueeze(1)).view(batch, channels, points, *out)
+
+
+def _multiply_columns(
+    columns: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    kernel: tuple[int, ...],
+    channels: int,
+    num_filter: int,
+    num_group: int,
+    no_bias: bool,
+) -> Tensor:
+    inner, filters = _per_group("data's channels", channels, num_group), _per_group("num_filter", num_filter, num_group)
+    check_shape("weight", weight, num_filter, inner, *kernel)
+    check_bias(bias, no_bias, num_filter)
+    batch, height, width = columns.shape[0], *columns.shape[-2:]
+    result = weight.view(num_group, filters, -1) @ columns.reshape(batch, num_group, -1, height * width)
+    result = result.view(batch, num_filter, height, width)
+    return result if bias is None else result + bias.view(-1, 1, 1)
+
+
+# ---- correlation ----
+
+
+@op("Correlation", same_dtype=True)
+def correlation(
+    data1: Tensor,
+    data2: Tensor,
+    *,
+    kernel_size: int = 1,
+    max_displacement: int = 1,
+    stride1: int = 1,
+    stride2: int = 1,
+    pad_size: int = 0,
+    is_multiply: bool = True,
+) -> Tensor:
+    """The mean product (or |difference|) of patches of data1 with displaced patches of data2, a channel for each."""
+    if data1.dim() != 4 or data1.shape != data2.shape:
+        raise MXNetError("expected two arrays of one shape (batch, channel, height, width)")
+    if min(kernel_size, stride1, stride2) < 1 or kernel_size % 2 == 0 or min(max_displacement, pad_size) < 0:
+        raise MXNetError(
+            "expected an odd kernel_size, strides of at least 1, max_displacement and pad_size of at least 0"
+        )
+    border = max_displacement + kernel_size // 2
+    out = [(n + 2 * pad_size - 2 * border + stride1 - 1) // stride1 for n in data1.shape[2:]]
+    if min(out) < 1:
+        raise MXNetError(f"expected padded data larger than twice max_displacement plus half the kernel, {2 * border}")
+    rows, columns = ((o - 1) * stride1 + kernel_size for o in out)
+    data1, data2 = (F.pad(d, (pad_size,) * 4) for d in (data1, data2))
+    patch = data1[:, :, max_displacement:, max_displacement:][:, :, :rows, :columns]
+    reach = max_displacement // stride2 * stride2
+    steps = range(max_displacement - reach, max_displacement + reach + 1, stride2)
+    maps = []
+    for top in steps:
+        for left in steps:
+            other = data2[:, :, top : top + rows, left : left + columns]
+            both = patch * other if is_multiply else (patch - other).abs()
+            maps.append(both.mean(1))
+    return F.avg_pool2d(torch.stack(maps, 1), kernel_size, stride1)

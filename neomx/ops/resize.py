@@ -1,0 +1,111 @@
+"""Images to another size: upsampling and bilinear resizing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..base import MXNetError
+from .conv import check_shape
+from .table import op
+
+Tensor = torch.Tensor
+
+
+@op("UpSampling", same_dtype=True)
+def upsampling(
+    *data: Tensor,
+    scale: int,
+    num_filter: int = 0,
+    sample_type: Literal["bilinear", "nearest"],
+    multi_input_mode: Literal["concat", "sum"] = "concat",
+    num_args: int = 1,
+    workspace: int = 512,
+) -> Tensor:
+    """Images `scale` times as large: pixels repeated, or spread by a given weight ('bilinear': data, weight).
+
+    Several images all come to the size of the first one, scaled; they are joined along the channels or summed.
+    """
+    if scale < 1:
+        raise MXNetError(f"expected a scale of at least 1, got {scale}")
+    if sample_type == "bilinear":
+        return _spread(data, scale, num_filter)
+    if not data or any(d.dim() != 4 for d in data):
+        raise MXNetError("expected images of shape (batch, channel, height, width)")
+    size = [n * scale for n in data[0].shape[2:]]
+    for image in data:
+        if any(large % small for large, small in zip(size, image.shape[2:], strict=True)):
+            raise MXNetError(f"expected images whose height and width divide {size}, got {tuple(image.shape)}")
+    # 'nearest-exact' looks up pixel middles, so that rounding cannot send it to a neighbour.
+    images = [F.interpolate(d, size, mode="nearest-exact") for d in data]
+    if len(images) == 1:
+        return images[0]
+    if multi_input_mode == "concat":
+        return torch.cat(images, 1)
+    if any(i.shape != images[0].shape for i in images):
+        raise MXNetError("expected images with the same number of channels, to sum them")
+    return torch.stack(images).sum(0)
+
+
+def _spread(data: tuple[Tensor, ...], scale: int, num_filter: int) -> Tensor:
+    if len(data) != 2 or data[0].dim() != 4:
+        raise MXNetError("expected data (batch, channel, height, width) and weight")
+    image, weight = data
+    if image.shape[1] != num_filter:
+        raise MXNetError(f"expected num_filter to be the number of channels, {image.shape[1]}, got {num_filter}")
+    kernel = 2 * scale - scale % 2
+    check_shape("weight", weight, num_filter, 1, kernel, kernel)
+    return F.conv_transpose2d(image, weight, stride=scale, padding=scale // 2, groups=num_filter)
+
+
+@op("_contrib_BilinearResize2D")
+def bilinear_resize(
+    data: Tensor,
+    like: Tensor | None = None,
+    *,
+    height: int = 1,
+    width: int = 1,
+    scale_height: float | None = None,
+    scale_width: float | None = None,
+    mode: Literal["like", "odd_scale", "size", "to_even_down", "to_even_up", "to_odd_down", "to_odd_up"] = "size",
+    align_corners: bool = True,
+) -> Tensor:
+    """Images resized by bilinear interpolation to a size, a scale, another array's size, or the next even or odd size."""
+    if data.dim() != 4:
+        raise MXNetError("expected images of shape (batch, channel, height, width)")
+    if (like is not None) != (mode == "like"):
+        raise MXNetError("expected an array `like` in mode 'like', and in no other mode")
+    if like is not None:
+        size = list(like.shape[2:])
+    else:
+        scales = _scales(mode, scale_height, scale_width)
+        size = [_length(n, mode, s) for n, s in zip(data.shape[2:], scales, strict=True)] if scales else [height, width]
+    if len(size) != 2 or min(size) < 1:
+        raise MXNetError(f"expected an output of at least 1 x 1, got {' x '.join(map(str, size))}")
+    # An output of length 1 shows the first pixel in MXNet, with either kind of corners.
+    data = data[:, :, : 1 if size[0] == 1 else None, : 1 if size[1] == 1 else None]
+    return F.interpolate(data, size, mode="bilinear", align_corners=align_corners)
+
+
+def _scales(mode: str, height: float | None, width: float | None) -> tuple[float | None, float | None] | None:
+    """The scales, both or neither; None where the size is given outright."""
+    if mode.startswith("to_"):
+        return None, None
+    if height is None and width is None and mode == "size":
+        return None
+    if height is None or width is None:
+        raise MXNetError("expected both scale_height and scale_width")
+    return height, width
+
+
+def _length(length: int, mode: str, scale: float | None) -> int:
+    if mode == "size":
+        return int(length * scale)
+    if mode == "odd_scale":
+        return int((length - 1) * scale) + 1 if length % 2 else int(length * scale)
+    _, parity, direction = mode.split("_")
+    if (length % 2 == 0) == (parity == "even"):
+        return length
+    return length + (1 if direction == "up" else -1)
