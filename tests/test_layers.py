@@ -1,4 +1,4 @@
-"""What recordings of MXNet cannot show of layers: random ones, layouts, torch's own backward, ops its nd cannot call."""
+"""What recordings of MXNet cannot show of layers: randomness, layouts, torch's own backward, ops its nd cannot call."""
 
 import numpy as np
 import pytest

@@ -37,6 +37,7 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, *_):
         data, gamma, mean, inverse = ctx.saved_tensors
+        mean, inverse = mean.detach(), inverse.detach()  # the kernel's own derivative knows where they come from
         eps, momentum, fix_gamma, use_global, by_batch = ctx.options
         backward_by_batch = by_batch if Backward.train_mode is None else Backward.train_mode and not use_global
         needed = list(ctx.needs_input_grad[:3])
@@ -45,9 +46,8 @@ class _BatchNorm(torch.autograd.Function):
             grad, data, gamma, *moving, mean, inverse, backward_by_batch, eps, needed
         )
         if by_batch and backward_by_batch:
-            with torch.no_grad():
-                ctx.moving[0].lerp_(mean, 1 - momentum)
-                ctx.moving[1].lerp_(inverse.pow(-2).sub_(eps), 1 - momentum)
+            ctx.moving[0].lerp_(mean, 1 - momentum)
+            ctx.moving[1].lerp_(inverse.pow(-2).sub_(eps), 1 - momentum)
         d_data, d_gamma, d_beta = (g if n else None for g, n in zip(grads, needed, strict=True))
         if fix_gamma and needed[1]:
             d_gamma = torch.zeros_like(gamma)

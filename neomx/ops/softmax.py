@@ -21,7 +21,7 @@ def _along(
     dtype: torch.dtype | None,
     beyond: Tensor | None = None,
 ) -> Tensor:
-    """`compute` (softmax or log_softmax) of data / temperature without what is `beyond`, in the wider of both dtypes."""
+    """`compute` (softmax or log_softmax) of data / temperature without what is `beyond`, in the wider dtype."""
     if temperature is not None and temperature != 1:
         data = data / temperature
     if beyond is not None:
