@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from .base import MXNetError, modes
+from .base import Backward, MXNetError, modes
 from .ndarray.ndarray import Gradient, NDArray
 
 __all__ = [
@@ -125,7 +125,8 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
     return heads, [head._data for head in heads], starts
 
 
-def _run(compute: Any) -> Any:
+def _run(compute: Any, train_mode: bool) -> Any:
+    previous, Backward.train_mode = Backward.train_mode, train_mode
     try:
         return compute()
     except RuntimeError as error:
@@ -134,6 +135,8 @@ def _run(compute: Any) -> Any:
                 "this graph was differentiated already and is gone. Pass retain_graph=True to the first backward"
             ) from error
         raise MXNetError(f"backward: {error}") from error
+    finally:
+        Backward.train_mode = previous
 
 
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
@@ -145,7 +148,7 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
     with _Scope(False, train_mode):
         previous, Gradient.accumulating = Gradient.accumulating, True
         try:
-            _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph))
+            _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph), train_mode)
         finally:
             Gradient.accumulating = previous
     if not retain_graph:
@@ -182,7 +185,8 @@ def grad(
                 retain_graph=create_graph if retain_graph is None else retain_graph,
                 create_graph=create_graph,
                 allow_unused=True,
-            )
+            ),
+            train_mode,
         )
     for i, result in enumerate(results):
         if result is None:

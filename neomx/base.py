@@ -23,6 +23,15 @@ class Modes(threading.local):
 modes = Modes()
 
 
+class Backward:
+    """The train_mode that the running `autograd.backward` was given; None while none runs.
+
+    One for all threads: the part of a backward that runs on a GPU has a thread of its own.
+    """
+
+    train_mode: bool | None = None
+
+
 class Registry:
     """Classes by lower-case name, so that `create('sgd', ...)` finds `SGD`.
 

@@ -1,0 +1,134 @@
+"""Layers that work element by element: activations and dropout; and the table lookup of Embedding."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..base import MXNetError, modes
+from .random import generator
+from .table import Ctx, DType, Shape, op
+
+Tensor = torch.Tensor
+
+_ACTIVATIONS = {
+    "relu": torch.relu,
+    "sigmoid": torch.sigmoid,
+    "softrelu": lambda x: F.softplus(x, threshold=40),
+    "softsign": F.softsign,
+    "tanh": torch.tanh,
+}
+
+
+@op("Activation")
+def activation(data: Tensor, *, act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh"]) -> Tensor:
+    """max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
+    return _ACTIVATIONS[act_type](data)
+
+
+class _Selu(torch.autograd.Function):
+    """selu with MXNet's gradient below zero, scale * (output + alpha). The derivative is output + scale * alpha."""
+
+    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+
+    @staticmethod
+    def forward(ctx, data):
+        out = F.selu(data)
+        ctx.save_for_backward(out)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        (out,) = ctx.saved_tensors
+        return grad * torch.where(out > 0, _Selu.scale, _Selu.scale * (out + _Selu.alpha))
+
+
+def _prelu(data: Tensor, gamma: Tensor | None) -> Tensor:
+    if gamma is None:
+        raise MXNetError("expected gamma, the slope of prelu")
+    channels = data.shape[1] if data.dim() > 1 else data.shape[0]
+    if gamma.numel() not in (1, channels) or gamma.shape[-1] != gamma.numel():
+        raise MXNetError(f"expected gamma of shape (1,) or ({channels},), got {tuple(gamma.shape)}")
+    gamma = gamma.reshape(-1)
+    return F.prelu(data, gamma) if data.dim() > 1 else F.prelu(data.unsqueeze(0), gamma).squeeze(0)
+
+
+@op("LeakyReLU")
+def leaky_relu(
+    data: Tensor,
+    gamma: Tensor | None = None,
+    *,
+    act_type: Literal["elu", "gelu", "leaky", "prelu", "rrelu", "selu"] = "leaky",
+    slope: float = 0.25,
+    lower_bound: float = 0.125,
+    upper_bound: float = 0.334,
+    ctx: Ctx = None,
+) -> Any:
+    """x above zero; below, a fixed (leaky), learned (prelu) or random (rrelu) slope, or a curve (elu, selu, gelu).
+
+    rrelu gives also the slopes; outside training they are the mean of the bounds.
+    """
+    if act_type == "prelu":
+        return _prelu(data, gamma)
+    if gamma is not None:
+        raise MXNetError(f"{act_type!r} takes no gamma: only 'prelu' does")
+    if act_type == "leaky":
+        return F.leaky_relu(data, slope)
+    if act_type == "elu":
+        return F.elu(data, slope)
+    if act_type == "gelu":
+        return F.gelu(data)
+    if act_type == "selu":
+        return _Selu.apply(data)
+    if not modes.training:
+        slope = (lower_bound + upper_bound) / 2
+        return F.leaky_relu(data, slope), torch.where(data > 0, 1.0, slope).to(data.dtype)
+    slopes = torch.empty_like(data)
+    out = torch.ops.aten.rrelu_with_noise(data, slopes, lower_bound, upper_bound, True, generator(ctx))
+    return out, slopes
+
+
+@op("Dropout", may_alias=True)
+def dropout(
+    data: Tensor,
+    *,
+    p: float = 0.5,
+    mode: Literal["always", "training"] = "training",
+    axes: Shape = (),
+    cudnn_off: bool | None = False,
+    ctx: Ctx = None,
+) -> Tensor:
+    """Elements zeroed with probability p and the others divided by 1 - p, in training or always.
+
+    Along `axes` all elements share one fate.
+    """
+    if not 0 <= p <= 1:
+        raise MXNetError("expected p to be between 0 and 1")
+    shape = list(data.shape)
+    for axis in axes:
+        if not 0 <= axis < data.dim():
+            raise MXNetError(f"expected axes between 0 and {data.dim() - 1}")
+        shape[axis] = 1
+    if p == 0 or not (modes.training or mode == "always"):
+        return data.view_as(data)  # not data itself, which may be a variable: the result is computed from it
+    mask = torch.empty_like(data) if not axes else data.new_empty(shape)
+    mask.bernoulli_(1 - p, generator=generator(ctx))
+    return data * (mask.div_(1 - p) if p < 1 else mask)
+
+
+@op("Embedding")
+def embedding(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: DType = torch.float32,
+    sparse_grad: bool = False,
+) -> Tensor:
+    """Row data[i] of `weight` for each i; an index beyond either end means the first or the last row."""
+    if weight.shape != (input_dim, output_dim):
+        raise MXNetError(f"expected a weight of shape ({input_dim}, {output_dim}), got {tuple(weight.shape)}")
+    return F.embedding(data.detach().long().clamp(0, input_dim - 1), weight)

@@ -1,0 +1,209 @@
+"""Outputs whose gradient is that of a loss, whatever gradient comes from above: what Module training ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import op
+
+Tensor = torch.Tensor
+
+
+class _Defined(torch.autograd.Function):
+    """`out`, with the gradient of data that `gradient` computes when backward comes by."""
+
+    @staticmethod
+    def forward(ctx, data, out, gradient):
+        ctx.gradient = gradient
+        return out.view_as(out)
+
+    @staticmethod
+    def backward(ctx, _):
+        return ctx.gradient(), None, None
+
+
+def _defined(data: Tensor, out: Tensor, gradient: Callable[[], Tensor]) -> Tensor:
+    return _Defined.apply(data, out, gradient) if data.requires_grad and torch.is_grad_enabled() else out
+
+
+@op("SoftmaxOutput", "Softmax", same_dtype=True)
+def softmax_output(
+    data: Tensor,
+    label: Tensor,
+    *,
+    grad_scale: float = 1.0,
+    ignore_label: float = -1.0,
+    multi_output: bool = False,
+    use_ignore: bool = False,
+    preserve_shape: bool = False,
+    normalization: Literal["batch", "null", "valid"] = "null",
+    out_grad: bool = False,
+    smooth_alpha: float = 0.0,
+) -> Tensor:
+    """Softmax, with the gradient of its cross entropy with the label: class ids, or probabilities of data's shape.
+
+    Classes lie along axis 1 with `multi_output`, along the last with `preserve_shape`, else along all but the first.
+    """
+    if not 0 <= smooth_alpha <= 1:
+        raise MXNetError("expected smooth_alpha to be between 0 and 1")
+    by_class = label.shape != data.shape
+    if multi_output:
+        view = data.reshape(*data.shape[:2], -1) if data.dim() > 2 else data
+        fits = label.numel() * data.shape[1] == data.numel() and label.shape[0] == data.shape[0]
+        expected = (data.shape[0], *data.shape[2:])
+    else:
+        view = data.reshape(-1, data.shape[-1]) if preserve_shape else data.reshape(data.shape[0], -1)
+        fits = label.shape == data.shape[:-1]
+        expected = data.shape[:-1]
+    if by_class and not fits:
+        raise MXNetError(
+            f"expected a label of shape {tuple(expected)} or {tuple(data.shape)}, got {tuple(label.shape)}"
+        )
+    with torch.no_grad():
+        probability = torch.softmax(view, 1)
+
+    def gradient() -> Tensor:
+        if not by_class:
+            grad = (probability - label.reshape(probability.shape)) * grad_scale
+        else:
+            # MXNet smooths no labels of multi_output.
+            smooth = 0.0 if multi_output else smooth_alpha
+            grad = _cross_entropy_gradient(probability, label, smooth, ignore_label if use_ignore else None)
+            if normalization == "valid":
+                grad.mul_(grad_scale / (label != ignore_label).sum().clamp(min=1))
+            elif normalization == "batch":
+                grad.mul_(grad_scale / label.numel())
+            else:
+                grad.mul_(grad_scale / (probability[0, 0].numel() if multi_output else 1))
+        # MXNet 1.9 multiplies by the output here, not by the gradient from above that the option's name promises.
+        return (grad.mul_(probability) if out_grad else grad).view(data.shape)
+
+    return _defined(data, probability.view(data.shape), gradient)
+
+
+def _cross_entropy_gradient(
+    probability: Tensor, label: Tensor, smooth_alpha: float, ignore_label: float | None
+) -> Tensor:
+    """probability - one_hot(label) with classes along axis 1; a label that is no class has an empty one_hot."""
+    classes = probability.shape[1]
+    places = (probability.shape[0], 1, *probability.shape[2:])
+    # Without preserve_shape data of 3 and more dimensions has more labels than examples: the first ones count.
+    index = label.reshape(-1)[: probability.numel() // classes].reshape(places).long()
+    others = smooth_alpha / max(classes - 1, 1)
+    known = ((index >= 0) & (index < classes)).to(probability.dtype)
+    grad = probability - others if others else probability.clone()
+    grad.scatter_add_(1, index.clamp(0, classes - 1), known.mul_(smooth_alpha + others - 1))
+    return grad if ignore_label is None else grad.mul_(index != int(ignore_label))
+
+
+def _regression(
+    data: Tensor, label: Tensor, out: Tensor, grad_scale: float, slope: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """`out` with the gradient slope(out, label), over how many outputs an example has."""
+    if label.numel() != data.numel() or label.shape[:1] != data.shape[:1]:
+        raise MXNetError(f"expected a label of shape {tuple(data.shape)}, got {tuple(label.shape)}")
+    out = out.detach()
+
+    def gradient() -> Tensor:
+        return slope(out, label.detach().reshape(out.shape)).mul_(grad_scale * out.shape[0] / out.numel())
+
+    return _defined(data, out, gradient)
+
+
+@op("LinearRegressionOutput", same_dtype=True, may_alias=True)
+def linear_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
+    """data, with the gradient of half the squared distance to the label."""
+    return _regression(data, label, data, grad_scale, torch.sub)
+
+
+@op("LogisticRegressionOutput", same_dtype=True)
+def logistic_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
+    """sigmoid(data), with the gradient of its cross entropy with the label."""
+    return _regression(data, label, torch.sigmoid(data.detach()), grad_scale, torch.sub)
+
+
+@op("MAERegressionOutput", same_dtype=True, may_alias=True)
+def mae_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
+    """data, with the gradient of the distance to the label; where they are equal it is -1."""
+    return _regression(data, label, data, grad_scale, lambda out, goal: (out > goal).to(out.dtype).mul_(2).sub_(1))
+
+
+@op("MakeLoss", may_alias=True)
+def make_loss(
+    data: Tensor,
+    *,
+    grad_scale: float = 1.0,
+    valid_thresh: float = 0.0,
+    normalization: Literal["batch", "null", "valid"] = "null",
+) -> Tensor:
+    """data as a loss: its gradient is grad_scale, over the batch size or over how many exceed valid_thresh."""
+    out = data.detach()
+
+    def gradient() -> Tensor:
+        grad = torch.full_like(out, grad_scale if normalization != "batch" else grad_scale / out.shape[0])
+        return grad.div_((out > valid_thresh).sum().clamp(min=1)) if normalization == "valid" else grad
+
+    return _defined(data, out, gradient)
+
+
+@op("SVMOutput", same_dtype=True, may_alias=True)
+def svm_output(
+    data: Tensor,
+    label: Tensor,
+    *,
+    margin: float = 1.0,
+    regularization_coefficient: float = 1.0,
+    use_linear: bool = False,
+) -> Tensor:
+    """data, with the gradient of the hinge loss, squared unless `use_linear`, of one class against the others."""
+    if label.shape != data.shape[:-1]:
+        raise MXNetError(f"expected a label of shape {tuple(data.shape[:-1])}, got {tuple(label.shape)}")
+    out = data.detach()
+
+    def gradient() -> Tensor:
+        classes = torch.arange(out.shape[-1], device=out.device)
+        side = (label.long().unsqueeze(-1) != classes).to(out.dtype).mul_(2).sub_(1)  # -1 at the label, else 1
+        short = margin + side * out  # what is missing to the margin
+        missed = (short > 0).to(out.dtype) if use_linear else short.clamp_(min=0).mul_(2)
+        return missed.mul_(side).mul_(regularization_coefficient)
+
+    return _defined(data, out, gradient)
+
+
+class _SparsenessPenalty(torch.autograd.Function):
+    """The identity; backward moves the average activations and adds the penalty's gradient by them."""
+
+    @staticmethod
+    def forward(ctx, data, moving_avg, target, penalty, momentum):
+        ctx.save_for_backward(data)
+        ctx.moving_avg, ctx.options = moving_avg.data, (target, penalty, momentum)
+        return data.view_as(data)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (data,) = ctx.saved_tensors
+        target, penalty, momentum = ctx.options
+        average = ctx.moving_avg.lerp_(data.mean(0), 1 - momentum)
+        return grad + penalty * ((1 - target) / (1 - average) - target / average), None, None, None, None
+
+
+@op("IdentityAttachKLSparseReg", same_dtype=True, may_alias=True, mutates=("moving_avg",))
+def identity_attach_kl_sparse_reg(
+    data: Tensor,
+    moving_avg: Tensor,
+    *,
+    sparseness_target: float = 0.1,
+    penalty: float = 0.001,
+    momentum: float = 0.9,
+) -> Tensor:
+    """data, whose gradient also draws each unit's moving average activation towards `sparseness_target`."""
+    if data.dim() != 2 or moving_avg.shape != data.shape[1:]:
+        raise MXNetError(
+            f"expected data of shape (N, units) and moving_avg of shape (units,), "
+            f"got {tuple(data.shape)} and {tuple(moving_avg.shape)}"
+        )
+    return _SparsenessPenalty.apply(data, moving_avg, sparseness_target, penalty, momentum)

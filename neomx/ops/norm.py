@@ -1,0 +1,306 @@
+"""Normalisation layers: over a batch, a layer, groups, an instance; to unit length; across neighbouring channels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..base import Backward, MXNetError, modes
+from .table import op
+
+Tensor = torch.Tensor
+
+# ---- over the batch ----
+
+
+class _BatchNorm(torch.autograd.Function):
+    """Batch norm of (N, C, ...). The moving averages take a step in backward, as in MXNet.
+
+    Returns the output, and the mean and 1 / standard deviation that it was computed with. Backward normalises by the
+    batch if `backward` runs in train mode, whatever forward did; where torch drives backward, it does as forward did.
+    """
+
+    @staticmethod
+    def forward(ctx, data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global, by_batch):
+        if by_batch:
+            out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+        else:
+            out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+            mean, inverse = moving_mean.clone(), torch.rsqrt(moving_var + eps)
+        ctx.save_for_backward(data, gamma, mean, inverse)
+        ctx.moving = moving_mean.data, moving_var.data
+        ctx.options = eps, momentum, fix_gamma, use_global, by_batch
+        return out, mean, inverse
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        data, gamma, mean, inverse = ctx.saved_tensors
+        mean, inverse = mean.detach(), inverse.detach()  # the kernel's own derivative knows where they come from
+        eps, momentum, fix_gamma, use_global, by_batch = ctx.options
+        backward_by_batch = by_batch if Backward.train_mode is None else Backward.train_mode and not use_global
+        needed = list(ctx.needs_input_grad[:3])
+        moving = (None, None) if backward_by_batch else ctx.moving
+        grads = torch.ops.aten.native_batch_norm_backward(
+            grad, data, gamma, *moving, mean, inverse, backward_by_batch, eps, needed
+        )
+        if by_batch and backward_by_batch:
+            ctx.moving[0].lerp_(mean, 1 - momentum)
+            ctx.moving[1].lerp_(inverse.pow(-2).sub_(eps), 1 - momentum)
+        d_data, d_gamma, d_beta = (g if n else None for g, n in zip(grads, needed, strict=True))
+        if fix_gamma and needed[1]:
+            d_gamma = torch.zeros_like(gamma)
+        return d_data, d_gamma, d_beta, *(None,) * 7
+
+
+def _batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    eps: float,
+    momentum: float,
+    fix_gamma: bool,
+    use_global_stats: bool,
+    axis: int = 1,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The output, the mean and 1 / standard deviation that it was computed with."""
+    rank = data.dim()
+    if not -rank <= axis < rank:
+        raise MXNetError(f"expected an axis below {rank}, got {axis}")
+    channels = data.shape[axis]
+    for name, each in (("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean), ("moving_var", moving_var)):
+        if each.dim() != 1 or each.shape[0] != channels:
+            raise MXNetError(f"expected {name} of shape ({channels},), one for each channel, got {tuple(each.shape)}")
+    if fix_gamma:
+        gamma.data.fill_(1)
+    shape = data.shape
+    axis %= rank
+    if axis == rank - 1 != 1:
+        data = data.reshape(-1, channels)  # the kernel is fast for (N, C), contiguous
+    elif axis != 1:
+        data = data.movedim(axis, 1) if rank > 1 else data.reshape(1, -1)
+    out, mean, inverse = _BatchNorm.apply(
+        data,
+        gamma,
+        beta,
+        moving_mean,
+        moving_var,
+        eps,
+        momentum,
+        fix_gamma,
+        use_global_stats,
+        modes.training and not use_global_stats,
+    )
+    if axis == rank - 1 != 1:
+        out = out.view(shape)
+    elif axis != 1:
+        out = out.movedim(1, axis)
+    return out, mean, inverse
+
+
+def _variance(inverse: Tensor, eps: float) -> Tensor:
+    return inverse.pow(-2) - eps
+
+
+@op("BatchNorm", mutates=("moving_mean", "moving_var"))
+def batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    *,
+    eps: float = 0.0010000000474974513,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: bool = False,
+    axis: int = 1,
+    cudnn_off: bool = False,
+    min_calib_range: float | None = None,
+    max_calib_range: float | None = None,
+) -> Any:
+    """Each channel shifted and scaled to mean 0 and variance 1, then times gamma plus beta.
+
+    In training by the batch's own mean and variance, else by the moving averages. With `fix_gamma`, gamma is set to 1.
+    """
+    results = _batch_norm(data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats, axis)
+    return results if output_mean_var else results[0]
+
+
+@op("_contrib_BatchNormWithReLU", mutates=("moving_mean", "moving_var"))
+def batch_norm_with_relu(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    *,
+    eps: float = 0.0010000000474974513,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: bool = False,
+    axis: int = 1,
+    cudnn_off: bool = False,
+    min_calib_range: float | None = None,
+    max_calib_range: float | None = None,
+) -> Any:
+    """max(BatchNorm, 0)."""
+    out, mean, inverse = _batch_norm(
+        data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats, axis
+    )
+    return (torch.relu(out), mean, inverse) if output_mean_var else torch.relu(out)
+
+
+@op("BatchNorm_v1", mutates=("moving_mean", "moving_var"))
+def batch_norm_v1(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    *,
+    eps: float = 0.001,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: bool = False,
+) -> Any:
+    """BatchNorm as it was called before; `output_mean_var` gives the variance itself."""
+    out, mean, inverse = _batch_norm(
+        data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
+    )
+    return (out, mean, _variance(inverse, eps)) if output_mean_var else out
+
+
+@op("_contrib_SyncBatchNorm", mutates=("moving_mean", "moving_var"))
+def sync_batch_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    *,
+    eps: float = 0.001,
+    momentum: float = 0.9,
+    fix_gamma: bool = True,
+    use_global_stats: bool = False,
+    output_mean_var: bool = False,
+    ndev: int = 1,
+    key: str,
+) -> Any:
+    """BatchNorm over the batches of `ndev` devices; of one device here. `output_mean_var` gives the variance itself."""
+    out, mean, inverse = _batch_norm(
+        data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
+    )
+    return (out, mean, _variance(inverse, eps)) if output_mean_var else out
+
+
+# ---- over parts of one example ----
+
+
+class _ByProduct(torch.autograd.Function):
+    """A statistic computed from data: in its graph, but no gradient flows back, as in MXNet."""
+
+    @staticmethod
+    def forward(ctx, statistic, data):
+        return statistic.to(data.dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, None
+
+
+@op("LayerNorm", same_dtype=True)
+def layer_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    axis: int = -1,
+    eps: float = 1e-5,
+    output_mean_var: bool = False,
+) -> Any:
+    """Shifted and scaled along an axis to mean 0 and variance 1, then times gamma plus beta.
+
+    `output_mean_var` gives also the mean and the standard deviation.
+    """
+    last = axis in (-1, data.dim() - 1)
+    moved = data if last else data.movedim(axis, -1)
+    if not output_mean_var:
+        out = F.layer_norm(moved, moved.shape[-1:], gamma, beta, eps)
+        return out if last else out.movedim(-1, axis)
+    out, mean, inverse = torch.native_layer_norm(moved, moved.shape[-1:], gamma, beta, eps)
+    results = out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
+    return results if last else tuple(each.movedim(-1, axis) for each in results)
+
+
+@op("GroupNorm", same_dtype=True)
+def group_norm(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    num_groups: int = 1,
+    eps: float = 1e-5,
+    output_mean_var: bool = False,
+) -> Any:
+    """Each group of channels shifted and scaled to mean 0 and variance 1, then times its gamma plus its beta.
+
+    `output_mean_var` gives also the mean and the standard deviation of each group.
+    """
+    if data.dim() < 3:
+        raise MXNetError(f"expected data of at least 3 dimensions, got {data.dim()}")
+    if num_groups < 1 or data.shape[1] % num_groups:
+        raise MXNetError(f"expected num_groups to divide the {data.shape[1]} channels, got {num_groups}")
+    if gamma.shape != (num_groups,) or beta.shape != (num_groups,):
+        raise MXNetError(
+            f"expected gamma and beta of shape ({num_groups},), one for each group, "
+            f"got {tuple(gamma.shape)} and {tuple(beta.shape)}"
+        )
+    batch, channels = data.shape[:2]
+    gamma, beta = (each.repeat_interleave(channels // num_groups) for each in (gamma, beta))
+    if not output_mean_var:
+        return F.group_norm(data, num_groups, gamma, beta, eps)
+    size = data[0, 0].numel()
+    out, mean, inverse = torch.native_group_norm(data.contiguous(), gamma, beta, batch, channels, size, num_groups, eps)
+    return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
+
+
+@op("InstanceNorm", same_dtype=True)
+def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.001) -> Tensor:
+    """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
+    if data.dim() < 3:
+        raise MXNetError(f"expected data of at least 3 dimensions, got {data.dim()}")
+    return F.group_norm(data, data.shape[1], gamma, beta, eps)
+
+
+# ---- by length ----
+
+
+@op("L2Normalization")
+def l2_normalization(
+    data: Tensor, *, eps: float = 1e-10, mode: Literal["channel", "instance", "spatial"] = "instance"
+) -> Tensor:
+    """x / sqrt(sum(x * x) + eps), the sum over an example, over channels, or over the places of a channel."""
+    if mode != "instance" and data.dim() < 3:
+        raise MXNetError(f"expected data of at least 3 dimensions in mode {mode!r}, got {data.dim()}")
+    axes = {"instance": range(1, data.dim()), "channel": (1,), "spatial": range(2, data.dim())}[mode]
+    squares = data * data
+    # Without axes torch would sum everything; an example of one number is its own sum.
+    total = squares.sum(tuple(axes), keepdim=True) if axes else squares
+    return data * torch.rsqrt(total + eps)
+
+
+@op("LRN")
+def lrn(data: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int) -> Tensor:
+    """x / (knorm + alpha * mean of x * x over nsize neighbouring channels) ** beta."""
+    if nsize < 1:
+        raise MXNetError("expected nsize to be at least 1")
+    if data.dim() == 2:
+        return F.local_response_norm(data.unsqueeze(2), nsize, alpha, beta, knorm).squeeze(2)
+    return F.local_response_norm(data, nsize, alpha, beta, knorm)

@@ -1,0 +1,137 @@
+"""Softmax and its relatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import DType, op
+
+Tensor = torch.Tensor
+
+
+def _along(
+    compute: Callable[..., Tensor],
+    data: Tensor,
+    axis: int,
+    temperature: float | None,
+    dtype: torch.dtype | None,
+    beyond: Tensor | None = None,
+) -> Tensor:
+    """`compute` (softmax or log_softmax) of data / temperature without what is `beyond`, in the wider dtype."""
+    if temperature is not None and temperature != 1:
+        data = data / temperature
+    if beyond is not None:
+        # Not -inf: where nothing counts that would make nan of the gradient.
+        data = data.masked_fill(beyond, torch.finfo(data.dtype).min)
+    if dtype is None or dtype is data.dtype:
+        return compute(data, axis)
+    return compute(data, axis, dtype=torch.promote_types(dtype, data.dtype)).to(dtype)
+
+
+def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
+    """True where the position along `axis` is not below the length."""
+    axis %= data.dim()
+    expected = data.shape[:axis] + data.shape[axis + 1 :]
+    if length.shape != expected:
+        raise MXNetError(f"expected length of shape {tuple(expected)}, got {tuple(length.shape)}")
+    shape = [1] * data.dim()
+    shape[axis] = -1
+    return torch.arange(data.shape[axis], device=data.device).view(shape) >= length.unsqueeze(axis)
+
+
+@op("softmax")
+def softmax(
+    data: Tensor,
+    length: Tensor | None = None,
+    *,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: DType | None = None,
+    use_length: bool | None = False,
+) -> Tensor:
+    """exp(x / temperature) over its sum along an axis, of which only the first `length` elements count."""
+    if not use_length:
+        if length is not None:
+            raise MXNetError("length was given without use_length=True")
+        return _along(torch.softmax, data, axis, temperature, dtype)
+    if length is None:
+        raise MXNetError("expected length, as use_length=True")
+    beyond = _beyond_length(data, length, axis)
+    return _along(torch.softmax, data, axis, temperature, dtype, beyond).masked_fill(beyond, 0)
+
+
+@op("log_softmax")
+def log_softmax(
+    data: Tensor,
+    *,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: DType | None = None,
+    use_length: bool | None = False,
+) -> Tensor:
+    """The logarithm of softmax."""
+    _refuse_length(use_length)
+    return _along(torch.log_softmax, data, axis, temperature, dtype)
+
+
+@op("softmin")
+def softmin(
+    data: Tensor,
+    *,
+    axis: int = -1,
+    temperature: float | None = None,
+    dtype: DType | None = None,
+    use_length: bool | None = False,
+) -> Tensor:
+    """The softmax of -x."""
+    _refuse_length(use_length)
+    return _along(torch.softmax, -data, axis, temperature, dtype)
+
+
+def _refuse_length(use_length: bool | None) -> None:
+    if use_length:
+        raise MXNetError("only softmax takes a length: expected use_length=False")
+
+
+@op("SoftmaxActivation")
+def softmax_activation(data: Tensor, *, mode: Literal["channel", "instance"] = "instance") -> Tensor:
+    """Softmax along the last axis, or for each place over its channels."""
+    if mode == "instance":
+        return torch.softmax(data, -1)
+    if data.dim() < 3:
+        raise MXNetError(f"expected data of at least 3 dimensions in mode 'channel', got {data.dim()}")
+    return torch.softmax(data, 1)
+
+
+class _SoftmaxCrossEntropy(torch.autograd.Function):
+    """Probabilities count as at least 1e-8, the 0 of a label that is no class too; gradients know nothing of it."""
+
+    @staticmethod
+    def forward(ctx, data, label):
+        probability = torch.softmax(data, 1)
+        index = label.long().unsqueeze(1)
+        known = (index >= 0) & (index < data.shape[1])
+        index = index.clamp(0, data.shape[1] - 1)
+        ctx.save_for_backward(probability, index, known)
+        picked = probability.gather(1, index) * known
+        return -picked.clamp(min=1e-8).log().sum().reshape(1)
+
+    @staticmethod
+    def backward(ctx, grad):
+        probability, index, known = ctx.saved_tensors
+        return probability.scatter_add(1, index, -known.to(probability.dtype)) * grad, None
+
+
+@op("softmax_cross_entropy", same_dtype=True)
+def softmax_cross_entropy(data: Tensor, label: Tensor) -> Tensor:
+    """The cross entropy of softmax(data) with class labels, summed over the batch."""
+    if data.dim() != 2 or label.shape != data.shape[:1]:
+        raise MXNetError(
+            "expected data of shape (N, classes) and label of shape (N,), "
+            f"got {tuple(data.shape)} and {tuple(label.shape)}"
+        )
+    return _SoftmaxCrossEntropy.apply(data, label)
