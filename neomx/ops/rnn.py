@@ -1,0 +1,373 @@
+"""The fused recurrent layers: RNN with relu or tanh, LSTM and GRU, over whole sequences.
+
+All weights arrive in one packed vector: for each layer and direction the input and the hidden matrix (and, with
+a projection, its matrix), then for each layer and direction the two biases. Gates are in the order of torch and
+cuDNN: i, f, g, o for LSTM and r, z, n for GRU.
+
+On a CPU, LSTM and GRU are written out below: one large matrix product for all inputs of a layer, one small
+product and a few fused operations for each step, and a backward pass of the same kind. That takes about two
+thirds of the time of torch's own kernels there. A GPU runs cuDNN's through torch.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ..base import MXNetError, modes
+from .random import generator
+from .table import Ctx, op
+
+Tensor = torch.Tensor
+
+_GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
+
+
+def _part_shapes(
+    mode: str, input_size: int, state_size: int, num_layers: int, directions: int, projection: int | None
+) -> tuple[list[tuple[int, int]], int]:
+    """The shapes of the packed matrices in order, and the length of each packed bias."""
+    rows, out = _GATES[mode] * state_size, projection or state_size
+    shapes = []
+    for layer in range(num_layers):
+        columns = directions * out if layer else input_size
+        one = [(rows, columns), (rows, out)] + ([(projection, state_size)] if projection else [])
+        shapes += one * directions
+    return shapes, rows
+
+
+def rnn_param_size(
+    mode: str,
+    input_size: int,
+    state_size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    projection_size: int | None = None,
+) -> int:
+    """How many numbers the packed parameter vector of RNN holds."""
+    directions = 1 + bidirectional
+    shapes, rows = _part_shapes(mode, input_size, state_size, num_layers, directions, projection_size)
+    return sum(a * b for a, b in shapes) + 2 * num_layers * directions * rows
+
+
+@op("RNN", same_dtype=False)
+def rnn(
+    data: Tensor,
+    parameters: Tensor,
+    state: Tensor,
+    state_cell: Tensor | None = None,
+    sequence_length: Tensor | None = None,
+    *,
+    state_size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"],
+    p: float = 0.0,
+    state_outputs: bool = False,
+    projection_size: int | None = None,
+    lstm_state_clip_min: float | None = None,
+    lstm_state_clip_max: float | None = None,
+    lstm_state_clip_nan: bool = False,
+    use_sequence_length: bool = False,
+    ctx: Ctx = None,  # type: ignore[assignment]
+) -> Tensor | list[Tensor]:
+    """Recurrent layers over data of (time, batch, channel); with `state_outputs` also the last states.
+
+    With `use_sequence_length` each sequence ends at its own length: outputs after it are 0, the last state is the
+    one there, and the backward direction starts there. `p` drops outputs between layers while training.
+    """
+    if use_sequence_length and mode != "lstm" and sequence_length is None:
+        state_cell, sequence_length = None, state_cell  # gluon passes them by position, and there is no cell
+    directions = 1 + bidirectional
+    _check(data, parameters, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
+    lengths = _lengths(sequence_length, data) if use_sequence_length else None
+    clip = None
+    if mode == "lstm" and not lstm_state_clip_min is lstm_state_clip_max is None:
+        clip = lstm_state_clip_min, lstm_state_clip_max, lstm_state_clip_nan
+        if projection_size:
+            raise MXNetError("lstm_state_clip_min and lstm_state_clip_max cannot be used with projection_size")
+    weights = _unpack(parameters, mode, data.shape[2], state_size, num_layers, directions, projection_size)
+    drops = p > 0 and modes.training
+    if data.is_cuda and not drops and lengths is None and clip is None:
+        flat = [w for one in weights for w in one]
+        states = (state, state_cell) if mode == "lstm" else state
+        outputs = _torch_function(mode)(data, states, flat, True, num_layers, 0.0, modes.training, bidirectional, False)
+        return list(outputs) if state_outputs else outputs[0]
+
+    out = data
+    last_h, last_c = [], []
+    for layer in range(num_layers):
+        if layer and drops:
+            out = _dropout(out, p, ctx)
+        both = []
+        for backward in range(directions):
+            k = layer * directions + backward
+            x = _reversed(out, lengths) if backward else out
+            h, c = _one_direction(mode, x, state[k], None if state_cell is None else state_cell[k], weights[k], clip)
+            both.append(_reversed(h, lengths) if backward else h)
+            if state_outputs:
+                last_h.append(_last(h, lengths))
+                if c is not None:
+                    last_c.append(c[0] if c.shape[0] == 1 else _last(c, lengths))
+        out = torch.cat(both, 2) if bidirectional else both[0]
+    if lengths is not None:
+        ended = torch.arange(len(data), device=data.device).unsqueeze(1) >= lengths
+        out = out.masked_fill(ended.unsqueeze(2), 0)
+    if not state_outputs:
+        return out
+    return [out, torch.stack(last_h)] + ([torch.stack(last_c)] if mode == "lstm" else [])
+
+
+@op("_rnn_param_concat")
+def rnn_param_concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
+    """Join the parts of an RNN's packed parameters along an axis."""
+    return torch.cat(data, dim)
+
+
+def _check(
+    data: Tensor,
+    parameters: Tensor,
+    state: Tensor,
+    state_cell: Tensor | None,
+    mode: str,
+    state_size: int,
+    num_layers: int,
+    directions: int,
+    projection: int | None,
+    p: float,
+) -> None:
+    if data.dim() != 3:
+        raise MXNetError("data must have 3 dimensions, (time, batch, channel)")
+    if not data.is_floating_point():
+        raise MXNetError("data must be of a floating point type")
+    if state_size < 1 or num_layers < 1:
+        raise MXNetError("state_size and num_layers must be 1 or more")
+    if not 0 <= p <= 1:
+        raise MXNetError("p must be between 0 and 1")
+    if projection is not None and (mode != "lstm" or projection < 1):
+        raise MXNetError("projection_size is for mode='lstm' and must be 1 or more")
+    if (state_cell is not None) is not (mode == "lstm"):
+        raise MXNetError("state_cell must be given with mode='lstm', and only then")
+    expected = rnn_param_size(mode, data.shape[2], state_size, num_layers, directions == 2, projection)
+    if parameters.dim() != 1 or len(parameters) != expected:
+        raise MXNetError(f"parameters must have shape ({expected},)")
+    for name, array, size in (("state", state, projection or state_size), ("state_cell", state_cell, state_size)):
+        if array is not None and tuple(array.shape) != (num_layers * directions, data.shape[1], size):
+            raise MXNetError(f"{name} must have shape {(num_layers * directions, data.shape[1], size)}")
+    for name, array in (("parameters", parameters), ("state", state), ("state_cell", state_cell)):
+        if array is not None and array.dtype is not data.dtype:
+            raise MXNetError(f"{name} must have the dtype of data")
+
+
+def _lengths(sequence_length: Tensor | None, data: Tensor) -> Tensor:
+    if sequence_length is None or sequence_length.shape != data.shape[1:2]:
+        raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
+    lengths = sequence_length.long()
+    if not lengths.is_meta and lengths.numel() and not 1 <= lengths.min() <= lengths.max() <= len(data):
+        raise MXNetError(f"sequence_length must be between 1 and {len(data)}, the length of data")
+    return lengths
+
+
+def _unpack(
+    parameters: Tensor,
+    mode: str,
+    input_size: int,
+    state_size: int,
+    num_layers: int,
+    directions: int,
+    projection: int | None,
+) -> list[list[Tensor]]:
+    """Views of the packed vector: for each layer and direction the matrices wih, whh, the biases bih, bhh (and whr).
+
+    By one split, whose gradient is one concatenation.
+    """
+    shapes, rows = _part_shapes(mode, input_size, state_size, num_layers, directions, projection)
+    count = num_layers * directions
+    parts = parameters.split([a * b for a, b in shapes] + [rows] * (2 * count))
+    matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=False)]
+    biases = parts[len(shapes) :]
+    each = len(shapes) // count
+    return [
+        matrices[each * k : each * k + 2] + list(biases[2 * k : 2 * k + 2]) + matrices[each * k + 2 : each * (k + 1)]
+        for k in range(count)
+    ]
+
+
+def _torch_function(mode: str):
+    return getattr(torch._VF, mode)
+
+
+def _dropout(x: Tensor, p: float, ctx: Ctx) -> Tensor:
+    if p == 1:
+        return x * 0
+    return x * torch.empty_like(x).bernoulli_(1 - p, generator=generator(ctx)).div_(1 - p)
+
+
+def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence from its end to its start; what comes after its end stays there."""
+    if lengths is None:
+        return x.flip(0)
+    time = torch.arange(len(x), device=x.device).unsqueeze(1)
+    index = torch.where(time < lengths, lengths - 1 - time, time)
+    return x.gather(0, index.unsqueeze(2).expand_as(x))
+
+
+def _last(x: Tensor, lengths: Tensor | None) -> Tensor:
+    if lengths is None:
+        return x[-1]
+    return x.gather(0, (lengths - 1).view(1, -1, 1).expand(1, *x.shape[1:])).squeeze(0)
+
+
+def _one_direction(
+    mode: str, x: Tensor, h: Tensor, c: Tensor | None, weights: list[Tensor], clip: tuple | None
+) -> tuple[Tensor, Tensor | None]:
+    """Hidden states (time, batch, size) of one layer in one direction, and LSTM's cells."""
+    if mode == "lstm" and len(weights) == 4:
+        return _LSTM.apply(x, h, c, *weights, clip)
+    if mode == "gru":
+        return _GRU.apply(x, h, *weights), None
+    states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
+    result = _torch_function(mode)(x, states, weights, True, 1, 0.0, modes.training, False, False)
+    return result[0], result[2] if mode == "lstm" else None
+
+
+class _LSTM(torch.autograd.Function):
+    """One LSTM layer. tanh(x) is 1 - 2 sigmoid(-2x), so that one sigmoid, torch's cheaper one, serves all gates."""
+
+    @staticmethod
+    def forward(ctx, x, h0, c0, wih, whh, bih, bhh, clip):
+        steps, batch, _ = x.shape
+        size = h0.shape[1]
+        gates = torch.addmm(bih + bhh, x.reshape(steps * batch, -1), wih.t()).view(steps, batch, 4, size)
+        whh_t = whh.t().contiguous()
+        gates[:, :, 2].mul_(-2)
+        whh_t[:, 2 * size : 3 * size].mul_(-2)
+        hidden, cell = x.new_empty(2, steps + 1, batch, size)
+        squashed = x.new_empty(steps, batch, size)  # sigmoid(-2c)
+        hidden[0], cell[0] = h0, c0
+        h, c = hidden[0], cell[0]
+        rows = (gates.view(steps, batch, -1), *gates.unbind(2), cell[1:], squashed, hidden[1:])
+        for all_gates, i, f, g, o, c_next, r, h_next in zip(*(row.unbind(0) for row in rows), strict=True):
+            all_gates.addmm_(h, whh_t).sigmoid_()
+            c = torch.addcmul(i, f, c, out=c_next).addcmul_(i, g, value=-2)
+            if clip is not None:
+                _clip(c, *clip)
+            torch.mul(c, -2, out=r).sigmoid_()
+            h = torch.addcmul(o, o, r, value=-2, out=h_next)
+        ctx.save_for_backward(x, wih, whh, gates, hidden, cell, squashed)
+        ctx.set_materialize_grads(False)
+        ctx.clip = clip
+        return hidden[1:], cell[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_h, grad_c):
+        x, wih, whh, gates, hidden, cell, squashed = ctx.saved_tensors
+        steps, batch, _ = x.shape
+        if grad_h is None:
+            grad_h = torch.zeros_like(squashed)
+        i, f, g, o = gates.unbind(2)
+        # The derivatives that do not depend on the gradient, for all steps at once: d(gates) per dc (and per dh for o).
+        slopes = torch.addcmul(gates, gates, gates, value=-1)
+        slope_i, slope_f, slope_g, slope_o = slopes.unbind(2)
+        slope_i.addcmul_(slope_i, g, value=-2)
+        slope_f.mul_(cell[:-1])
+        slope_g.mul_(i).mul_(4)
+        slope_o.addcmul_(slope_o, squashed, value=-2)
+        slope_c = torch.addcmul(squashed, squashed, squashed, value=-1).mul_(o).mul_(4)
+        inside = _inside(cell[1:], *ctx.clip[:2]) if ctx.clip else None
+        d_gates = slopes.view(steps, batch, -1)
+        dh, dc = grad_h[-1], torch.zeros_like(hidden[0])
+        for t in range(steps - 1, -1, -1):
+            dc.addcmul_(dh, slope_c[t])
+            if grad_c is not None:
+                dc.add_(grad_c[t])
+            if inside is not None:
+                dc.mul_(inside[t])
+            slopes[t, :, :3].mul_(dc.unsqueeze(1))
+            slope_o[t].mul_(dh)
+            dc.mul_(f[t])
+            dh = torch.addmm(grad_h[t - 1], d_gates[t], whh) if t else d_gates[t].mm(whh)
+        return *_weight_gradients(ctx, d_gates, d_gates, x, hidden, wih, dh, dc), None
+
+
+def _clip(c: Tensor, lowest: float | None, highest: float | None, mends_nan: bool) -> None:
+    c.clamp_(lowest, highest)
+    if mends_nan:
+        torch.nan_to_num(c, nan=highest if lowest is None else lowest, out=c)
+
+
+def _inside(c: Tensor, lowest: float | None, highest: float | None) -> Tensor:
+    """1 where clipping let a cell be, else 0."""
+    kept = torch.ones_like(c)
+    if lowest is not None:
+        kept.mul_(c > lowest)
+    if highest is not None:
+        kept.mul_(c < highest)
+    return kept
+
+
+class _GRU(torch.autograd.Function):
+    """One GRU layer: n = tanh(x W + b + r (h U + c)), h = z h + (1 - z) n."""
+
+    @staticmethod
+    def forward(ctx, x, h0, wih, whh, bih, bhh):
+        steps, batch, _ = x.shape
+        size = h0.shape[1]
+        gates = torch.addmm(bih, x.reshape(steps * batch, -1), wih.t()).view(steps, batch, 3, size)
+        whh_t = whh.t().contiguous()
+        hidden = x.new_empty(steps + 1, batch, size)
+        recurrent = x.new_empty(steps, batch, 3, size)
+        hidden[0] = h0
+        h = hidden[0]
+        rows = (gates[:, :, :2], *gates.unbind(2), recurrent.view(steps, batch, -1), recurrent[:, :, :2])
+        for rz, r, z, n, product, product_rz, product_n, h_next in zip(
+            *(row.unbind(0) for row in (*rows, recurrent[:, :, 2], hidden[1:])), strict=True
+        ):
+            torch.addmm(bhh, h, whh_t, out=product)
+            rz.add_(product_rz).sigmoid_()
+            n.addcmul_(r, product_n).mul_(-2).sigmoid_().mul_(-2).add_(1)  # tanh
+            h = torch.lerp(n, h, z, out=h_next)
+        ctx.save_for_backward(x, wih, whh, gates, hidden, recurrent)
+        return hidden[1:]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, grad_h):
+        x, wih, whh, gates, hidden, recurrent = ctx.saved_tensors
+        steps, batch, _ = x.shape
+        r, z, n = gates.unbind(2)
+        # All slopes for all steps at once; a step then only multiplies them by its dh.
+        slopes = torch.empty_like(gates)
+        slope_r, slope_z, slope_n = slopes.unbind(2)
+        torch.addcmul(z, z, z, value=-1, out=slope_z).mul_(hidden[:-1] - n)
+        torch.mul(1 - z, torch.addcmul(torch.ones_like(n), n, n, value=-1), out=slope_n)
+        torch.addcmul(r, r, r, value=-1, out=slope_r).mul_(slope_n).mul_(recurrent[:, :, 2])
+        slopes_h = slopes.clone()
+        slopes_h[:, :, 2].mul_(r)
+        d_input, d_recurrent = slopes.view(steps, batch, -1), slopes_h.view(steps, batch, -1)
+        dh = grad_h[-1]
+        for t in range(steps - 1, -1, -1):
+            column = dh.unsqueeze(1)
+            slopes[t].mul_(column)
+            slopes_h[t].mul_(column)
+            passed = dh * z[t]
+            if t:
+                passed.add_(grad_h[t - 1])
+            dh = passed.addmm_(d_recurrent[t], whh)
+        dx, dh, _, dwih, dwhh, dbih, dbhh = _weight_gradients(ctx, d_input, d_recurrent, x, hidden, wih, dh, None)
+        return dx, dh, dwih, dwhh, dbih, dbhh
+
+
+def _weight_gradients(ctx, d_input, d_recurrent, x, hidden, wih, dh, dc):
+    """From the gradients at the gates to (dx, dh, dc, dwih, dwhh, dbih, dbhh)."""
+    steps, batch, width = d_input.shape
+    d_input, d_recurrent = d_input.view(-1, width), d_recurrent.view(-1, width)
+    dx = d_input.mm(wih).view_as(x) if ctx.needs_input_grad[0] else None
+    dbih = d_input.sum(0)
+    dbhh = dbih if d_recurrent is d_input else d_recurrent.sum(0)
+    dwih = d_input.t().mm(x.reshape(steps * batch, -1))
+    dwhh = d_recurrent.t().mm(hidden[:-1].view(steps * batch, -1))
+    return dx, dh, dc, dwih, dwhh, dbih, dbhh
