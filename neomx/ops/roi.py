@@ -37,6 +37,11 @@ def _coordinates(rois: Tensor) -> tuple[Tensor, Tensor]:
     return rois[:, 0].long(), rois[:, 1:].to(torch.promote_types(rois.dtype, torch.float32))
 
 
+def _inside(image: Tensor, count: int) -> Tensor:
+    """Whether a region's image is there; where not, the region pools nothing and gives 0."""
+    return (image >= 0) & (image < count)
+
+
 def _round(x: Tensor) -> Tensor:
     """The nearest whole number, halves away from zero."""
     return torch.trunc(x + torch.copysign(x.new_tensor(0.5), x))
@@ -50,16 +55,27 @@ def _table(data: Tensor, classes: int = 1, bins: int = 1) -> Tensor:
 
 
 def _grid(top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All (y, x) with top <= y < bottom and left <= x < right, window after window.
+    """All (y, x) with top <= y < bottom and left <= x < right, for each region, row of cells and column of cells.
 
-    Gives the size of each window, and for each point its window, y and x.
+    The edges broadcast to (regions, rows, columns). Gives the number of points in each cell, and for
+    each point the number of its cell, y and x.
     """
+    edges = torch.broadcast_tensors(top, bottom, left, right)
+    top, bottom, left, right = (edge.flatten() for edge in edges)
     wide = (right - left).clamp_(min=0)
     size = (bottom - top).clamp_(min=0) * wide
-    window = torch.repeat_interleave(size)
-    place = torch.arange(len(window), device=size.device) - (size.cumsum(0) - size)[window]
-    wide = wide[window]
-    return size, window, top[window] + place // wide, left[window] + place % wide
+    cell = torch.repeat_interleave(size)
+    place = torch.arange(len(cell), device=size.device) - (size.cumsum(0) - size)[cell]
+    wide = wide[cell]
+    return size, cell, top[cell] + place // wide, left[cell] + place % wide
+
+
+def _edges(cells: int, step: Tensor, start: Tensor, corner: Tensor, length: int) -> tuple[Tensor, Tensor]:
+    """The first pixel of each cell along one side of each region, and the one after the last: (regions, cells)."""
+    cell = torch.arange(cells, device=step.device)
+    step, start, corner = step[:, None], start[:, None], corner[:, None]
+    first, last = torch.floor(cell * step + start) + corner, torch.ceil((cell + 1) * step + start) + corner
+    return first.clamp_(0, length).long(), last.clamp_(0, length).long()
 
 
 def _bilinear(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
@@ -89,23 +105,14 @@ def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale
     corners = _round(corners * spatial_scale)
     low, size = corners[:, :2], (corners[:, 2:] - corners[:, :2] + 1).clamp_(min=1)
 
-    def edges(axis: int, cells: int, length: int) -> tuple[Tensor, Tensor]:
-        step = size[:, axis, None] / cells
-        cell = torch.arange(cells, device=data.device)
-        first, last = torch.floor(cell * step), torch.ceil((cell + 1) * step)
-        return tuple((low[:, axis, None] + edge).clamp(0, length).long() for edge in (first, last))  # type: ignore
-
-    top, bottom = edges(1, rows, height)
-    left, right = edges(0, columns, width)
-    inside = ((image >= 0) & (image < n))[:, None]
-    bottom = torch.where(inside, bottom, top)  # of an image that is not there: nothing
-    shape = (len(rois), rows, columns)
-    windows = [edge[:, :, None].expand(shape).flatten() for edge in (top, bottom)]
-    windows += [edge[:, None, :].expand(shape).flatten() for edge in (left, right)]
-    sizes, window, y, x = _grid(*windows)
-    pixels = (image[window // (rows * columns)] * height + y) * width + x
+    zero = torch.zeros_like(image)
+    top, bottom = _edges(rows, size[:, 1] / rows, zero, low[:, 1], height)
+    left, right = _edges(columns, size[:, 0] / columns, zero, low[:, 0], width)
+    bottom = torch.where(_inside(image, n)[:, None], bottom, top)
+    sizes, cell, y, x = _grid(top[:, :, None], bottom[:, :, None], left[:, None], right[:, None])
+    pixels = (image[cell // (rows * columns)] * height + y) * width + x
     result = embedding_bag(pixels, _table(data), sizes.cumsum(0) - sizes, mode="max")
-    return result.reshape(*shape, channels).permute(0, 3, 1, 2).contiguous()
+    return result.reshape(len(rois), rows, columns, channels).permute(0, 3, 1, 2).contiguous()
 
 
 def _sample(
@@ -130,9 +137,9 @@ def _sample(
     else:
         count_x, count_y = step_x.ceil().long(), step_y.ceil().long()
     every = rows * columns
-    zero = torch.zeros_like(image).repeat_interleave(every)
-    inside = (image >= 0) & (image < n)
-    counts, cell, j, i = _grid(zero, (count_y * inside).repeat_interleave(every), zero, count_x.repeat_interleave(every))
+    zero = torch.zeros((1, rows, columns), dtype=torch.long, device=data.device)
+    bottom = count_y * _inside(image, n)
+    counts, cell, j, i = _grid(zero, bottom[:, None, None], zero, count_x[:, None, None])
     region = cell // every
     row, column = cell // columns % rows, cell % columns
     y = row * step_y[region] + (j + 0.5) * step_y[region] / count_y[region]
@@ -200,16 +207,20 @@ def _check_groups(data: Tensor, output_dim: int, group_size: int, pooled_size: i
         raise MXNetError(f"expected {output_dim * group_size * group_size} channels: output_dim * group_size ** 2")
 
 
-def _groups(cells: Tensor, group_size: int, pooled_size: int) -> Tensor:
-    """Which group of channels a row or column of cells reads."""
-    return (cells * group_size // pooled_size).clamp(max=group_size - 1)
+def _bins(group_size: int, pooled_size: int, device: torch.device) -> Tensor:
+    """Which of the group_size ** 2 groups of channels each cell reads: (pooled_size, pooled_size)."""
+    group = torch.arange(pooled_size, device=device) * group_size // pooled_size
+    return group[:, None] * group_size + group
 
 
 @op("_contrib_PSROIPooling", same_dtype=True)
 def position_sensitive_roi_pooling(
     data: Tensor, rois: Tensor, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int = 0
 ) -> Tensor:
-    """The mean of the pixels in each cell of a grid over each region; each of group_size ** 2 parts reads its own channels."""
+    """The mean of the pixels in each cell of a grid over each region, where cells read channels of their own.
+
+    The region is parted into group_size x group_size; a part has output_dim channels.
+    """
     _check(data, rois)
     group_size = group_size or pooled_size
     _check_groups(data, output_dim, group_size, pooled_size)
@@ -217,27 +228,16 @@ def position_sensitive_roi_pooling(
     image, corners = _coordinates(rois)
     low, high = _round(corners[:, :2]) * spatial_scale, (_round(corners[:, 2:]) + 1) * spatial_scale
     size = (high - low).clamp(min=0.1)
-    cell = torch.arange(pooled_size, device=data.device)
-
-    def edges(axis: int, length: int) -> tuple[Tensor, Tensor]:
-        step, start = size[:, axis, None] / pooled_size, low[:, axis, None]
-        first, last = torch.floor(cell * step + start), torch.ceil((cell + 1) * step + start)
-        return first.clamp(0, length).long(), last.clamp(0, length).long()
-
-    top, bottom = edges(1, height)
-    left, right = edges(0, width)
-    inside = ((image >= 0) & (image < n))[:, None]
-    bottom = torch.where(inside, bottom, top)
-    shape = (len(rois), pooled_size, pooled_size)
-    windows = [edge[:, :, None].expand(shape).flatten() for edge in (top, bottom)]
-    windows += [edge[:, None, :].expand(shape).flatten() for edge in (left, right)]
-    sizes, window, y, x = _grid(*windows)
-    group = _groups(cell, group_size, pooled_size)
-    bins = (group[:, None] * group_size + group).flatten()
-    block = image[window // bins.numel()] * group_size**2 + bins[window % bins.numel()]
+    step, zero = size / pooled_size, torch.zeros_like(image)
+    top, bottom = _edges(pooled_size, step[:, 1], low[:, 1], zero, height)
+    left, right = _edges(pooled_size, step[:, 0], low[:, 0], zero, width)
+    bottom = torch.where(_inside(image, n)[:, None], bottom, top)
+    sizes, cell, y, x = _grid(top[:, :, None], bottom[:, :, None], left[:, None], right[:, None])
+    bins = _bins(group_size, pooled_size, data.device).flatten()
+    block = image[cell // len(bins)] * group_size**2 + bins[cell % len(bins)]
     pixels = (block * height + y) * width + x
-    result = _sum(_table(data, bins=group_size**2), pixels, 1 / sizes[window], sizes)
-    return result.reshape(*shape, output_dim).permute(0, 3, 1, 2).contiguous()
+    result = _sum(_table(data, bins=group_size**2), pixels, 1 / sizes[cell], sizes)
+    return result.reshape(len(rois), pooled_size, pooled_size, output_dim).permute(0, 3, 1, 2).contiguous()
 
 
 @op("_contrib_DeformablePSROIPooling", same_dtype=True)
@@ -297,14 +297,14 @@ def deformable_position_sensitive_roi_pooling(
 
     y, x = points(1), points(0)
     near = (y >= -0.5) & (y <= height - 0.5) & (x >= -0.5) & (x <= width - 0.5)
-    near &= ((image >= 0) & (image < n)).view(-1, 1, 1, 1, 1, 1)
+    near &= _inside(image, n).view(-1, 1, 1, 1, 1, 1)
     share = near / near.sum((4, 5), keepdim=True).clamp(min=1)
     pixels, weights = _bilinear(y.flatten(), x.flatten(), height, width)
     weights = weights * share.flatten().unsqueeze(1)
-    group = _groups(cell, group_size, pooled_size)
-    bins = group[:, None] * group_size + group
-    block = image.clamp(0, n - 1)[:, None, None, None] * classes + torch.arange(classes, device=data.device)[:, None, None]
-    block = block * group_size**2 + bins
+    block = (
+        image.clamp(0, n - 1)[:, None, None, None] * classes + torch.arange(classes, device=data.device)[:, None, None]
+    )
+    block = block * group_size**2 + _bins(group_size, pooled_size, data.device)
     pixels = pixels.reshape(*block.shape, -1) + (block * height * width).unsqueeze(-1)
     sizes = torch.full_like(block.flatten(), pixels.shape[-1])
     result = _sum(_table(data, classes, group_size**2), pixels.flatten(), weights.flatten(), sizes)

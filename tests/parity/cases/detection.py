@@ -1,6 +1,7 @@
 """Boxes: overlap, encoding, matching, nms; SSD's multibox ops; proposals."""
 
 import numpy as np
+
 from parity.spec import const, f, family, outcome
 
 case, program = family(__name__)

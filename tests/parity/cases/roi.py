@@ -1,6 +1,7 @@
 """Pooling over regions of interest."""
 
 import numpy as np
+
 from parity.spec import const, f, family, outcome
 
 case, program = family(__name__)
@@ -13,7 +14,9 @@ for pooled, scale in (((2, 3), 1.0), ((3, 3), 0.5), ((7, 5), 0.8), ((1, 1), 1.0)
     case("ROIPooling", f(2, 3, 8, 9), const(ROIS), pooled_size=pooled, spatial_scale=scale)
     case("_contrib_ROIAlign", f(2, 3, 8, 9), const(ROIS), pooled_size=pooled, spatial_scale=scale)
 # Pixels that tie: the first takes the gradient. Regions of an image that is not there are zero.
-case("ROIPooling", const(np.zeros((1, 1, 4, 4)).tolist()), const([[0, 0, 0, 3, 3]]), pooled_size=(2, 2), spatial_scale=1)
+case(
+    "ROIPooling", const(np.zeros((1, 1, 4, 4)).tolist()), const([[0, 0, 0, 3, 3]]), pooled_size=(2, 2), spatial_scale=1
+)
 case("ROIPooling", f(2, 2, 4, 4), const([[-1, 0, 0, 3, 3], [2, 0, 0, 3, 3], [1.7, 0, 0, 3, 3]]), pooled_size=(2, 2),
      spatial_scale=1)  # fmt: skip
 case("ROIPooling", f(1, 2, 6, 6, dtype="float64"), const([[0, 0, 1, 4, 5]], "float64"), pooled_size=(3, 2),
@@ -39,7 +42,13 @@ case("_contrib_ROIAlign", f(1, 2, 6, 6, dtype="float64"), const([[0, 0, 1, 4, 5]
 case("_contrib_ROIAlign", f(1, 2, 6, 6, dtype="float16"), const([[0, 0, 1, 4, 5]], "float16"), pooled_size=(3, 2),
      spatial_scale=1, _rtol=1e-2, _atol=2e-3)  # fmt: skip
 
-TURNED = [[0, 4, 3, 5, 4, 30], [1, 3.3, 4.1, 6, 2.5, -75], [0, 0, 0, 4, 4, 45], [1, 7, 7, 9, 3, 180], [0, 4, 4, 3, 3, 0]]
+TURNED = [
+    [0, 4, 3, 5, 4, 30],
+    [1, 3.3, 4.1, 6, 2.5, -75],
+    [0, 0, 0, 4, 4, 45],
+    [1, 7, 7, 9, 3, 180],
+    [0, 4, 4, 3, 3, 0],
+]
 for kwargs in (dict(), dict(sampling_ratio=2), dict(sampling_ratio=3, spatial_scale=0.5)):
     kwargs = dict(dict(spatial_scale=1.0), **kwargs)
     # MXNet has no gradient here.
