@@ -1,0 +1,291 @@
+"""Boxes as arrays of four numbers: overlap, offsets between boxes, greedy matching and greedy suppression."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import op
+from .undifferentiated import zero_gradient
+
+Tensor = torch.Tensor
+Format = Literal["center", "corner"]
+
+
+def to_corners(boxes: Tensor) -> Tensor:
+    """(centre x, centre y, width, height) -> (left, top, right, bottom)."""
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat((centre - half, centre + half), -1)
+
+
+def to_centres(boxes: Tensor) -> Tensor:
+    """(left, top, right, bottom) -> (centre x, centre y, width, height)."""
+    low, high = boxes[..., :2], boxes[..., 2:]
+    return torch.cat(((low + high) / 2, high - low), -1)
+
+
+def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
+    """Intersection over union of each of `a` (..., n, 4) with each of `b` (..., m, 4), corners, as (..., n, m).
+
+    With `pixel` = 1 a box includes the pixels of its right and bottom edge.
+    """
+    a, b = a.unsqueeze(-2), b.unsqueeze(-3)
+    sides = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
+    shared = (sides + pixel).clamp_(min=0).prod(-1)
+    area_a = (a[..., 2:] - a[..., :2] + pixel).prod(-1)
+    area_b = (b[..., 2:] - b[..., :2] + pixel).prod(-1)
+    union = area_a + area_b - shared
+    return torch.where((union > 0) & (shared > 0), shared / union, 0.0)
+
+
+def offsets(boxes: Tensor, anchors: Tensor) -> Tensor:
+    """How corner boxes lie to corner anchors: the shift in units of the anchor's size, and the log of the scale."""
+    boxes, anchors = to_centres(boxes), to_centres(anchors)
+    size = anchors[..., 2:]
+    return torch.cat(((boxes[..., :2] - anchors[..., :2]) / size, torch.log(boxes[..., 2:] / size)), -1)
+
+
+def apply_offsets(deltas: Tensor, anchors: Tensor) -> Tensor:
+    """The inverse of `offsets`, for anchors given by centre and size: corner boxes."""
+    centre, size = anchors[..., :2], anchors[..., 2:]
+    return to_corners(torch.cat((deltas[..., :2] * size + centre, torch.exp(deltas[..., 2:]) * size), -1))
+
+
+_CHUNK = 512
+
+
+def suppress(
+    boxes: Tensor,
+    threshold: float,
+    groups: Tensor | None = None,
+    *,
+    limit: int | None = None,
+    pixel: float = 0.0,
+    inclusive: bool = False,
+) -> Tensor:
+    """Which of the corner boxes (n, 4), best first, remain when each one kept drops those that overlap it by more than
+    `threshold`, or with `inclusive` by as much.
+
+    With `groups` (n,) a box drops only its own group. At most `limit` remain.
+    """
+    kept = torch.empty(0, dtype=torch.long, device=boxes.device)
+
+    def drops(first: Tensor, second: Tensor) -> Tensor:
+        shared = overlaps(boxes[first], boxes[second], pixel)
+        hit = shared >= threshold if inclusive else shared > threshold
+        return hit if groups is None else hit & (groups[first, None] == groups[second])
+
+    # In chunks, so that the matrix of all pairs is never in memory, and that `limit` saves work.
+    for start in range(0, len(boxes), _CHUNK):
+        if limit is not None and len(kept) >= limit:
+            break
+        here = torch.arange(start, min(start + _CHUNK, len(boxes)), device=boxes.device)
+        if len(kept):
+            here = here[~drops(kept, here).any(0)]
+        hits = drops(here, here).triu_(1).float()
+        # A box remains if no better one that remains drops it. Repeating this for all boxes at once settles them from
+        # the best downwards, mostly in a few rounds.
+        remain = torch.ones_like(here, dtype=torch.bool)
+        while True:
+            now = remain.float() @ hits == 0
+            if torch.equal(now, remain):
+                break
+            remain = now
+        kept = torch.cat((kept, here[remain]))
+    return kept if limit is None else kept[:limit]
+
+
+def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[Tensor, Tensor]:
+    """Greedy matching in each matrix of `scores` (b, n, m): the best pair above `threshold` goes, then the next.
+
+    Gives the column of each row and the row of each column, -1 for none. At a tie the first row, then the first
+    column wins. There are at most `limit` pairs.
+    """
+    batch, n, m = scores.shape
+    rest = scores.clone()
+    columns = torch.full((batch, n), -1, dtype=torch.long, device=scores.device)
+    rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
+    each = torch.arange(batch, device=scores.device)
+    for _ in range(min(n, m) if limit is None else min(n, m, limit)):
+        best, place = rest.flatten(1).max(1)
+        found = best > threshold
+        if not found.any():
+            break
+        row, column = place // m, place % m
+        columns[each[found], row[found]] = column[found]
+        rows[each[found], column[found]] = row[found]
+        rest[each, row] = -torch.inf
+        rest[each, :, column] = -torch.inf
+    return columns, rows
+
+
+def check_floating(*tensors: Tensor) -> None:
+    """Boxes are floats."""
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            raise MXNetError("expected arrays of a floating point type")
+
+
+@op("_contrib_box_iou", same_dtype=True)
+@zero_gradient
+def box_iou(lhs: Tensor, rhs: Tensor, *, format: Format = "corner") -> Tensor:
+    """Intersection over union of every box of lhs with every box of rhs."""
+    check_floating(lhs)
+    for tensor in (lhs, rhs):
+        if tensor.dim() < 2 or tensor.shape[-1] != 4:
+            raise MXNetError("expected boxes of shape (..., n, 4)")
+    a, b = lhs.reshape(-1, 4), rhs.reshape(-1, 4)
+    if format == "center":
+        a, b = to_corners(a), to_corners(b)
+    return overlaps(a, b).reshape(*lhs.shape[:-1], *rhs.shape[:-1])
+
+
+@op("_contrib_box_encode", same_dtype=True)
+@zero_gradient
+def box_encode(
+    samples: Tensor, matches: Tensor, anchors: Tensor, refs: Tensor, means: Tensor, stds: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Training targets of anchors: the normalised offsets of the boxes they match, and a mask of the positive ones."""
+    check_floating(samples)
+    if anchors.dim() != 3 or refs.dim() != 3 or anchors.shape[-1] != 4 or refs.shape[-1] != 4:
+        raise MXNetError("expected anchors of shape (b, n, 4) and refs of shape (b, m, 4)")
+    if samples.shape != anchors.shape[:2] or matches.shape != anchors.shape[:2] or len(refs) != len(anchors):
+        raise MXNetError("expected samples (b, n), matches (b, n), anchors (b, n, 4) and refs (b, m, 4) that agree")
+    if means.shape != (4,) or stds.shape != (4,):
+        raise MXNetError("expected means and stds of shape (4,)")
+    index = matches.long().clamp(0, refs.shape[1] - 1)
+    matched = refs.gather(1, index.unsqueeze(-1).expand(-1, -1, 4))
+    masks = (samples > 0.5).unsqueeze(-1).expand_as(anchors)
+    targets = (offsets(matched, anchors) - means) / stds
+    return torch.where(masks, targets, 0.0), masks.to(anchors.dtype)
+
+
+@op("_contrib_box_decode", same_dtype=True)
+@zero_gradient
+def box_decode(
+    data: Tensor,
+    anchors: Tensor,
+    *,
+    std0: float = 1.0,
+    std1: float = 1.0,
+    std2: float = 1.0,
+    std3: float = 1.0,
+    clip: float = -1.0,
+    format: Format = "center",
+) -> Tensor:
+    """Corner boxes from predicted offsets (b, n, 4) and anchors (1, n, 4); `clip` bounds the log of the scale."""
+    check_floating(data)
+    if data.dim() != 3 or data.shape[-1] != 4 or anchors.shape != (1, *data.shape[1:]):
+        raise MXNetError("expected data of shape (b, n, 4) and anchors of shape (1, n, 4)")
+    if format == "corner":
+        anchors = to_centres(anchors)
+    deltas = data * data.new_tensor((std0, std1, std2, std3))
+    if clip > 0:
+        deltas[..., 2:].clamp_(max=clip)
+    return apply_offsets(deltas, anchors)
+
+
+@op("_contrib_bipartite_matching")
+@zero_gradient
+def bipartite_matching(
+    data: Tensor, *, is_ascend: bool = False, threshold: float, topk: int = -1
+) -> tuple[Tensor, Tensor]:
+    """Greedy matching of rows and columns by score: the column of each row, the row of each column, -1 for none.
+
+    Pairs must score above `threshold`, or below it with `is_ascend`. As in MXNet a positive `topk` allows topk + 1.
+    """
+    check_floating(data)
+    if data.dim() < 2:
+        raise MXNetError("expected scores of shape (..., rows, columns)")
+    scores = data.reshape(-1, *data.shape[-2:])
+    if is_ascend:
+        scores, threshold = -scores, -threshold
+    columns, rows = match(scores, threshold, topk + 1 if topk > 0 else None)
+    return (
+        columns.to(data.dtype).reshape(data.shape[:-1]),
+        rows.to(data.dtype).reshape(*data.shape[:-2], data.shape[-1]),
+    )
+
+
+class _Rows(torch.autograd.Function):
+    """The results of nms: an output row's gradient goes to the input row it came from, whatever its format."""
+
+    @staticmethod
+    def forward(ctx: Any, data: Tensor, result: Tensor, source: Tensor) -> Tensor:
+        ctx.save_for_backward(source)
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (source,) = ctx.saved_tensors
+        batch, n, width = grad.shape
+        room = grad.new_zeros(batch, n + 1, width)  # the last row takes the gradients of empty rows
+        index = source.unsqueeze(-1).expand(-1, -1, width)
+        return room.scatter_add(1, index, grad)[:, :n], None, None
+
+
+@op("_contrib_box_nms", "_contrib_box_non_maximum_suppression")
+def box_nms(
+    data: Tensor,
+    *,
+    overlap_thresh: float = 0.5,
+    valid_thresh: float = 0.0,
+    topk: int = -1,
+    coord_start: int = 2,
+    score_index: int = 1,
+    id_index: int = -1,
+    background_id: int = -1,
+    force_suppress: bool = False,
+    in_format: Format = "corner",
+    out_format: Format = "corner",
+) -> Tensor:
+    """Non-maximum suppression: the rows that remain, best first, then rows of -1.
+
+    Rows that score `valid_thresh` or less, or are of class `background_id`, never remain. With `id_index` a box drops
+    its own class only, unless `force_suppress`. With `topk` only that many of the best rows take part.
+    """
+    check_floating(data)
+    _check_columns(data, coord_start, score_index, id_index)
+    if topk == 0:
+        return data.clone()
+    flat = data.detach().reshape(-1, *data.shape[-2:])
+    batch, n, _ = flat.shape
+    coords = slice(coord_start, coord_start + 4)
+    result = torch.full_like(flat, -1)
+    source = torch.full((batch, n), n, dtype=torch.long, device=data.device)
+    for rows, output, origin in zip(flat, result, source, strict=True):
+        scores = rows[:, score_index]
+        valid = scores > valid_thresh
+        if id_index >= 0:
+            valid &= rows[:, id_index] != background_id
+        order = valid.nonzero().squeeze(1)
+        order = order[scores[order].argsort(descending=True, stable=True)]
+        if topk > 0:
+            order = order[:topk]
+        best = rows[order]
+        boxes = best[:, coords]
+        groups = best[:, id_index] if id_index >= 0 and not force_suppress else None
+        kept = suppress(to_corners(boxes) if in_format == "center" else boxes, overlap_thresh, groups)
+        best = best[kept]
+        if in_format != out_format:
+            best[:, coords] = (to_corners if out_format == "corner" else to_centres)(best[:, coords])
+        output[: len(kept)] = best
+        origin[: len(kept)] = order[kept]
+    if data.requires_grad:
+        result = _Rows.apply(data.reshape(flat.shape), result, source)
+    return result.reshape(data.shape)
+
+
+def _check_columns(data: Tensor, coord_start: int, score_index: int, id_index: int) -> None:
+    if data.dim() < 2:
+        raise MXNetError("expected rows of boxes, of shape (..., n, columns)")
+    width = data.shape[-1]
+    if not 0 <= coord_start <= width - 4:
+        raise MXNetError(f"coord_start={coord_start}: expected four coordinates within the {width} columns")
+    for name, index in (("score_index", score_index), ("id_index", id_index)):
+        if coord_start <= index < coord_start + 4:
+            raise MXNetError(f"{name}={index} is one of the coordinates {coord_start} to {coord_start + 3}")
+        if index >= width or (index < 0 and name == "score_index"):
+            raise MXNetError(f"{name}={index}: expected one of the {width} columns")

@@ -1,0 +1,249 @@
+"""Images as training data: to tensors, normalise, crop, flip, and random changes of colour.
+
+An image is (height, width, channels). uint8 images stay uint8: results are cut off at 0 and 255, fractions dropped.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from .random import generator
+from .table import Ctx, Floats, op
+
+Tensor = torch.Tensor
+
+
+class _Through(torch.autograd.Function):
+    """Calls a function on an image; the gradient passes as if the image were unchanged, which is what MXNet defines."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Callable[[Tensor], Tensor], data: Tensor) -> Tensor:
+        return call(data)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return None, grad
+
+
+def _gradient_through(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    @functools.wraps(fn)
+    def call(data: Tensor, **attrs: Any) -> Tensor:
+        if data.requires_grad and torch.is_grad_enabled():
+            return _Through.apply(lambda image: fn(image, **attrs), data)
+        return fn(data, **attrs)
+
+    return call
+
+
+def _check_image(data: Tensor, colours: bool = True) -> None:
+    if data.dim() != 3 or (colours and data.shape[2] not in (1, 3)):
+        raise MXNetError(f"expected an image (height, width, {'1 or 3 ' if colours else ''}channels)")
+
+
+def _like(values: Tensor, data: Tensor) -> Tensor:
+    """Computed values in the image's dtype."""
+    if data.dtype is torch.uint8:
+        values = values.clamp_(0, 255)
+    return values.to(data.dtype)
+
+
+def _work(data: Tensor) -> Tensor:
+    """The image in a dtype to compute with."""
+    return data.to(torch.promote_types(data.dtype, torch.float32))
+
+
+# ---- exact ----
+
+
+@op("_image_to_tensor")
+def to_tensor(data: Tensor) -> Tensor:
+    """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
+    if data.dim() not in (3, 4):
+        raise MXNetError("expected an image (h, w, c) or images (n, h, w, c)")
+    return data.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
+
+
+@op("_image_normalize")
+def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) * 4) -> Tensor:
+    """(x - mean) / std for each channel of (c, h, w) or (n, c, h, w)."""
+    if data.dim() not in (3, 4):
+        raise MXNetError("expected an image (channels, h, w) or images (n, channels, h, w)")
+    channels = data.shape[-3]
+    if channels not in (1, 3):
+        raise MXNetError(f"expected 1 or 3 channels, got {channels}")
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) not in (1, channels):
+            raise MXNetError(f"{name}={values}: expected 1 or {channels} numbers")
+    work = data if data.is_floating_point() else data.float()
+    shift, scale = (work.new_tensor(values).view(-1, 1, 1) for values in (mean, std))
+    result = (work - shift) / scale
+    return result if data.is_floating_point() else result.long().to(data.dtype)
+
+
+@op("_image_crop", may_alias=True)
+def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
+    """The rectangle at (x, y) of an image (h, w, c) or images (n, h, w, c)."""
+    if data.dim() not in (3, 4) or data.shape[-1] not in (1, 3):
+        raise MXNetError("expected an image (h, w, c) or images (n, h, w, c) of 1 or 3 channels")
+    rows, columns = data.shape[-3:-1]
+    if width < 1 or height < 1 or x < 0 or y < 0 or x + width > columns or y + height > rows:
+        raise MXNetError(f"expected a rectangle within the image of width {columns} and height {rows}")
+    return data[..., y : y + height, x : x + width, :].contiguous()
+
+
+@op("_image_flip_left_right")
+@_gradient_through
+def flip_left_right(data: Tensor) -> Tensor:
+    """The image mirrored: left becomes right."""
+    _check_image(data, colours=False)
+    return data.flip(1)
+
+
+@op("_image_flip_top_bottom")
+@_gradient_through
+def flip_top_bottom(data: Tensor) -> Tensor:
+    """The image upside down."""
+    _check_image(data, colours=False)
+    return data.flip(0)
+
+
+# The main directions of colour in photographs: how far one standard deviation along each moves red, green and blue.
+_COLOUR_DIRECTIONS = (
+    (-31.4735508, 3.44784474, 0.460233212),
+    (-32.2111664, -0.021573, -0.934472024),
+    (-32.3664551, -3.33087111, 0.482504398),
+)
+
+
+def _light(data: Tensor, alpha: Tensor) -> Tensor:
+    if data.shape[2] == 1:
+        return data.clone()
+    work = _work(data)
+    return _like(work + work.new_tensor(_COLOUR_DIRECTIONS) @ alpha.to(work), data)
+
+
+@op("_image_adjust_lighting")
+@_gradient_through
+def adjust_lighting(data: Tensor, *, alpha: Floats) -> Tensor:
+    """Add `alpha` times the three main directions in which colours of photographs vary (AlexNet's noise)."""
+    _check_image(data)
+    if len(alpha) != 3:
+        raise MXNetError(f"alpha={alpha}: expected three numbers")
+    return _light(data, torch.tensor(alpha, device=data.device))
+
+
+# ---- random ----
+
+
+def _brightness(data: Tensor, factor: Tensor) -> Tensor:
+    return _like(_work(data) * factor, data)
+
+
+def _grey(work: Tensor) -> Tensor:
+    return work @ work.new_tensor((0.299, 0.587, 0.114))
+
+
+def _contrast(data: Tensor, factor: Tensor) -> Tensor:
+    work = _work(data)
+    mean = (_grey(work) if data.shape[2] == 3 else work).mean()
+    return _like(work * factor + mean * (1 - factor), data)
+
+
+def _saturation(data: Tensor, factor: Tensor) -> Tensor:
+    if data.shape[2] == 1:
+        return data.clone()
+    work = _work(data)
+    # MXNet means to mix in the grey value, but its sum of the three channels keeps the last term only.
+    grey = work[:, :, 2:] * 0.114
+    return _like(work * factor + grey * (1 - factor), data)
+
+
+def _hue(data: Tensor, factor: Tensor) -> Tensor:
+    """Turn the colour circle by `factor` turns; lightness and saturation stay."""
+    if data.shape[2] == 1:
+        return data.clone()
+    work = _work(data)
+    red, green, blue = work.unbind(2)
+    high, low = work.amax(2), work.amin(2)
+    spread = high - low
+    safe = torch.where(spread > 0, spread, 1.0)
+    sixth = torch.where(
+        high == red,
+        (green - blue) / safe,
+        torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
+    )
+    # Where each channel stands on the circle: at 1 away from its own colour it begins to fall, at 2 it is lowest.
+    place = (torch.tensor((5.0, 3.0, 1.0), device=data.device) + (sixth + factor * 6).unsqueeze(2)) % 6
+    fall = torch.minimum(place, 4 - place).clamp_(0, 1)
+    return _like(high.unsqueeze(2) - spread.unsqueeze(2) * fall, data)
+
+
+def _uniform(low: float, high: float, data: Tensor, ctx: Any) -> Tensor:
+    return low + (high - low) * torch.rand((), generator=generator(ctx), device=data.device)
+
+
+def _enter_random(name: str, change: Callable[[Tensor, Tensor], Tensor], doc: str) -> None:
+    @_gradient_through
+    def random_change(data: Tensor, *, min_factor: float, max_factor: float, ctx: Ctx = None) -> Tensor:  # type: ignore
+        _check_image(data)
+        if min_factor < 0 or max_factor < 0:
+            raise MXNetError("expected factors of at least 0")
+        return change(data, _uniform(min_factor, max_factor, data, ctx))
+
+    random_change.__doc__ = doc
+    op(f"_image_random_{name}")(random_change)
+
+
+_enter_random("brightness", _brightness, "Multiply the image by a random factor.")
+_enter_random("contrast", _contrast, "Move the image away from its mean grey by a random factor.")
+_enter_random("saturation", _saturation, "Change the saturation by a random factor.")
+_enter_random("hue", _hue, "Turn the hues by a random part of the colour circle.")
+
+
+@op("_image_random_color_jitter")
+@_gradient_through
+def random_color_jitter(
+    data: Tensor,
+    *,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    hue: float,
+    ctx: Ctx = None,  # type: ignore
+) -> Tensor:
+    """Change brightness, contrast, saturation and hue in random order, each by a factor in 1 - x .. 1 + x."""
+    _check_image(data)
+    changes = ((_brightness, brightness), (_contrast, contrast), (_saturation, saturation), (_hue, hue))
+    result = data.clone()
+    for i in torch.randperm(4, generator=generator(ctx), device=data.device).tolist():
+        change, most = changes[i]
+        if most > 0:
+            result = change(result, _uniform(1 - most, 1 + most, data, ctx))
+    return result
+
+
+@op("_image_random_lighting")
+@_gradient_through
+def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = None) -> Tensor:  # type: ignore
+    """`adjust_lighting` by three normal numbers of standard deviation `alpha_std`."""
+    _check_image(data)
+    return _light(data, alpha_std * torch.randn(3, generator=generator(ctx), device=data.device))
+
+
+def _enter_random_flip(name: str, axis: int, doc: str) -> None:
+    @_gradient_through
+    def random_flip(data: Tensor, *, ctx: Ctx = None) -> Tensor:  # type: ignore
+        _check_image(data, colours=False)
+        return data.flip(axis) if torch.rand((), generator=generator(ctx), device=data.device) < 0.5 else data.clone()
+
+    random_flip.__doc__ = doc
+    op(f"_image_random_{name}")(random_flip)
+
+
+_enter_random_flip("flip_left_right", 1, "Mirror every other image, at random.")
+_enter_random_flip("flip_top_bottom", 0, "Turn every other image upside down, at random.")
