@@ -13,12 +13,15 @@ from ..ops import OPS
 from . import _internal, contrib, image, linalg, op, random, sparse
 from .invoke import make_function
 from .ndarray import NDArray
+from .serialize import load, load_frombuffer, save  # noqa: F401
+from .sparse import cast_storage
 from .utils import *  # noqa: F403
 
 _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse}
 
 
 def _place_functions() -> None:
+    op.cast_storage = cast_storage  # type: ignore[attr-defined]
     for name, row in OPS.items():
         function = make_function(row, name, NDArray)
         for prefix, module in _PLACES.items():
@@ -29,7 +32,8 @@ def _place_functions() -> None:
         else:
             vars(op).setdefault(name, function)
             globals().setdefault(name, function)
-            # `mx.nd.sparse` also answers to the dense names: they take sparse arrays as dense ones.
+            if name in sparse.OP_NAMES:
+                vars(sparse).setdefault(name, function)
 
 
 _place_functions()

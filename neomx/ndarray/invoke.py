@@ -25,6 +25,10 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if array is None:
             tensors.append(None)
             continue
+        if array._sparse:
+            from .sparse_ops import apply_sparse
+
+            return apply_sparse(op, arrays, attrs, out, cls)
         tensor = array._data
         tensors.append(tensor)
         if tensor.requires_grad:

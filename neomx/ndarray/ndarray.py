@@ -75,11 +75,12 @@ class NDArray:
 
     __slots__ = ("_data", "_ctx", "_grad", "__weakref__")
     __array_priority__ = 1000.0
+    _sparse = False  # whether ops must ask `sparse_ops` what to do
 
     def __init__(self, data: torch.Tensor, ctx: Context | None = None):
         self._data = data
         self._ctx = current_context() if ctx is None else ctx
-        self._grad: Gradient | None = None
+        self._grad: NDArray | None = None
 
     # ---- what it is ----
 
@@ -331,7 +332,7 @@ class NDArray:
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
         """Make it a variable: `backward` leaves its gradient in `.grad`, by 'write', 'add' or not ('null')."""
-        Gradient.attach(self, grad_req)
+        Gradient.attach(self, grad_req, stype=stype)
 
     def backward(self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True) -> None:
         """Compute the gradients of this array with respect to the variables it was computed from."""
@@ -474,6 +475,8 @@ class Gradient(NDArray):
     def _data(self) -> torch.Tensor:  # type: ignore[override]
         if self._leaf.grad is None:
             self._leaf.grad = torch.zeros_like(self._leaf)
+        elif self._leaf.grad.is_sparse:
+            self._leaf.grad = self._leaf.grad.to_dense()
         return self._leaf.grad
 
     @_data.setter
@@ -481,10 +484,12 @@ class Gradient(NDArray):
         self._leaf.grad = value
 
     @staticmethod
-    def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None) -> None:
-        """Make `array` a variable whose gradient goes to `buffer`, or to memory of its own."""
+    def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None, stype: str | None = None) -> None:
+        """Make `array` a variable whose gradient goes to `buffer`, or to memory of its own, stored as `stype`."""
         if grad_req not in ("write", "add", "null"):
             raise ValueError(f"grad_req must be 'write', 'add' or 'null', received {grad_req!r}")
+        if buffer is not None and buffer._sparse:
+            raise MXNetError("a sparse array cannot be a gradient buffer. Use x.attach_grad(stype=...)")
         leaf = array._data.detach()
         array._data, array._grad = leaf, None
         if grad_req == "null":
@@ -495,7 +500,12 @@ class Gradient(NDArray):
                 _overwrite_gradient(leaf, in_place=buffer is not None)
         if buffer is not None:
             leaf.grad = buffer._data
-        array._grad = Gradient(leaf, array._ctx)
+        if stype in (None, "default"):
+            array._grad = Gradient(leaf, array._ctx)
+        else:
+            from .sparse import gradient
+
+            array._grad = gradient(leaf, array._ctx, stype)
 
 
 def _overwrite_gradient(leaf: torch.Tensor, in_place: bool) -> None:

@@ -68,6 +68,10 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     """An array from a list, a numpy array or another array; float32 unless told, or unless it is an NDArray."""
     ctx = (ctx or current_context()).check()
     if isinstance(source_array, NDArray):
+        if source_array._sparse:
+            from .sparse import array as sparse_array
+
+            return sparse_array(source_array, ctx, dtype)
         wanted = source_array._data.dtype if dtype is None else to_torch(dtype)
         return NDArray(source_array._data.detach().to(ctx.device, wanted, copy=True), ctx)
     wanted = torch.float32 if dtype is None else to_torch(dtype)

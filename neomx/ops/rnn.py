@@ -120,12 +120,6 @@ def rnn(
     return [out, torch.stack(last_h)] + ([torch.stack(last_c)] if mode == "lstm" else [])
 
 
-@op("_rnn_param_concat")
-def rnn_param_concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
-    """Join the parts of an RNN's packed parameters along an axis."""
-    return torch.cat(data, dim)
-
-
 def _check(
     data: Tensor,
     parameters: Tensor,

@@ -1,0 +1,72 @@
+"""`mx.nd.save` and `mx.nd.load`: arrays to and from MXNet's `.params` files."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ..context import Context, num_gpus
+from ..formats import params
+from .ndarray import NDArray
+from .sparse import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
+
+
+def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None:
+    """Write one array, a list of arrays, or a dict from names to arrays; the file is complete or not there."""
+    if isinstance(data, NDArray):
+        data = [data]
+    if isinstance(data, dict):
+        names, arrays = list(data), list(data.values())
+    elif isinstance(data, list):
+        names, arrays = [], data
+    else:
+        raise ValueError(
+            f"save: expected an NDArray, a list of NDArrays or a dict from names to NDArrays, received {type(data).__name__}"
+        )
+    for key, array in zip(names or range(len(arrays)), arrays, strict=True):
+        if not isinstance(array, NDArray):
+            raise TypeError(f"save: item {key!r} is a {type(array).__name__}, expected an NDArray")
+        if names and not isinstance(key, str):
+            raise TypeError(f"save: the names must be strings, received {key!r}")
+    params.write(fname, [_record(array) for array in arrays], names)
+
+
+def load(fname: str) -> list[NDArray] | dict[str, NDArray]:
+    """The arrays of a file: a dict if they have names, else a list."""
+    if not isinstance(fname, (str, os.PathLike)):
+        raise TypeError(f"load: fname must be a string, received {type(fname).__name__}")
+    return _arrays(*params.read(fname))
+
+
+def load_frombuffer(buf: bytes | str) -> list[NDArray] | dict[str, NDArray]:
+    """The arrays of a file whose bytes are in memory."""
+    if isinstance(buf, str):
+        buf = buf.encode()
+    if not isinstance(buf, (bytes, bytearray, memoryview)):
+        raise TypeError(f"load_frombuffer: buf must be bytes, received {type(buf).__name__}")
+    return _arrays(*params.read(buf))
+
+
+def _record(array: NDArray) -> params.Record:
+    device = array.context.device_typeid, array.context.device_id
+    if isinstance(array, BaseSparseNDArray):
+        return params.Sparse(array.stype, array.shape, array._values, array._index_tensors(), device)
+    return params.Dense(array._data, device)
+
+
+def _arrays(records: list[params.Record], names: list[str]) -> Any:
+    arrays = [_array(record) for record in records]
+    return dict(zip(names, arrays, strict=True)) if names else arrays
+
+
+def _array(record: params.Record) -> NDArray:
+    """An array on the GPU that it was saved from, if that is there, else on the CPU."""
+    kind, number = record.device
+    ctx = Context("gpu", number) if kind == 2 and 0 <= number < num_gpus() else Context("cpu", 0)
+    data = record.data.to(ctx.device)
+    if isinstance(record, params.Dense):
+        return NDArray(data, ctx)
+    indices = [index.to(ctx.device).long() for index in record.indices]
+    if record.storage == "csr":
+        return CSRNDArray((data, indices[1], indices[0]), record.shape, ctx)
+    return RowSparseNDArray((data, indices[0]), record.shape, ctx)

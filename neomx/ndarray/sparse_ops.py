@@ -1,0 +1,352 @@
+"""What ops do with sparse arrays where they know better than to make them dense.
+
+A rule takes (op, arrays, attributes with defaults, out) and gives an array, or None where it does not apply and the
+op computes on dense arrays, as MXNet does. It sees stored values only, so while autograd records one of its inputs
+the dense computation is recorded and the rule merely says how the result is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..base import MXNetError, modes
+from ..ops.table import Op
+from . import invoke
+from .ndarray import NDArray
+from .sparse import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, _row_starts
+
+Tensor = torch.Tensor
+Rule = Callable[[Op, Sequence[Any], dict[str, Any], Any], Any]
+RULES: dict[str, Rule] = {}
+_RECORDS = {"dot"}  # rules that compute in the autograd graph themselves
+
+
+def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
+    """`invoke.apply` for a call with a sparse array among its inputs."""
+    rule = RULES.get(op.name)
+    result = None
+    if rule is not None:
+        try:
+            result = rule(op, arrays, {**op.defaults, **attrs}, out)
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise invoke.failure(op, arrays, attrs, str(error)) from error
+    stype = "default" if result is None else result.stype
+    recorded = modes.recording and op.name not in _RECORDS and any(a is not None and _in_graph(a) for a in arrays)
+    if result is None or (recorded and op.name not in _LAZY):
+        dense = [NDArray(a._data, a._ctx) if a is not None and a._sparse else a for a in arrays]
+        result = invoke.apply(op, dense, attrs, None if stype != "default" else out, cls)
+        for name in op.mutates:
+            i = op.input_index[name]
+            if i < len(arrays) and arrays[i] is not None and arrays[i]._sparse:
+                arrays[i]._assign(dense[i]._data)
+        if stype == "default":
+            return result
+        result = STORAGES[stype](None, result.shape, result._ctx, result._data)
+    if out is None or result is out:
+        return result
+    return _store(op, result, out)
+
+
+def _in_graph(array: Any) -> bool:
+    return array._in_graph() if array._sparse else array._data.requires_grad
+
+
+def _store(op: Op, result: NDArray, out: Any) -> Any:
+    target = out[0] if isinstance(out, (list, tuple)) and len(out) == 1 else out
+    if isinstance(target, BaseSparseNDArray) and target.stype == result.stype and target.shape == result.shape:
+        result.copyto(target)
+        return out
+    return invoke.store(op.name, (result._data,), out)
+
+
+def rule(*names: str) -> Callable[[Rule], Rule]:
+    """Enter a rule for these ops."""
+
+    def enter(function: Rule) -> Rule:
+        for name in names:
+            RULES[name] = function
+        return function
+
+    return enter
+
+
+def _stypes(*arrays: Any) -> tuple[str, ...]:
+    return tuple(array.stype for array in arrays)
+
+
+def _check_alike(a: NDArray, b: NDArray) -> None:
+    if a.shape != b.shape:
+        raise MXNetError(f"expected two arrays of one shape, got {a.shape} and {b.shape}")
+    if a.dtype != b.dtype:
+        raise MXNetError("expected arrays of one dtype. Use astype")
+
+
+# ---- one array: f(0) = 0 keeps the pattern ----
+
+
+@rule(
+    *"abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign".split(),
+    *"sin sinh sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar".split(),
+)
+def _keeps_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    return arrays[0]._like(op.fn(arrays[0]._values.detach(), **attrs))
+
+
+@rule(
+    *"clip _plus_scalar _minus_scalar _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar".split(),
+    *"_lesser_scalar _lesser_equal_scalar".split(),
+)
+def _may_keep_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    values = arrays[0]._values.detach()
+    return arrays[0]._like(op.fn(values, **attrs)) if not op.fn(values.new_zeros(1), **attrs) else None
+
+
+@rule("zeros_like")
+def _zeros_like(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array = arrays[0]
+    parts = array._nothing(array.shape, array._values.dtype, array._values.device)
+    return STORAGES[array.stype](parts, array.shape, array._ctx)
+
+
+@rule("_sparse_retain")
+def _retain(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array, wanted = arrays
+    if array.stype != "row_sparse":
+        raise MXNetError(f"expected a row_sparse array, received a {array.stype} one")
+    rows = wanted._data.detach().reshape(-1).long()
+    if rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < array.shape[0]):
+        raise MXNetError(f"expected row indices in 0 .. {array.shape[0] - 1}")
+    return RowSparseNDArray((array._at_rows(rows), rows), array.shape, array._ctx)
+
+
+@rule("sum", "mean")
+def _sum(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array, axis = arrays[0], attrs["axis"]
+    if array.stype != "csr" or axis is None or len(axis) != 1 or attrs["exclude"]:
+        return None
+    kept = 1 - axis[0] % 2
+    values = array._values.detach()
+    result = torch.zeros(array.shape[kept], dtype=values.dtype, device=values.device)
+    result.index_add_(0, array._rows if kept == 0 else array._indices, values)
+    if op.name == "mean":
+        result /= array.shape[1 - kept]
+    return NDArray(result.unsqueeze(1 - kept) if attrs["keepdims"] else result, array._ctx)
+
+
+@rule("slice")
+def _slice(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array = arrays[0]
+    if array.stype != "csr" or any(step not in (None, 1) for step in attrs["step"] or ()):
+        return None
+    spans = []
+    for i, size in enumerate(array.shape):
+        begin, end = (bounds[i] if i < len(bounds) else None for bounds in (attrs["begin"], attrs["end"]))
+        begin, end, _ = slice(begin, end).indices(size)
+        spans.append((begin, max(begin, end)))
+    (top, bottom), (left, right) = spans
+    first, last = int(array._indptr[top]), int(array._indptr[bottom])
+    values, columns, rows = array._values[first:last], array._indices[first:last], array._rows[first:last]
+    inside = (columns >= left) & (columns < right)
+    parts = values[inside], columns[inside] - left, _row_starts(rows[inside] - top, bottom - top)
+    return CSRNDArray(parts, (bottom - top, right - left), array._ctx)
+
+
+@rule("Concat")
+def _concat(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    if set(_stypes(*arrays)) != {"csr"} or attrs["dim"] not in (0, -2):
+        return None
+    if len({array.shape[1] for array in arrays}) > 1:
+        raise MXNetError("expected matrices with as many columns")
+    rows = torch.cat([array._indptr.diff() for array in arrays])
+    starts = torch.cat((rows.new_zeros(1), rows.cumsum(0)))
+    parts = torch.cat([a._values.detach() for a in arrays]), torch.cat([a._indices for a in arrays]), starts
+    return CSRNDArray(parts, (len(rows), arrays[0].shape[1]), arrays[0]._ctx)
+
+
+# ---- two arrays ----
+
+
+def _csr_of_keys(keys: Tensor, values: Tensor, like: CSRNDArray) -> CSRNDArray:
+    rows, columns = keys // max(like.shape[1], 1), keys % max(like.shape[1], 1)
+    return CSRNDArray((values, columns, _row_starts(rows, like.shape[0])), like.shape, like._ctx)
+
+
+def _merge_csr(op: Op, a: CSRNDArray, b: CSRNDArray) -> CSRNDArray:
+    """`op` where either has an element; what becomes zero is dropped."""
+    left, right = a._coo_key(), b._coo_key()
+    keys, places = torch.unique(torch.cat((left, right)), return_inverse=True)
+    sides = []
+    for values, where in ((a._values, places[: len(left)]), (b._values, places[len(left) :])):
+        sides.append(values.new_zeros(len(keys)).index_add_(0, where, values.detach()))
+    values = op.fn(*sides)
+    kept = values != 0
+    return _csr_of_keys(keys[kept], values[kept], a)
+
+
+def _merge_rows(op: Op, a: RowSparseNDArray, b: RowSparseNDArray) -> RowSparseNDArray:
+    """`op` on the rows that either has."""
+    rows = torch.unique(torch.cat((a._indices, b._indices)))
+    return RowSparseNDArray((op.fn(a._at_rows(rows), b._at_rows(rows)), rows), a.shape, a._ctx)
+
+
+@rule("elemwise_add", "elemwise_sub", "elemwise_mul")
+def _elementwise(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    a, b = arrays
+    _check_alike(a, b)
+    if _stypes(a, b) == ("csr", "csr"):
+        return _merge_csr(op, a, b)
+    if _stypes(a, b) == ("row_sparse", "row_sparse"):
+        return _merge_rows(op, a, b)
+    if op.name == "elemwise_mul" and "default" in _stypes(a, b):
+        sparse, dense = (a, b._data.detach()) if a._sparse else (b, a._data.detach())
+        there = dense[sparse._rows, sparse._indices] if sparse.stype == "csr" else dense[sparse._indices]
+        return sparse._like(op.fn(sparse._values.detach(), there))
+    return None
+
+
+@rule("broadcast_mul", "broadcast_div")
+def _broadcast(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    a, b = arrays
+    if _stypes(a, b) != ("csr", "default") or (op.name == "broadcast_div" and a.shape == b.shape):
+        return None
+    if torch.broadcast_shapes(a.shape, b.shape) != a.shape or a.dtype != b.dtype:
+        return None
+    there = b._data.detach().expand(a.shape)[a._rows, a._indices]
+    return a._like(op.fn(a._values.detach(), there))
+
+
+@rule("add_n")
+def _add_n(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    if set(_stypes(*arrays)) != {"row_sparse"}:
+        return None
+    for array in arrays[1:]:
+        _check_alike(arrays[0], array)
+    rows = torch.unique(torch.cat([array._indices for array in arrays]))
+    return RowSparseNDArray((op.fn(*[a._at_rows(rows) for a in arrays]), rows), arrays[0].shape, arrays[0]._ctx)
+
+
+# ---- dot ----
+
+
+class _CsrDot(torch.autograd.Function):
+    """csr times dense, or the csr transposed times dense.
+
+    With `rows_only` the gradient of the dense side is a sparse tensor of the rows that the csr has columns for.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, dense: Tensor, csr: CSRNDArray, transpose: bool, rows_only: bool) -> Tensor:
+        ctx.call = csr, transpose, rows_only
+        return _csr_times(csr, dense, transpose)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        csr, transpose, rows_only = ctx.call
+        if not rows_only:
+            return _csr_times(csr, grad, not transpose), None, None, None
+        rows, values = _transposed_rows(csr, grad)
+        shape = (csr.shape[1], grad.shape[1])
+        gradient = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
+        return gradient, None, None, None
+
+
+def _csr_times(csr: CSRNDArray, dense: Tensor, transpose: bool) -> Tensor:
+    if transpose:
+        rows, values = _transposed_rows(csr, dense)
+        return values.new_zeros(csr.shape[1], values.shape[1]).index_copy_(0, rows, values)
+    values, columns, starts = (part.detach() for part in csr._parts)
+    if values.dtype not in (torch.float32, torch.float64) or not len(values):
+        return csr._densify() @ dense
+    matrix = torch.sparse_csr_tensor(starts, columns, values, csr.shape, check_invariants=False)
+    return matrix @ dense
+
+
+def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The rows that csr.T times dense has, and their values; `among`: the only rows of dense that are not zero."""
+    values, columns, rows = csr._values.detach(), csr._indices, csr._rows
+    if among is not None:
+        there = torch.isin(rows, among)
+        values, columns, rows = values[there], columns[there], rows[there]
+    wanted, places = torch.unique(columns, return_inverse=True)
+    result = torch.zeros(len(wanted), dense.shape[1], dtype=values.dtype, device=values.device)
+    return wanted, result.index_add_(0, places, values[:, None] * dense[rows])
+
+
+@rule("dot")
+def _dot(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    a, b = arrays
+    stypes = _stypes(a, b)
+    left, right = attrs["transpose_a"], attrs["transpose_b"]
+    if "csr" in stypes and (a.ndim != 2 or b.ndim != 2):
+        raise MXNetError(f"expected two matrices, got {a.ndim} and {b.ndim} dimensions")
+    if "csr" in stypes and a.shape[0 if left else 1] != b.shape[1 if right else 0]:
+        raise MXNetError(f"expected inner dimensions of one length, got {a.shape} and {b.shape}")
+    if a.dtype != b.dtype:
+        raise MXNetError("expected arrays of one dtype. Use astype")
+    result = None
+    if stypes[0] == "csr" and stypes[1] != "csr" and not (modes.recording and _in_graph(a)):
+        result = _csr_dot(a, b, left, right)
+    elif stypes == ("default", "csr") and not left:
+        tensor = _dense(op, arrays, attrs)
+        in_graph = tensor if tensor.requires_grad else None
+        result = CSRNDArray(CSRNDArray._compress(tensor.detach()), tuple(tensor.shape), a._ctx, in_graph)
+    wanted = attrs["forward_stype"]
+    if wanted in (None, "None") or wanted == (result.stype if result is not None else "default"):
+        return result if result is not None else NDArray(_dense(op, arrays, attrs), a._ctx)
+    dense = NDArray(_dense(op, arrays, attrs) if result is None else result._data, a._ctx)
+    return dense.tostype(wanted)
+
+
+def _dense(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> Tensor:
+    with torch.set_grad_enabled(modes.recording):
+        return op.fn(*[array._data for array in arrays], **{**attrs, "forward_stype": None})
+
+
+def _csr_dot(a: CSRNDArray, b: Any, left: bool, right: bool) -> NDArray:
+    recorded = modes.recording and _in_graph(b)
+    if left and not recorded:
+        dense = b._data.detach()
+        among = b._indices if b._sparse and not right else None
+        rows, values = _transposed_rows(a, dense.t() if right else dense, among)
+        return RowSparseNDArray((values, rows), (a.shape[1], values.shape[1]), a._ctx)
+    with torch.set_grad_enabled(modes.recording):
+        dense = b._data.t() if right else b._data
+        rows_only = dense.is_leaf and not left and b._grad is not None and b._grad.stype == "row_sparse"
+        tensor = _CsrDot.apply(dense, a, left, rows_only)
+    return RowSparseNDArray(None, tuple(tensor.shape), a._ctx, tensor) if left else NDArray(tensor, a._ctx)
+
+
+# ---- optimizers: a row_sparse gradient changes only its rows ----
+
+
+_LAZY = {"sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", "_sparse_adagrad_update"}
+
+
+@rule(*_LAZY)
+def _lazy_update(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    """The op itself, on the rows that the gradient has."""
+    weight, grad, *states = arrays
+    targets = [weight, *states]
+    stypes = set(_stypes(*targets))
+    if grad.stype != "row_sparse" or not attrs.get("lazy_update", True) or len(stypes) > 1 or "csr" in stypes:
+        return None
+    if op.name == "ftrl_update" and stypes != {"row_sparse"}:
+        return None
+    if any(target.shape != grad.shape for target in targets):
+        raise MXNetError(f"expected arrays of the gradient's shape {grad.shape}")
+    rows = grad._indices
+    with torch.no_grad():
+        weight_rows, *state_rows = (
+            target._at_rows(rows) if target._sparse else target._data.detach()[rows] for target in targets
+        )
+        updated = op.fn(weight_rows, grad._values.detach(), *state_rows, **attrs)
+        result = weight if out is weight else weight.copy()
+        for target, values in zip((result, *states), (updated, *state_rows), strict=True):
+            if target._sparse:
+                target._put_rows(rows, values)
+            else:
+                target._writable_data()[rows] = values
+    return result

@@ -1,0 +1,65 @@
+"""Ops about storage. On tensors, which are dense, they compute what the sparse arrays of the front end stand for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from ..base import MXNetError
+from .table import DType, op
+
+Tensor = torch.Tensor
+
+
+@op("cast_storage", may_alias=True)
+def cast_storage(data: Tensor, *, stype: Literal["default", "row_sparse", "csr"]) -> Tensor:
+    """The same array in another storage: for a dense tensor the same."""
+    return data
+
+
+@op("_sparse_retain")
+def sparse_retain(data: Tensor, indices: Tensor) -> Tensor:
+    """The given rows, zeros elsewhere."""
+    rows = indices.detach().long()
+    if rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < data.shape[0]):
+        raise MXNetError(f"expected row indices in 0 .. {data.shape[0] - 1}")
+    kept = torch.zeros(data.shape[0], dtype=torch.bool, device=data.device).index_fill_(0, rows, True)
+    return torch.where(kept.reshape(-1, *[1] * (data.dim() - 1)), data, data.new_zeros(()))
+
+
+@op("_contrib_SparseEmbedding")
+def sparse_embedding(
+    data: Tensor, weight: Tensor, *, input_dim: int, output_dim: int, dtype: DType = "float32", sparse_grad: bool = False
+) -> Tensor:
+    """Rows of `weight` at the indices `data`; the gradient of `weight` has only those rows."""
+    if tuple(weight.shape) != (input_dim, output_dim):
+        raise MXNetError(f"expected a weight of shape {(input_dim, output_dim)}")
+    indices = data.detach().long()
+    if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
+        raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
+    # torch passes a sparse gradient to a variable, but few other ops can take one
+    return torch.nn.functional.embedding(indices, weight, sparse=weight.is_leaf and weight.requires_grad)
+
+
+@op("_sparse_adagrad_update", mutates=("history",))
+def sparse_adagrad_update(
+    weight: Tensor,
+    grad: Tensor,
+    history: Tensor,
+    *,
+    lr: float,
+    epsilon: float = 1e-7,
+    wd: float = 0.0,
+    rescale_grad: float = 1.0,
+    clip_gradient: float = -1.0,
+) -> Tensor:
+    """A step of AdaGrad; with a row_sparse gradient only its rows change."""
+    if wd:
+        raise MXNetError("expected wd = 0")
+    grad = grad * rescale_grad
+    if clip_gradient >= 0:
+        grad = grad.clamp(-clip_gradient, clip_gradient)
+    with torch.no_grad():
+        history.data.addcmul_(grad, grad)
+        return weight - lr * grad / torch.sqrt(history + epsilon)
