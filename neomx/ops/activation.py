@@ -113,9 +113,10 @@ def dropout(
         shape[axis] = 1
     if p == 0 or not (modes.training or mode == "always"):
         return data.view_as(data)  # not data itself, which may be a variable: the result is computed from it
-    mask = torch.empty_like(data) if not axes else data.new_empty(shape)
-    mask.bernoulli_(1 - p, generator=generator(ctx))
-    return data * (mask.div_(1 - p) if p < 1 else mask)
+    # Comparing uniform numbers takes a quarter of the time of bernoulli_.
+    mask = data.new_empty(shape, dtype=torch.float32) if axes else torch.empty_like(data, dtype=torch.float32)
+    mask.uniform_(generator=generator(ctx)).lt_(1 - p)
+    return data * (mask.mul_(1 / (1 - p)) if p < 1 else mask).to(data.dtype)
 
 
 @op("Embedding")

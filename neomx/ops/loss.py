@@ -77,8 +77,8 @@ def softmax_output(
                 grad.mul_(grad_scale / (label != ignore_label).sum().clamp(min=1))
             elif normalization == "batch":
                 grad.mul_(grad_scale / label.numel())
-            else:
-                grad.mul_(grad_scale / (probability[0, 0].numel() if multi_output else 1))
+            elif multi_output or grad_scale != 1:
+                grad.mul_(grad_scale / probability[0, 0].numel())
         # MXNet 1.9 multiplies by the output here, not by the gradient from above that the option's name promises.
         return (grad.mul_(probability) if out_grad else grad).view(data.shape)
 
@@ -89,14 +89,15 @@ def _cross_entropy_gradient(
     probability: Tensor, label: Tensor, smooth_alpha: float, ignore_label: float | None
 ) -> Tensor:
     """probability - one_hot(label) with classes along axis 1; a label that is no class has an empty one_hot."""
-    classes = probability.shape[1]
-    places = (probability.shape[0], 1, *probability.shape[2:])
-    # Without preserve_shape data of 3 and more dimensions has more labels than examples: the first ones count.
-    index = label.reshape(-1)[: probability.numel() // classes].reshape(places).long()
+    rows, classes, *places = probability.shape
+    index = label.long()
+    if index.numel() * classes != probability.numel():
+        index = index.reshape(-1)[:rows]  # without preserve_shape 3-D data has more labels than rows: the first count
+    index = index.reshape(rows, 1, *places)
+    nearest = index.clamp(0, classes - 1)
     others = smooth_alpha / max(classes - 1, 1)
-    known = ((index >= 0) & (index < classes)).to(probability.dtype)
     grad = probability - others if others else probability.clone()
-    grad.scatter_add_(1, index.clamp(0, classes - 1), known.mul_(smooth_alpha + others - 1))
+    grad.scatter_add_(1, nearest, (index == nearest).to(grad.dtype).mul_(smooth_alpha + others - 1))
     return grad if ignore_label is None else grad.mul_(index != int(ignore_label))
 
 
