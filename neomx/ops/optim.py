@@ -23,7 +23,7 @@ def raw(weight: Tensor, *others: Tensor) -> list[Tensor]:
     for other in others:
         if other.shape != weight.shape:
             raise MXNetError(
-                f"expected the weight's gradient and states in its shape {tuple(weight.shape)}, got {tuple(other.shape)}"
+                f"expected gradient and states of a weight in its shape {tuple(weight.shape)}, got {tuple(other.shape)}"
             )
     return [weight.data, *[other.data for other in others]]
 
@@ -316,7 +316,7 @@ def _nag_mom(
     clip: float,
 ) -> Tensor:
     """What to add to the weight. As MXNet does with `out=weight`, the momentum kept decays with the new weight."""
-    step = clipped(grad, weight, -lr * rescale, lr * clip)
+    step = clipped(grad, weight, -lr * rescale, abs(lr) * clip)
     if wd:
         step.add_(weight, alpha=-lr * wd)
     mom.mul_(momentum).add_(step)

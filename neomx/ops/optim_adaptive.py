@@ -19,15 +19,16 @@ Tensor = torch.Tensor
 def _moments(grad: Tensor, mean: Tensor, var: Tensor, beta1: float, beta2: float) -> None:
     """Move the averages of the gradient and of its square, in place."""
     beta1, beta2 = single(beta1), single(beta2)
-    mean.mul_(beta1).add_(grad, alpha=1 - beta1)
+    mean.lerp_(grad, 1 - beta1)
     var.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
 
 
 def _decayed(grad: Tensor, weight: Tensor, rescale: float, clip: float, wd: float) -> Tensor:
     """The rescaled gradient plus wd * weight, clipped, in new memory."""
-    g = clipped(grad, weight, rescale, -1.0)
-    if wd:
-        g.add_(weight, alpha=wd)
+    if rescale == 1:
+        g = torch.add(grad, weight, alpha=wd)
+    else:
+        g = torch.mul(grad, rescale).add_(weight, alpha=wd)
     return g.clamp_(-clip, clip) if clip >= 0 else g
 
 
@@ -399,7 +400,7 @@ def rmspropalex_update(
     grad = _decayed(grad, weight, rescale_grad, clip_gradient, wd)
     gamma1 = single(gamma1)
     n.mul_(gamma1).addcmul_(grad, grad, value=1 - gamma1)
-    g.mul_(gamma1).add_(grad, alpha=1 - gamma1)
+    g.lerp_(grad, 1 - gamma1)
     deviation = torch.addcmul(n, g, g, value=-1).add_(epsilon).sqrt_()
     delta.mul_(gamma2).addcdiv_(grad, deviation, value=-lr)
     result = weight + delta

@@ -1,4 +1,4 @@
-"""Contributed ops of no other family. fft, ifft and count_sketch, which MXNet has for GPUs alone: tests/test_contrib.py."""
+"""Ops of no other family. fft, ifft and count_sketch, which MXNet has for GPUs alone: tests/test_contrib.py."""
 
 from parity.spec import const, f, family, ints
 
@@ -15,3 +15,11 @@ for state in (NONE, f(2, 3, lo=0)):
         case("_contrib_hawkesll", *RATES, state, *EVENTS, const(lengths), END, _grad=GRAD)
 case("_contrib_hawkesll", f(1, 1, lo=0.5, hi=2), f(1, lo=0), f(1, lo=0.5), f(1, 1, lo=0), f(1, 4, lo=0.1),
      const([[0, 0, 0, 0]], "int32"), const([4]), const([8.0]), _grad=GRAD)
+
+
+@program
+def copyto(mx):
+    source, target = mx.nd.array([[1.0, 2.0], [3.0, 4.0]]), mx.nd.array([[0.0, 0.0], [0.0, 0.0]])
+    returned = mx.nd._internal._copyto(source, out=target)
+    source[:] = 5
+    return [target, returned is target]

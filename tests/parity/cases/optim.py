@@ -256,4 +256,4 @@ def what_they_refuse(mx):
         lambda: mx.nd.multi_sgd_update(w, g, m, lrs=(0.1,), wds=(0.0,), num_weights=2),
         lambda: mx.nd.multi_sgd_update(w, g, m, g, lrs=(0.1,), wds=(0.0,), num_weights=2),
     ]
-    return [outcome(lambda: str(call())[:0]) for call in calls]
+    return [outcome(lambda call=call: str(call())[:0]) for call in calls]
