@@ -72,7 +72,7 @@ def bilinear_resize(
     mode: Literal["like", "odd_scale", "size", "to_even_down", "to_even_up", "to_odd_down", "to_odd_up"] = "size",
     align_corners: bool = True,
 ) -> Tensor:
-    """Images resized by bilinear interpolation to a size, a scale, another array's size, or the next even or odd size."""
+    """Images resized by bilinear interpolation: to a size, by a scale, like an array, or to an even or odd size."""
     if data.dim() != 4:
         raise MXNetError("expected images of shape (batch, channel, height, width)")
     if (like is not None) != (mode == "like"):

@@ -1,6 +1,7 @@
 """Pooling of every kind, the former pooling, adaptive pooling."""
 
 import numpy as np
+
 from parity.spec import const, f, family, ints, outcome
 
 case, program = family(__name__)
@@ -20,8 +21,16 @@ for shape in SHAPES:
         case("Pooling", f(1, 2, 6, 5), pool_type="avg", count_include_pad=False, pooling_convention=convention, **shape)
         for p in (1, 2, 3):
             # Cube roots of sums near 0 have steep gradients.
-            case("Pooling", f(1, 2, 6, 5, lo=0.1), pool_type="lp", p_value=p, pooling_convention=convention, _rtol=1e-4,
-                 _atol=1e-5, **shape)
+            case(
+                "Pooling",
+                f(1, 2, 6, 5, lo=0.1),
+                pool_type="lp",
+                p_value=p,
+                pooling_convention=convention,
+                _rtol=1e-4,
+                _atol=1e-5,
+                **shape,
+            )
 case("Pooling", f(1, 1, 4, 4), pool_type="lp", kernel=(2, 2), p_value=2, _rtol=1e-4, _atol=1e-5)
 case("Pooling", f(1, 1, 4, 4, dtype="float64"), pool_type="lp", kernel=(2, 2), p_value=3)
 case("Pooling", const([[[[0, 0, 1], [0, 0, -2]]]]), pool_type="lp", kernel=(2, 2), p_value=2)
@@ -29,8 +38,11 @@ case("Pooling", const([[[[0, 0, 1], [0, 0, -2]]]]), pool_type="lp", kernel=(2, 2
 # Windows that lie in the padding: MXNet shows the least float for max, and 0 for the others. Its float32 gradient of
 # these is 0 everywhere, its float64 one is right.
 for kind in ("max", "avg", "sum"):
-    for shape in (dict(kernel=(2, 2), stride=(3, 3), pad=(1, 1)), dict(kernel=(2, 2), stride=(2, 2), pad=(1, 1)),
-                  dict(kernel=(3, 3), stride=(3, 3), pad=(1, 1))):
+    for shape in (
+        dict(kernel=(2, 2), stride=(3, 3), pad=(1, 1)),
+        dict(kernel=(2, 2), stride=(2, 2), pad=(1, 1)),
+        dict(kernel=(3, 3), stride=(3, 3), pad=(1, 1)),
+    ):
         case("Pooling", f(1, 2, 5, 5, dtype="float64"), pool_type=kind, pooling_convention="full", **shape)
         case("Pooling", f(1, 2, 5, 5), pool_type=kind, pooling_convention="full", _grad=False, **shape)
     case("Pooling", f(1, 2, 5, 4, dtype="float64"), pool_type=kind, kernel=(2, 2), pad=(2, 2))
@@ -43,22 +55,49 @@ case("Pooling", ints(1, 2, 3, 3, hi=2), global_pool=True)
 
 for kind in ("max", "avg", "sum", "lp"):
     p = dict(p_value=2, _rtol=1e-4, _atol=1e-5) if kind == "lp" else {}
-    for layout, shape in (("NCW", (2, 3, 6)), ("NWC", (2, 6, 3)), ("NCHW", (2, 3, 5, 4)), ("NHWC", (2, 5, 4, 3)),
-                          ("NCDHW", (1, 2, 4, 5, 3)), ("NDHWC", (1, 4, 5, 3, 2))):
+    for layout, shape in (
+        ("NCW", (2, 3, 6)),
+        ("NWC", (2, 6, 3)),
+        ("NCHW", (2, 3, 5, 4)),
+        ("NHWC", (2, 5, 4, 3)),
+        ("NCDHW", (1, 2, 4, 5, 3)),
+        ("NDHWC", (1, 4, 5, 3, 2)),
+    ):
         rank = len(layout) - 2
         case("Pooling", f(*shape), pool_type=kind, kernel=(3, 2, 2)[:rank], stride=(2, 1, 2)[:rank], layout=layout, **p)
         case("Pooling", f(*shape), pool_type=kind, global_pool=True, layout=layout, **p)
     case("Pooling", f(1, 2, 6), pool_type=kind, kernel=(3,), stride=(2,), pad=(1,), pooling_convention="full", **p)
     # In float32 MXNet's gradient of this mean is wrong.
-    case("Pooling", f(1, 2, 5, 4, 4, dtype="float64"), pool_type=kind, kernel=(3, 2, 3), stride=(2, 2, 2), pad=(1, 0, 1),
-         pooling_convention="full", **p)
+    case(
+        "Pooling",
+        f(1, 2, 5, 4, 4, dtype="float64"),
+        pool_type=kind,
+        kernel=(3, 2, 3),
+        stride=(2, 2, 2),
+        pad=(1, 0, 1),
+        pooling_convention="full",
+        **p,
+    )
     case("Pooling", f(1, 2, 4, 4), pool_type=kind, global_pool=True, kernel=(2, 2), stride=(2, 2), pad=(1, 1), **p)
 # 'same' exists for one dimension. MXNet wants a pad of three zeros for it, and its float32 max and avg mostly refuse.
 for kind in ("sum", "lp"):
-    for shape in (dict(kernel=(2,), stride=(2,)), dict(kernel=(3,), stride=(2,)), dict(kernel=(4,), stride=(1,)),
-                  dict(kernel=(2,), stride=(4,)), dict(kernel=(5,), stride=(2,))):
-        case("Pooling", f(1, 2, 9, lo=0.1), pool_type=kind, pooling_convention="same", pad=(0, 0, 0), p_value=2,
-             _rtol=1e-4, **shape)
+    for shape in (
+        dict(kernel=(2,), stride=(2,)),
+        dict(kernel=(3,), stride=(2,)),
+        dict(kernel=(4,), stride=(1,)),
+        dict(kernel=(2,), stride=(4,)),
+        dict(kernel=(5,), stride=(2,)),
+    ):
+        case(
+            "Pooling",
+            f(1, 2, 9, lo=0.1),
+            pool_type=kind,
+            pooling_convention="same",
+            pad=(0, 0, 0),
+            p_value=2,
+            _rtol=1e-4,
+            **shape,
+        )
 for kind in ("max", "avg"):
     for shape in (dict(kernel=(2,), stride=(2,)), dict(kernel=(3,), stride=(2,)), dict(kernel=(4,), stride=(1,))):
         case("Pooling", f(1, 2, 9, dtype="float64"), pool_type=kind, pooling_convention="same", pad=(0, 0, 0), **shape)
@@ -110,4 +149,4 @@ def what_is_refused(mx):
         lambda: mx.nd.contrib.AdaptiveAvgPooling2D(x[0], output_size=2),
         lambda: mx.nd.contrib.AdaptiveAvgPooling2D(whole, output_size=2),
     ]
-    return [outcome(lambda: call().asnumpy()) for call in calls]
+    return [outcome(lambda call=call: call().asnumpy()) for call in calls]

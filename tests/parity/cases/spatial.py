@@ -1,6 +1,7 @@
 """Upsampling, resizing, grids and samplers."""
 
 import numpy as np
+
 from parity.spec import const, f, family, outcome
 
 case, program = family(__name__)
@@ -13,8 +14,16 @@ case("UpSampling", f(1, 2, 2, 3, dtype="float16"), scale=2, sample_type="nearest
 case("UpSampling", f(1, 2, 4, 4), f(1, 3, 2, 2), scale=2, sample_type="nearest", num_args=2)
 case("UpSampling", f(1, 2, 2, 2), f(1, 3, 4, 4), f(1, 1, 1, 1), scale=2, sample_type="nearest", num_args=3)
 case("UpSampling", f(1, 2, 4, 4), f(1, 2, 2, 2), scale=2, sample_type="nearest", num_args=2, multi_input_mode="sum")
-case("UpSampling", f(1, 2, 4, 4), f(1, 2, 2, 2), f(1, 2, 8, 8), scale=2, sample_type="nearest", num_args=3,
-     multi_input_mode="sum")
+case(
+    "UpSampling",
+    f(1, 2, 4, 4),
+    f(1, 2, 2, 2),
+    f(1, 2, 8, 8),
+    scale=2,
+    sample_type="nearest",
+    num_args=3,
+    multi_input_mode="sum",
+)
 case("UpSampling", f(2, 3, 3, 4), f(3, 1, 4, 4), scale=2, sample_type="bilinear", num_filter=3, num_args=2, _rtol=1e-4)
 case("UpSampling", f(1, 2, 3, 4), f(2, 1, 5, 5), scale=3, sample_type="bilinear", num_filter=2, num_args=2, _rtol=1e-4)
 
@@ -63,8 +72,9 @@ def what_is_refused(mx):
         lambda: mx.nd.UpSampling(x[0], scale=2, sample_type="nearest"),
         lambda: mx.nd.UpSampling(x, scale=2, sample_type="cubic"),
         lambda: mx.nd.UpSampling(x, ones(mx, (1, 2, 3, 3)), scale=2, sample_type="nearest", num_args=2),
-        lambda: mx.nd.UpSampling(x, ones(mx, (1, 1, 4, 4)), scale=2, sample_type="nearest", num_args=2,
-                                 multi_input_mode="sum"),
+        lambda: mx.nd.UpSampling(
+            x, ones(mx, (1, 1, 4, 4)), scale=2, sample_type="nearest", num_args=2, multi_input_mode="sum"
+        ),
         lambda: mx.nd.UpSampling(x, scale=2, sample_type="bilinear", num_filter=2, num_args=1),
         lambda: resize(x, height=0, width=3),
         lambda: resize(x, scale_height=2),
@@ -80,4 +90,4 @@ def what_is_refused(mx):
         lambda: mx.nd.BilinearSampler(x, ones(mx, (2, 2, 4, 4))),
         lambda: mx.nd.SpatialTransformer(x, ones(mx, (1, 5)), target_shape=(3, 3), **SPATIAL),
     ]
-    return [outcome(lambda: call().asnumpy()) for call in calls]
+    return [outcome(lambda call=call: call().asnumpy()) for call in calls]

@@ -1,0 +1,116 @@
+"""What real MXNet cannot record on a CPU: layouts with the channels last, modulated deformable convolution."""
+
+import numpy as np
+import pytest
+import torch
+
+import neomx as mx
+
+
+def arrays(*shapes, seed=0):
+    rng = np.random.RandomState(seed)
+    result = [mx.nd.array(rng.uniform(-1, 1, shape)) for shape in shapes]
+    for array in result:
+        array.attach_grad()
+    return result
+
+
+def moved(array, source, target):
+    result = mx.nd.array(np.moveaxis(array.asnumpy(), source, target))
+    result.attach_grad()
+    return result
+
+
+def run(function, *inputs, **attrs):
+    """What a call gives, and the gradients of its inputs under a head gradient that does not depend on the layout."""
+    with mx.autograd.record():
+        out = function(*inputs, **attrs)
+        loss = out * out
+    loss.backward()
+    return [out.asnumpy()] + [i.grad.asnumpy() for i in inputs]
+
+
+@pytest.mark.parametrize("name", ["Convolution", "Deconvolution"])
+@pytest.mark.parametrize(("first", "last"), [("NCW", "NWC"), ("NCHW", "NHWC"), ("NCDHW", "NDHWC")])
+def test_channels_last_is_channels_first_moved(name, first, last):
+    rank = len(first) - 2
+    kernel = (3, 2, 2)[:rank]
+    weight = (6, 2, *kernel) if name == "Convolution" else (4, 3, *kernel)
+    inputs = arrays((2, 4, *(6, 5, 4)[:rank]), weight, (6,))
+    attrs = dict(kernel=kernel, num_filter=6, num_group=2, stride=(2, 1, 1)[:rank], no_bias=False)
+    function = getattr(mx.nd, name)
+    expected = run(function, *inputs, layout=first, **attrs)
+    received = run(function, moved(inputs[0], 1, -1), moved(inputs[1], 1, -1), inputs[2], layout=last, **attrs)
+    for got, want, moves in zip(received, expected, (True, True, True, False), strict=True):
+        assert got.shape == (np.moveaxis(want, 1, -1) if moves else want).shape
+        np.testing.assert_allclose(np.moveaxis(got, -1, 1) if moves else got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_results_are_written_in_the_usual_order_whatever_the_layout_inside():
+    data, weight = arrays((2, 3, 5, 5), (8, 3, 3, 3))
+    out = mx.nd.Convolution(data, weight, kernel=(3, 3), num_filter=8, no_bias=True)
+    assert out.asnumpy().flags["C_CONTIGUOUS"]
+    flat = mx.nd.FullyConnected(out, mx.nd.array(np.eye(72)), num_hidden=72, no_bias=True)
+    np.testing.assert_allclose(flat.asnumpy(), out.asnumpy().reshape(2, 72), rtol=1e-6)
+
+
+def test_one_channel_convolution_is_the_same_with_and_without_im2col():
+    """A picture of one channel goes to another kernel than one with an empty second channel."""
+    data, weight, bias = arrays((2, 1, 9, 8), (4, 1, 3, 3), (4,))
+    attrs = dict(kernel=(3, 3), num_filter=4, stride=(2, 1), pad=(1, 0))
+    wide = [mx.nd.array(np.concatenate([a.asnumpy(), 0 * a.asnumpy()], 1)) for a in (data, weight)]
+    expected = mx.nd.Convolution(*wide, bias, **attrs)
+    received = mx.nd.Convolution(data, weight, bias, **attrs)
+    np.testing.assert_allclose(received.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_modulated_deformable_convolution_with_a_mask_of_ones_is_the_plain_one_inside_the_image():
+    data, weight, bias, offset = arrays((2, 4, 8, 7), (6, 2, 3, 3), (6,), (2, 36, 4, 3), seed=1)
+    offset[:] = offset * 0.9
+    attrs = dict(kernel=(3, 3), num_filter=6, num_group=2, num_deformable_group=2)
+    # The window starts at 1, so that no offset below 1 leaves the image.
+    inner = mx.nd.array(np.pad(data.asnumpy(), ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge"))
+    offset = mx.nd.array(np.pad(offset.asnumpy(), ((0, 0), (0, 0), (2, 2), (2, 2))))
+    inner.attach_grad()
+    offset.attach_grad()
+    plain = mx.nd.contrib.DeformableConvolution
+    modulated = mx.nd.contrib.ModulatedDeformableConvolution
+    expected = run(plain, inner, offset, weight, bias, **attrs)
+    mask = mx.nd.array(np.ones((2, 18, 8, 7)))
+    mask.attach_grad()
+    out, d_inner, _, _, d_weight, d_bias = run(modulated, inner, offset, mask, weight, bias, **attrs)
+    # Not the offsets' gradients: on the very border the plain one has none.
+    for got, want in zip((out, d_inner, d_weight, d_bias), np.array(expected, object)[[0, 1, 3, 4]], strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_modulated_deformable_convolution_mixes_the_border_with_zeros():
+    data, offset = mx.nd.array([[[[2.0]]]]), mx.nd.array([[[[-0.25]], [[0.5]]]])
+    weight, mask = mx.nd.array([[[[1.0]]]]), mx.nd.array([[[[0.5]]]])
+    attrs = dict(kernel=(1, 1), num_filter=1, no_bias=True)
+    out = mx.nd.contrib.ModulatedDeformableConvolution(data, offset, mask, weight, **attrs)
+    assert out.asscalar() == pytest.approx(2 * 0.75 * 0.5 * 0.5)
+    assert mx.nd.contrib.DeformableConvolution(data, offset, weight, **attrs).asscalar() == 0
+
+
+def test_deformable_convolution_without_offsets_is_convolution():
+    data, weight, bias = arrays((2, 3, 6, 5), (4, 3, 3, 3), (4,))
+    attrs = dict(kernel=(3, 3), num_filter=4, pad=(1, 1), stride=(2, 1), dilate=(1, 2))
+    expected = mx.nd.Convolution(data, weight, bias, **attrs)
+    offset = mx.nd.array(np.zeros((2, 18, *expected.shape[2:])))
+    received = mx.nd.contrib.DeformableConvolution(data, offset, weight, bias, **attrs)
+    np.testing.assert_allclose(received.asnumpy(), expected.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_and_empty_batches_work():
+    data, weight, bias = (a.to_torch().detach() for a in arrays((2, 3, 6, 6), (4, 3, 3, 3), (4,)))
+    halves = [mx.nd.NDArray(t.half()) for t in (data, weight, bias)]
+    out = mx.nd.Convolution(*halves, kernel=(3, 3), num_filter=4)
+    assert out.dtype == np.float16
+    np.testing.assert_allclose(
+        out.asnumpy(), torch.nn.functional.conv2d(data, weight, bias).numpy(), rtol=1e-2, atol=1e-2
+    )
+    empty = mx.nd.NDArray(data[:0])
+    out = mx.nd.Convolution(empty, mx.nd.NDArray(weight), mx.nd.NDArray(bias), kernel=(3, 3), num_filter=4)
+    assert out.shape == (0, 4, 4, 4)
+    assert mx.nd.FullyConnected(empty, mx.nd.array(np.ones((5, 108))), num_hidden=5, no_bias=True).shape == (0, 5)
