@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..ops.slicing import forward_slice
+
 _Basic = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
@@ -36,21 +38,29 @@ class Index:
             size = shape[axis]
             axis += 1
             if isinstance(item, slice):
-                item, reverse = _forward(item, size)
+                item, reverse = forward_slice(item, size)
                 if reverse:
                     flips.append(len(advanced))
                 basic.append(item)
                 advanced.append(slice(None))
             elif isinstance(item, (int, np.integer)):
                 position = _checked(int(item), size, axis - 1)
-                basic.append(slice(None) if has_arrays else position)
-                if has_arrays:
-                    advanced.append(position)
+                if has_arrays:  # beside index arrays a number is one of them
+                    basic.append(slice(None))
+                    advanced.append(torch.tensor([position], device=device))
+                else:
+                    basic.append(position)
             else:
                 basic.append(slice(None))
                 advanced.append(_index_tensor(item, size, axis - 1, device))
         self.basic, self.flips = tuple(basic), flips
         self.advanced = tuple(advanced) if has_arrays else None
+        if has_arrays:
+            shapes = [tuple(item.shape) for item in advanced if isinstance(item, torch.Tensor)]
+            try:
+                torch.broadcast_shapes(*shapes)
+            except RuntimeError:
+                raise ValueError(f"index arrays of shapes {', '.join(map(str, shapes))} do not broadcast") from None
 
     def read(self, data: torch.Tensor) -> torch.Tensor:
         """The selected elements: a view for basic keys, else a copy."""
@@ -90,16 +100,6 @@ def _expand(key: tuple[Any, ...], ndim: int) -> list[Any]:
     return [*key[:at], *full, *key[at + 1 :]]
 
 
-def _forward(item: slice, size: int) -> tuple[slice, bool]:
-    """The slice with a positive step that selects the same elements, and whether to reverse them."""
-    start, stop, step = item.indices(size)
-    if step > 0:
-        return slice(start, stop, step), False
-    count = len(range(start, stop, step))
-    last = start + (count - 1) * step
-    return slice(last, start + 1, -step) if count else slice(0, 0), True
-
-
 def _checked(position: int, size: int, axis: int) -> int:
     if not -size <= position < size:
         raise IndexError(f"index {position} is out of bounds for axis {axis} with size {size}")
@@ -108,11 +108,22 @@ def _checked(position: int, size: int, axis: int) -> int:
 
 def _index_tensor(item: Any, size: int, axis: int, device: torch.device) -> torch.Tensor:
     data = getattr(item, "_data", item)
-    index = torch.as_tensor(np.asarray(data) if not isinstance(data, torch.Tensor) else data, device=device)
-    index = index.detach().long()
-    if index.numel() and not (-size <= int(index.min()) and int(index.max()) < size):
-        raise IndexError(
-            f"index array with values in [{int(index.min())}, {int(index.max())}] is out of bounds "
-            f"for axis {axis} with size {size}"
-        )
-    return torch.where(index < 0, index + size, index)
+    if not isinstance(data, torch.Tensor):
+        if not isinstance(data, (list, tuple, range, np.ndarray)):
+            raise ValueError(
+                f"an index must be an int, a slice, None, Ellipsis, a list or an array, received {type(item).__name__}"
+            )
+        array = np.asarray(data)
+        if array.dtype.kind not in "biuf" and array.size:
+            raise ValueError(f"an index array must have numbers in it, received {item!r:.80}")
+        data = torch.as_tensor(array.astype(np.int64), device=device)
+    index = data.detach().to(device, torch.int64)
+    if index.numel():
+        least, most = (int(bound) for bound in torch.aminmax(index))
+        if least < -size or most >= size:
+            raise IndexError(
+                f"index {least if least < -size else most} is out of bounds for axis {axis} with size {size}"
+            )
+        if least < 0:
+            index = torch.where(index < 0, index + size, index)
+    return index if index.dim() else index.reshape(1)

@@ -260,7 +260,7 @@ class NDArray:
     # ---- reading and writing elements ----
 
     def __getitem__(self, key: Any) -> NDArray:
-        if isinstance(key, int) and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
+        if type(key) is int and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
             return self._view(lambda data: data[key])  # a row: the common case, in short
         index = Index(key, self.shape, self._data.device)
         result = self._view(index.read)
@@ -283,7 +283,7 @@ class NDArray:
             with torch.no_grad():
                 index.write(target, value)
         except RuntimeError as error:
-            raise MXNetError(
+            raise ValueError(
                 f"x[{key!r}] = value: an array of shape {self.shape} cannot take a value of shape "
                 f"{tuple(np.shape(value))} there: {error}"
             ) from error
