@@ -31,13 +31,14 @@ def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
 
     With `pixel` = 1 a box includes the pixels of its right and bottom edge.
     """
-    a, b = a.unsqueeze(-2), b.unsqueeze(-3)
-    sides = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
-    shared = (sides + pixel).clamp_(min=0).prod(-1)
-    area_a = (a[..., 2:] - a[..., :2] + pixel).prod(-1)
-    area_b = (b[..., 2:] - b[..., :2] + pixel).prod(-1)
-    union = area_a + area_b - shared
-    return torch.where((union > 0) & (shared > 0), shared / union, 0.0)
+    left, top, right, bottom = a.unsqueeze(-2).unbind(-1)
+    left2, top2, right2, bottom2 = b.unsqueeze(-3).unbind(-1)
+    wide = (torch.minimum(right, right2) - torch.maximum(left, left2)).add_(pixel).clamp_(min=0)
+    shared = (torch.minimum(bottom, bottom2) - torch.maximum(top, top2)).add_(pixel).clamp_(min=0).mul_(wide)
+    area = (right - left + pixel) * (bottom - top + pixel)
+    area2 = (right2 - left2 + pixel) * (bottom2 - top2 + pixel)
+    union = (area + area2).sub_(shared)
+    return shared.div_(union).masked_fill_(union <= 0, 0)
 
 
 def offsets(boxes: Tensor, anchors: Tensor) -> Tensor:
@@ -104,20 +105,26 @@ def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[T
     column wins. There are at most `limit` pairs.
     """
     batch, n, m = scores.shape
-    rest = scores.clone()
+    rest = torch.where(scores > threshold, scores, -torch.inf)
     columns = torch.full((batch, n), -1, dtype=torch.long, device=scores.device)
-    rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
-    each = torch.arange(batch, device=scores.device)
-    for _ in range(min(n, m) if limit is None else min(n, m, limit)):
-        best, place = rest.flatten(1).max(1)
-        found = best > threshold
-        if not found.any():
+    # A pair where each is the other's best is one that the greedy choice will come to: all such pairs go at once.
+    while True:
+        best, column = rest.max(2)
+        mutual = rest.argmax(1).gather(1, column) == torch.arange(n, device=scores.device)
+        each, row = (mutual & (best > -torch.inf)).nonzero(as_tuple=True)
+        if not len(each):
             break
-        row, column = place // m, place % m
-        columns[each[found], row[found]] = column[found]
-        rows[each[found], column[found]] = row[found]
+        column = column[each, row]
+        columns[each, row] = column
         rest[each, row] = -torch.inf
         rest[each, :, column] = -torch.inf
+    if limit is not None and limit < min(n, m):
+        score = scores.gather(2, columns.clamp(min=0).unsqueeze(2)).squeeze(2)
+        order = torch.where(columns >= 0, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        columns.scatter_(1, order[:, limit:], -1)
+    rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
+    each, row = (columns >= 0).nonzero(as_tuple=True)
+    rows[each, columns[each, row]] = row
     return columns, rows
 
 
