@@ -14,16 +14,20 @@ Tensor = torch.Tensor
 Format = Literal["center", "corner"]
 
 
+# Coordinates are taken apart and computed one by one: torch is slow on many short pieces such as boxes[..., :2].
+
+
 def to_corners(boxes: Tensor) -> Tensor:
     """(centre x, centre y, width, height) -> (left, top, right, bottom)."""
-    centre, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat((centre - half, centre + half), -1)
+    x, y, wide, high = boxes.unbind(-1)
+    wide, high = wide / 2, high / 2
+    return torch.stack((x - wide, y - high, x + wide, y + high), -1)
 
 
 def to_centres(boxes: Tensor) -> Tensor:
     """(left, top, right, bottom) -> (centre x, centre y, width, height)."""
-    low, high = boxes[..., :2], boxes[..., 2:]
-    return torch.cat(((low + high) / 2, high - low), -1)
+    left, top, right, bottom = boxes.unbind(-1)
+    return torch.stack(((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), -1)
 
 
 def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
@@ -32,7 +36,7 @@ def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
     With `pixel` = 1 a box includes the pixels of its right and bottom edge.
     """
     left, top, right, bottom = a.unsqueeze(-2).unbind(-1)
-    left2, top2, right2, bottom2 = b.unsqueeze(-3).unbind(-1)
+    left2, top2, right2, bottom2 = b.unsqueeze(-3).movedim(-1, 0).contiguous()
     wide = (torch.minimum(right, right2) - torch.maximum(left, left2)).add_(pixel).clamp_(min=0)
     shared = (torch.minimum(bottom, bottom2) - torch.maximum(top, top2)).add_(pixel).clamp_(min=0).mul_(wide)
     area = (right - left + pixel) * (bottom - top + pixel)
@@ -43,18 +47,21 @@ def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
 
 def offsets(boxes: Tensor, anchors: Tensor) -> Tensor:
     """How corner boxes lie to corner anchors: the shift in units of the anchor's size, and the log of the scale."""
-    boxes, anchors = to_centres(boxes), to_centres(anchors)
-    size = anchors[..., 2:]
-    return torch.cat(((boxes[..., :2] - anchors[..., :2]) / size, torch.log(boxes[..., 2:] / size)), -1)
+    x, y, wide, high = to_centres(boxes).unbind(-1)
+    x2, y2, wide2, high2 = to_centres(anchors).unbind(-1)
+    return torch.stack(((x - x2) / wide2, (y - y2) / high2, torch.log(wide / wide2), torch.log(high / high2)), -1)
 
 
 def apply_offsets(deltas: Tensor, anchors: Tensor) -> Tensor:
     """The inverse of `offsets`, for anchors given by centre and size: corner boxes."""
-    centre, size = anchors[..., :2], anchors[..., 2:]
-    return to_corners(torch.cat((deltas[..., :2] * size + centre, torch.exp(deltas[..., 2:]) * size), -1))
+    x, y, wide, high = anchors.unbind(-1)
+    dx, dy, log_wide, log_high = deltas.unbind(-1)
+    x, y = dx * wide + x, dy * high + y
+    wide, high = torch.exp(log_wide) * (wide / 2), torch.exp(log_high) * (high / 2)
+    return torch.stack((x - wide, y - high, x + wide, y + high), -1)
 
 
-_CHUNK = 512
+_CHUNK = 256
 
 
 def suppress(
@@ -206,6 +213,8 @@ def bipartite_matching(
     check_floating(data)
     if data.dim() < 2:
         raise MXNetError("expected scores of shape (..., rows, columns)")
+    if not data.numel():
+        return data.new_full(data.shape[:-1], -1), data.new_full((*data.shape[:-2], data.shape[-1]), -1)
     scores = data.reshape(-1, *data.shape[-2:])
     if is_ascend:
         scores, threshold = -scores, -threshold
@@ -255,7 +264,7 @@ def box_nms(
     """
     check_floating(data)
     _check_columns(data, coord_start, score_index, id_index)
-    if topk == 0:
+    if topk == 0 or not data.numel():
         return data.clone()
     flat = data.detach().reshape(-1, *data.shape[-2:])
     batch, n, _ = flat.shape

@@ -61,6 +61,8 @@ def _blend(images: Tensor, axis: int, pixels: Tensor, weights: Tensor) -> Tensor
 
 def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tensor:
     """Images (..., h, w, c) in another size, by one of OpenCV's interpolations."""
+    if not images.numel():
+        raise MXNetError("expected an image that is not empty")
     if not (images.is_floating_point() or images.dtype is torch.uint8):
         raise MXNetError("expected images of uint8 or floats")
     if not NEAREST <= interp <= LINEAR_EXACT:
@@ -131,8 +133,8 @@ def cv_border(
     """An image (h, w, c) with a border: 0 of `value` or one of `values` for each channel, 1 of the edge's pixels,
     2 mirrored, 3 repeated, 4 mirrored without doubling the edge.
     """
-    if src.dim() != 3:
-        raise MXNetError("expected an image (h, w, c)")
+    if src.dim() != 3 or not src.numel():
+        raise MXNetError("expected an image (h, w, c) that is not empty")
     if min(top, bot, left, right) < 0:
         raise MXNetError("expected borders of at least 0")
     if not 0 <= type <= 4:
