@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import neomx as mx
+from neomx.ops import OPS
 from neomx.ops.boxes import match, overlaps, suppress
 
 c = mx.nd.contrib
@@ -94,3 +95,32 @@ def test_proposal_takes_more_than_one_image():
     one, many = (op(*map(mx.nd.array, inputs), **kwargs).asnumpy() for op in (c.Proposal, c.MultiProposal))
     np.testing.assert_array_equal(one, many)
     assert one[:, 0].tolist() == [0] * 4 + [1] * 4
+
+
+def meta(*shape):
+    return torch.empty(shape, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "attrs", "shapes"),
+    [
+        ("_contrib_box_nms", [(2, 3, 6)], {}, [(2, 3, 6)]),
+        ("_contrib_bipartite_matching", [(2, 3, 6)], {"threshold": 0.5}, [(2, 3), (2, 6)]),
+        ("_contrib_MultiBoxTarget", [(1, 3, 4), (2, 1, 5), (2, 2, 3)], {"negative_mining_ratio": 3.0},
+         [(2, 12), (2, 12), (2, 3)]),
+        ("_contrib_MultiBoxDetection", [(2, 2, 3), (2, 12), (1, 3, 4)], {}, [(2, 3, 6)]),
+        ("_contrib_MultiProposal", [(2, 24, 3, 3), (2, 48, 3, 3), (2, 3)], {"output_score": True},
+         [(600, 5), (600, 1)]),
+        ("ROIPooling", [(1, 4, 6, 6), (3, 5)], {"pooled_size": (2, 3), "spatial_scale": 1.0}, [(3, 4, 2, 3)]),
+        ("_contrib_ROIAlign", [(1, 4, 6, 6), (3, 5)], {"pooled_size": (2, 3), "spatial_scale": 1.0}, [(3, 4, 2, 3)]),
+        ("_contrib_RROIAlign", [(1, 4, 6, 6), (3, 6)], {"pooled_size": (2, 3), "spatial_scale": 1.0}, [(3, 4, 2, 3)]),
+        ("_contrib_PSROIPooling", [(1, 4, 6, 6), (3, 5)], {"spatial_scale": 1.0, "output_dim": 1, "pooled_size": 2},
+         [(3, 1, 2, 2)]),
+        ("_image_random_flip_left_right", [(4, 4, 3)], {"ctx": mx.cpu()}, [(4, 4, 3)]),
+        ("_image_random_hue", [(4, 4, 3)], {"ctx": mx.cpu(), "min_factor": 0.5, "max_factor": 1.0}, [(4, 4, 3)]),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_shapes_are_known_without_data(name, inputs, attrs, shapes):
+    result = OPS[name].fn(*[meta(*shape) for shape in inputs], **attrs)
+    assert [tuple(r.shape) for r in ([result] if isinstance(result, torch.Tensor) else result)] == shapes

@@ -114,6 +114,9 @@ def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[T
     batch, n, m = scores.shape
     rest = torch.where(scores > threshold, scores, -torch.inf)
     columns = torch.full((batch, n), -1, dtype=torch.long, device=scores.device)
+    rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
+    if scores.is_meta:  # only shapes are wanted
+        return columns, rows
     # A pair where each is the other's best is one that the greedy choice will come to: all such pairs go at once.
     while True:
         best, column = rest.max(2)
@@ -129,7 +132,6 @@ def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[T
         score = scores.gather(2, columns.clamp(min=0).unsqueeze(2)).squeeze(2)
         order = torch.where(columns >= 0, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
         columns.scatter_(1, order[:, limit:], -1)
-    rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
     each, row = (columns >= 0).nonzero(as_tuple=True)
     rows[each, columns[each, row]] = row
     return columns, rows
@@ -264,7 +266,7 @@ def box_nms(
     """
     check_floating(data)
     _check_columns(data, coord_start, score_index, id_index)
-    if topk == 0 or not data.numel():
+    if topk == 0 or not data.numel() or data.is_meta:
         return data.clone()
     flat = data.detach().reshape(-1, *data.shape[-2:])
     batch, n, _ = flat.shape

@@ -216,6 +216,8 @@ def random_color_jitter(
     _check_image(data)
     changes = ((_brightness, brightness), (_contrast, contrast), (_saturation, saturation), (_hue, hue))
     result = data.clone()
+    if data.is_meta:  # only the shape is wanted
+        return result
     for i in torch.randperm(4, generator=generator(ctx), device=data.device).tolist():
         change, most = changes[i]
         if most > 0:
@@ -235,7 +237,9 @@ def _enter_random_flip(name: str, axis: int, doc: str) -> None:
     @_gradient_through
     def random_flip(data: Tensor, *, ctx: Ctx = None) -> Tensor:  # type: ignore
         _check_image(data, colours=False)
-        return data.flip(axis) if torch.rand((), generator=generator(ctx), device=data.device) < 0.5 else data.clone()
+        if data.is_meta or torch.rand((), generator=generator(ctx), device=data.device) < 0.5:
+            return data.flip(axis)
+        return data.clone()
 
     random_flip.__doc__ = doc
     op(f"_image_random_{name}")(random_flip)

@@ -64,7 +64,7 @@ def _grid(top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Ten
     top, bottom, left, right = (edge.flatten() for edge in edges)
     wide = (right - left).clamp_(min=0)
     size = (bottom - top).clamp_(min=0) * wide
-    cell = torch.repeat_interleave(size)
+    cell = torch.repeat_interleave(size, output_size=0 if size.is_meta else None)  # meta: shapes are inferred
     place = torch.arange(len(cell), device=size.device) - (size.cumsum(0) - size)[cell]
     wide = wide[cell]
     return size, cell, top[cell] + place // wide, left[cell] + place % wide
@@ -186,7 +186,7 @@ def roi_align(
     size = corners[:, 2:] - corners[:, :2]
     if not aligned:
         size = size.clamp(min=1)
-    elif (size <= 0).any():
+    elif not size.is_meta and (size <= 0).any():
         raise MXNetError("aligned: expected regions whose right and bottom are beyond their left and top")
     return _sample(data, image, size, cells, sample_ratio, corners[:, :2], None, bins)
 
