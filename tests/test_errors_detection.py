@@ -71,6 +71,7 @@ CALLS = [
     (lambda: c.PSROIPooling(MAP, ROIS, output_dim=2, pooled_size=2, spatial_scale=1), "expected 8 channels"),
     (lambda: c.DeformablePSROIPooling(MAP, ROIS, ones(2, 2, 3, 3), **GROUPS), "expected trans of shape"),
     (lambda: c.DeformablePSROIPooling(MAP, ROIS, ones(2, 4, 2, 2), **GROUPS), "multiple of the 2 classes"),
+    (lambda: c.DeformablePSROIPooling(MAP, ROIS, **GROUPS), "expected trans, or no_trans=True"),
 ]
 
 

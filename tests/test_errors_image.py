@@ -39,6 +39,7 @@ CALLS = [
     (lambda: i.resize(RGB, size=2, interp=6), "interp=6: expected 0 (nearest)"),
     (lambda: i.resize(image(4, 4, 3, dtype="int32"), size=2), "expected images of uint8 or floats"),
     (lambda: n._cvimresize(image(4, 4), w=2, h=2), "expected an image (h, w, c)"),
+    (lambda: n._cvimresize(image(0, 4, 3), w=2, h=2), "not empty"),
     (lambda: n._cvimresize(RGB, w=0, h=2), "expected w and h of at least 1"),
     (lambda: n._cvcopyMakeBorder(RGB, top=-1, bot=0, left=0, right=0), "expected borders of at least 0"),
     (lambda: n._cvcopyMakeBorder(RGB, top=1, bot=0, left=0, right=0, type=7), "type=7: expected 0 to 4"),

@@ -14,16 +14,20 @@ Tensor = torch.Tensor
 Format = Literal["center", "corner"]
 
 
+# Coordinates are taken apart and computed one by one: torch is slow on many short pieces such as boxes[..., :2].
+
+
 def to_corners(boxes: Tensor) -> Tensor:
     """(centre x, centre y, width, height) -> (left, top, right, bottom)."""
-    centre, half = boxes[..., :2], boxes[..., 2:] / 2
-    return torch.cat((centre - half, centre + half), -1)
+    x, y, wide, high = boxes.unbind(-1)
+    wide, high = wide / 2, high / 2
+    return torch.stack((x - wide, y - high, x + wide, y + high), -1)
 
 
 def to_centres(boxes: Tensor) -> Tensor:
     """(left, top, right, bottom) -> (centre x, centre y, width, height)."""
-    low, high = boxes[..., :2], boxes[..., 2:]
-    return torch.cat(((low + high) / 2, high - low), -1)
+    left, top, right, bottom = boxes.unbind(-1)
+    return torch.stack(((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), -1)
 
 
 def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
@@ -31,29 +35,33 @@ def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
 
     With `pixel` = 1 a box includes the pixels of its right and bottom edge.
     """
-    a, b = a.unsqueeze(-2), b.unsqueeze(-3)
-    sides = torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])
-    shared = (sides + pixel).clamp_(min=0).prod(-1)
-    area_a = (a[..., 2:] - a[..., :2] + pixel).prod(-1)
-    area_b = (b[..., 2:] - b[..., :2] + pixel).prod(-1)
-    union = area_a + area_b - shared
-    return torch.where((union > 0) & (shared > 0), shared / union, 0.0)
+    left, top, right, bottom = a.unsqueeze(-2).unbind(-1)
+    left2, top2, right2, bottom2 = b.unsqueeze(-3).movedim(-1, 0).contiguous()
+    wide = (torch.minimum(right, right2) - torch.maximum(left, left2)).add_(pixel).clamp_(min=0)
+    shared = (torch.minimum(bottom, bottom2) - torch.maximum(top, top2)).add_(pixel).clamp_(min=0).mul_(wide)
+    area = (right - left + pixel) * (bottom - top + pixel)
+    area2 = (right2 - left2 + pixel) * (bottom2 - top2 + pixel)
+    union = (area + area2).sub_(shared)
+    return shared.div_(union).masked_fill_(union <= 0, 0)
 
 
 def offsets(boxes: Tensor, anchors: Tensor) -> Tensor:
     """How corner boxes lie to corner anchors: the shift in units of the anchor's size, and the log of the scale."""
-    boxes, anchors = to_centres(boxes), to_centres(anchors)
-    size = anchors[..., 2:]
-    return torch.cat(((boxes[..., :2] - anchors[..., :2]) / size, torch.log(boxes[..., 2:] / size)), -1)
+    x, y, wide, high = to_centres(boxes).unbind(-1)
+    x2, y2, wide2, high2 = to_centres(anchors).unbind(-1)
+    return torch.stack(((x - x2) / wide2, (y - y2) / high2, torch.log(wide / wide2), torch.log(high / high2)), -1)
 
 
 def apply_offsets(deltas: Tensor, anchors: Tensor) -> Tensor:
     """The inverse of `offsets`, for anchors given by centre and size: corner boxes."""
-    centre, size = anchors[..., :2], anchors[..., 2:]
-    return to_corners(torch.cat((deltas[..., :2] * size + centre, torch.exp(deltas[..., 2:]) * size), -1))
+    x, y, wide, high = anchors.unbind(-1)
+    dx, dy, log_wide, log_high = deltas.unbind(-1)
+    x, y = dx * wide + x, dy * high + y
+    wide, high = torch.exp(log_wide) * (wide / 2), torch.exp(log_high) * (high / 2)
+    return torch.stack((x - wide, y - high, x + wide, y + high), -1)
 
 
-_CHUNK = 512
+_CHUNK = 256
 
 
 def suppress(
@@ -104,20 +112,28 @@ def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[T
     column wins. There are at most `limit` pairs.
     """
     batch, n, m = scores.shape
-    rest = scores.clone()
+    rest = torch.where(scores > threshold, scores, -torch.inf)
     columns = torch.full((batch, n), -1, dtype=torch.long, device=scores.device)
     rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
-    each = torch.arange(batch, device=scores.device)
-    for _ in range(min(n, m) if limit is None else min(n, m, limit)):
-        best, place = rest.flatten(1).max(1)
-        found = best > threshold
-        if not found.any():
+    if scores.is_meta:  # only shapes are wanted
+        return columns, rows
+    # A pair where each is the other's best is one that the greedy choice will come to: all such pairs go at once.
+    while True:
+        best, column = rest.max(2)
+        mutual = rest.argmax(1).gather(1, column) == torch.arange(n, device=scores.device)
+        each, row = (mutual & (best > -torch.inf)).nonzero(as_tuple=True)
+        if not len(each):
             break
-        row, column = place // m, place % m
-        columns[each[found], row[found]] = column[found]
-        rows[each[found], column[found]] = row[found]
+        column = column[each, row]
+        columns[each, row] = column
         rest[each, row] = -torch.inf
         rest[each, :, column] = -torch.inf
+    if limit is not None and limit < min(n, m):
+        score = scores.gather(2, columns.clamp(min=0).unsqueeze(2)).squeeze(2)
+        order = torch.where(columns >= 0, score, -torch.inf).argsort(dim=1, descending=True, stable=True)
+        columns.scatter_(1, order[:, limit:], -1)
+    each, row = (columns >= 0).nonzero(as_tuple=True)
+    rows[each, columns[each, row]] = row
     return columns, rows
 
 
@@ -199,6 +215,8 @@ def bipartite_matching(
     check_floating(data)
     if data.dim() < 2:
         raise MXNetError("expected scores of shape (..., rows, columns)")
+    if not data.numel():
+        return data.new_full(data.shape[:-1], -1), data.new_full((*data.shape[:-2], data.shape[-1]), -1)
     scores = data.reshape(-1, *data.shape[-2:])
     if is_ascend:
         scores, threshold = -scores, -threshold
@@ -248,7 +266,7 @@ def box_nms(
     """
     check_floating(data)
     _check_columns(data, coord_start, score_index, id_index)
-    if topk == 0:
+    if topk == 0 or not data.numel() or data.is_meta:
         return data.clone()
     flat = data.detach().reshape(-1, *data.shape[-2:])
     batch, n, _ = flat.shape

@@ -168,19 +168,15 @@ def _hue(data: Tensor, factor: Tensor) -> Tensor:
     if data.shape[2] == 1:
         return data.clone()
     work = _work(data)
-    red, green, blue = work.unbind(2)
-    high, low = work.amax(2), work.amin(2)
+    red, green, blue = work.movedim(2, 0).contiguous()
+    high = torch.maximum(torch.maximum(red, green), blue)
+    low = torch.minimum(torch.minimum(red, green), blue)
     spread = high - low
-    safe = torch.where(spread > 0, spread, 1.0)
-    sixth = torch.where(
-        high == red,
-        (green - blue) / safe,
-        torch.where(high == green, 2 + (blue - red) / safe, 4 + (red - green) / safe),
-    )
-    # Where each channel stands on the circle: at 1 away from its own colour it begins to fall, at 2 it is lowest.
-    place = (torch.tensor((5.0, 3.0, 1.0), device=data.device) + (sixth + factor * 6).unsqueeze(2)) % 6
-    fall = torch.minimum(place, 4 - place).clamp_(0, 1)
-    return _like(high.unsqueeze(2) - spread.unsqueeze(2) * fall, data)
+    turn = torch.where(high == green, 2 * spread + (blue - red), 4 * spread + (red - green))
+    turn = torch.where(high == red, green - blue, turn)
+    turn = turn.div_(spread).nan_to_num_(0).add_(factor * 6).remainder_(6)  # sixths of the circle, red at 0
+    share = torch.stack(((turn - 3).abs_() - 1, 2 - (turn - 2).abs_(), 2 - (turn - 4).abs_())).clamp_(0, 1)
+    return _like(share.mul_(spread).add_(low).movedim(0, 2), data).contiguous()
 
 
 def _uniform(low: float, high: float, data: Tensor, ctx: Any) -> Tensor:
@@ -220,6 +216,8 @@ def random_color_jitter(
     _check_image(data)
     changes = ((_brightness, brightness), (_contrast, contrast), (_saturation, saturation), (_hue, hue))
     result = data.clone()
+    if data.is_meta:  # only the shape is wanted
+        return result
     for i in torch.randperm(4, generator=generator(ctx), device=data.device).tolist():
         change, most = changes[i]
         if most > 0:
@@ -239,7 +237,9 @@ def _enter_random_flip(name: str, axis: int, doc: str) -> None:
     @_gradient_through
     def random_flip(data: Tensor, *, ctx: Ctx = None) -> Tensor:  # type: ignore
         _check_image(data, colours=False)
-        return data.flip(axis) if torch.rand((), generator=generator(ctx), device=data.device) < 0.5 else data.clone()
+        if data.is_meta or torch.rand((), generator=generator(ctx), device=data.device) < 0.5:
+            return data.flip(axis)
+        return data.clone()
 
     random_flip.__doc__ = doc
     op(f"_image_random_{name}")(random_flip)

@@ -5,8 +5,10 @@ OpenCV computes with integers of its own on uint8 images, so that a result here 
 
 from __future__ import annotations
 
+import math
+
 import torch
-from torch.nn.functional import interpolate
+from torch.nn.functional import embedding_bag
 
 from ..base import MXNetError
 from .table import Floats, Shape, op
@@ -16,40 +18,51 @@ Tensor = torch.Tensor
 NEAREST, LINEAR, CUBIC, AREA, LANCZOS, LINEAR_EXACT = range(6)
 
 
-def _area_weights(new: int, old: int) -> Tensor:
-    """What each old pixel gives to each new, larger one: the share of the new one that it covers."""
+def _taps(new: int, old: int, interp: int, shrinking: bool) -> tuple[Tensor, Tensor]:
+    """For each of `new` pixels along a side the old pixels that make it, and their weights: two (new, taps)."""
     scale = old / new
-    low = torch.arange(new, dtype=torch.float64)[:, None] * scale
-    pixel = torch.arange(old, dtype=torch.float64)
-    return ((low + scale).minimum(pixel + 1) - low.maximum(pixel)).clamp_(min=0) / scale
-
-
-def _area_weights_enlarging(new: int, old: int) -> Tensor:
-    """Area interpolation where an image grows: linear, but only across the edge between two old pixels."""
     place = torch.arange(new, dtype=torch.float64)
-    low = torch.floor(place * old / new)
-    across = (place + 1) - (low + 1) * new / old
-    across = torch.where(across > 0, across - across.floor(), 0.0)
-    return _spread(low, torch.stack((1 - across, across), 1), old)
+    if interp == AREA and shrinking:  # by the share of the new pixel that each covers
+        low = place * scale
+        pixel = torch.floor(low)[:, None] + torch.arange(math.ceil(scale) + 1)
+        covered = (low[:, None] + scale).minimum(pixel + 1) - low[:, None].maximum(pixel)
+        return pixel.clamp_(max=old - 1).long(), covered.clamp_(min=0) / scale
+    if interp == AREA:  # enlarging: linear, but only across the edge between two old pixels
+        low = torch.floor(place * scale)
+        after = (place + 1) - (low + 1) / scale
+        after = torch.where(after > 0, after - after.floor(), 0.0)
+    else:
+        centre = (place + 0.5) * scale - 0.5
+        low = torch.floor(centre)
+        after = centre - low
+    if interp == LANCZOS:
+        reach = torch.arange(-3, 5)
+        distance = after[:, None] - reach
+        weights = torch.sinc(distance) * torch.sinc(distance / 4)
+        weights /= weights.sum(1, keepdim=True)
+    elif interp == CUBIC:
+        reach, a = torch.arange(-1, 3), -0.75
+        x = (after[:, None] - reach).abs()
+        near, far = ((a + 2) * x - (a + 3)) * x * x + 1, ((x - 5) * x + 8) * x * a - 4 * a
+        weights = torch.where(x <= 1, near, far)
+    else:
+        reach = torch.arange(2)
+        weights = torch.stack((1 - after, after), 1)
+    return (low[:, None] + reach).clamp_(0, old - 1).long(), weights
 
 
-def _lanczos_weights(new: int, old: int) -> Tensor:
-    """Lanczos interpolation over the eight pixels around."""
-    place = (torch.arange(new, dtype=torch.float64) + 0.5) * old / new - 0.5
-    low = torch.floor(place)
-    distance = (place - low)[:, None] - torch.arange(-3, 5)
-    weights = torch.sinc(distance) * torch.sinc(distance / 4)
-    return _spread(low - 3, weights / weights.sum(1, keepdim=True), old)
-
-
-def _spread(first: Tensor, weights: Tensor, old: int) -> Tensor:
-    """Weights of consecutive old pixels, from `first` on, as a matrix (new, old); pixels outside are the border's."""
-    pixel = (first[:, None].long() + torch.arange(weights.shape[1])).clamp_(0, old - 1)
-    return torch.zeros(len(first), old, dtype=weights.dtype).scatter_add_(1, pixel, weights)
+def _blend(images: Tensor, axis: int, pixels: Tensor, weights: Tensor) -> Tensor:
+    """Weighted sums of slices along one axis: the slices are a table's rows, each result a bag of them."""
+    lines = images.movedim(axis, 0)
+    weights = weights.to(images)
+    result = embedding_bag(pixels.to(images.device), lines.flatten(1), mode="sum", per_sample_weights=weights)
+    return result.reshape(-1, *lines.shape[1:]).movedim(0, axis)
 
 
 def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tensor:
     """Images (..., h, w, c) in another size, by one of OpenCV's interpolations."""
+    if not images.numel():
+        raise MXNetError("expected an image that is not empty")
     if not (images.is_floating_point() or images.dtype is torch.uint8):
         raise MXNetError("expected images of uint8 or floats")
     if not NEAREST <= interp <= LINEAR_EXACT:
@@ -60,23 +73,12 @@ def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tenso
     if interp == NEAREST:
         y = torch.arange(height, device=images.device) * old_height // height
         x = torch.arange(width, device=images.device) * old_width // width
-        return images[..., y[:, None], x, :]
-    work = images if images.is_floating_point() else images.float()
-    if interp in (LINEAR, LINEAR_EXACT, CUBIC):
-        mode = "bicubic" if interp == CUBIC else "bilinear"
-        planes = work.reshape(-1, *work.shape[-3:]).permute(0, 3, 1, 2)
-        result = interpolate(planes, (height, width), mode=mode, align_corners=False).permute(0, 2, 3, 1)
-        result = result.reshape(*images.shape[:-3], height, width, images.shape[-1])
-    else:
-        weigh = _lanczos_weights
-        if interp == AREA:
-            shrinking = height <= old_height and width <= old_width
-            weigh = _area_weights if shrinking else _area_weights_enlarging
-        down, across = weigh(height, old_height).to(work), weigh(width, old_width).to(work)
-        result = torch.einsum("hy,...yxc,wx->...hwc", down, work, across)
-    if images.dtype is torch.uint8:
-        result = result.round_().clamp_(0, 255).to(torch.uint8)
-    return result.contiguous()
+        return images.index_select(-3, y).index_select(-2, x)
+    shrinking = height <= old_height and width <= old_width
+    result = images if images.is_floating_point() else images.float()
+    result = _blend(result, -3, *_taps(height, old_height, interp, shrinking))
+    result = _blend(result, -2, *_taps(width, old_width, interp, shrinking)).contiguous()
+    return result if images.is_floating_point() else result.round_().clamp_(0, 255).to(torch.uint8)
 
 
 @op("_image_resize")
@@ -131,8 +133,8 @@ def cv_border(
     """An image (h, w, c) with a border: 0 of `value` or one of `values` for each channel, 1 of the edge's pixels,
     2 mirrored, 3 repeated, 4 mirrored without doubling the edge.
     """
-    if src.dim() != 3:
-        raise MXNetError("expected an image (h, w, c)")
+    if src.dim() != 3 or not src.numel():
+        raise MXNetError("expected an image (h, w, c) that is not empty")
     if min(top, bot, left, right) < 0:
         raise MXNetError("expected borders of at least 0")
     if not 0 <= type <= 4:

@@ -74,7 +74,7 @@ def multibox_target(
     _check_target(anchor, label, cls_pred, variances)
     ended = (label[:, :, 0] == -1).cumsum(1)
     labelled = ended == 0
-    if (label[:, :, 1:5][(ended == 1) & (label[:, :, 0] == -1)] != -1).any():
+    if not label.is_meta and (label[:, :, 1:5][(ended == 1) & (label[:, :, 0] == -1)] != -1).any():
         raise MXNetError("expected a label row that starts with -1 to be -1 altogether")
     count = anchor.shape[1]
     shared = torch.where(labelled.unsqueeze(1), overlaps(anchor, label[:, :, 1:5]), -1.0)
@@ -91,7 +91,7 @@ def multibox_target(
         wanted = (positive.sum(1) * negative_mining_ratio).long().clamp(max=count - positive.sum(1))
         candidate = ~positive & (best < negative_mining_thresh)
         found = candidate.sum(1)
-        if (found < wanted).any():
+        if not found.is_meta and (found < wanted).any():
             raise MXNetError(
                 f"negative mining wants {wanted.tolist()} background anchors, and {found.tolist()} overlap no box by "
                 f"negative_mining_thresh={negative_mining_thresh}. Raise the threshold or lower the ratio"
@@ -147,7 +147,7 @@ def multibox_detection(
         raise MXNetError(f"variances={variances}: expected four numbers")
     batch, classes, count = cls_prob.shape
     result = cls_prob.new_full((batch, count, 6), -1)
-    if classes < 2:
+    if classes < 2 or result.is_meta:
         return result
     score, label = cls_prob[:, 1:].max(1)
     deltas = loc_pred.reshape(batch, count, 4) * loc_pred.new_tensor(variances)

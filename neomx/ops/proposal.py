@@ -80,6 +80,9 @@ def multi_proposal(
     deltas = bbox_pred.reshape(batch, kinds, 4, height, width).permute(0, 3, 4, 1, 2)
     boxes = _move(anchors, deltas, iou_loss)
     scores = cls_prob[:, kinds:].permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
+    if scores.is_meta:  # only shapes are wanted
+        count = batch * rpn_post_nms_top_n
+        return (scores.new_empty(count, 5), scores.new_empty(count, 1)) if output_score else scores.new_empty(count, 5)
     rois, found = [], []
     for image, (box, score, (rows, columns, scale)) in enumerate(zip(boxes, scores, im_info.tolist(), strict=True)):
         inside_y, inside_x = int(rows / feature_stride), int(columns / feature_stride)

@@ -64,7 +64,7 @@ def _grid(top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Ten
     top, bottom, left, right = (edge.flatten() for edge in edges)
     wide = (right - left).clamp_(min=0)
     size = (bottom - top).clamp_(min=0) * wide
-    cell = torch.repeat_interleave(size)
+    cell = torch.repeat_interleave(size, output_size=0 if size.is_meta else None)  # meta: shapes are inferred
     place = torch.arange(len(cell), device=size.device) - (size.cumsum(0) - size)[cell]
     wide = wide[cell]
     return size, cell, top[cell] + place // wide, left[cell] + place % wide
@@ -81,8 +81,7 @@ def _edges(cells: int, step: Tensor, start: Tensor, corner: Tensor, length: int)
 def _bilinear(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
     """The four pixels around each point, and their weights: two (points, 4)."""
     y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
-    y0, x0 = y.detach().floor(), x.detach().floor()
-    y1, x1 = y.detach().ceil(), x.detach().ceil()
+    y0, x0, y1, x1 = (edge.detach().nan_to_num() for edge in (y.floor(), x.floor(), y.ceil(), x.ceil()))
     down, across = y - y0, x - x0
     pixels = torch.stack((y0 * width + x0, y0 * width + x1, y1 * width + x0, y1 * width + x1), 1).long()
     weights = torch.stack(((1 - down) * (1 - across), (1 - down) * across, down * (1 - across), down * across), 1)
@@ -111,7 +110,10 @@ def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale
     bottom = torch.where(_inside(image, n)[:, None], bottom, top)
     sizes, cell, y, x = _grid(top[:, :, None], bottom[:, :, None], left[:, None], right[:, None])
     pixels = (image[cell // (rows * columns)] * height + y) * width + x
-    result = embedding_bag(pixels, _table(data), sizes.cumsum(0) - sizes, mode="max")
+    table = _table(data)
+    result, _, _, best = torch.embedding_bag(table.detach(), pixels, sizes.cumsum(0) - sizes, mode=2)  # the maximum
+    if table.requires_grad:  # gather has the faster gradient, and one that can be differentiated again
+        result = table.gather(0, best.clamp(min=0)) * (sizes > 0).unsqueeze(1)
     return result.reshape(len(rois), rows, columns, channels).permute(0, 3, 1, 2).contiguous()
 
 
@@ -184,7 +186,7 @@ def roi_align(
     size = corners[:, 2:] - corners[:, :2]
     if not aligned:
         size = size.clamp(min=1)
-    elif (size <= 0).any():
+    elif not size.is_meta and (size <= 0).any():
         raise MXNetError("aligned: expected regions whose right and bottom are beyond their left and top")
     return _sample(data, image, size, cells, sample_ratio, corners[:, :2], None, bins)
 
@@ -263,11 +265,14 @@ def deformable_position_sensitive_roi_pooling(
     _check(data, rois)
     _check_groups(data, output_dim, group_size, pooled_size)
     part_size = part_size or pooled_size
-    moved = not no_trans and trans is not None
-    classes = trans.shape[1] // 2 if moved and trans is not None and trans.dim() == 4 else 1
-    if moved and trans is not None and trans.shape != (len(rois), 2 * classes, part_size, part_size):
+    if no_trans:
+        trans = None
+    elif trans is None:
+        raise MXNetError("expected trans, or no_trans=True")
+    elif trans.dim() != 4 or trans.shape[1] < 2 or trans.shape != (len(rois), trans.shape[1], part_size, part_size):
         raise MXNetError(f"expected trans of shape ({len(rois)}, 2 * classes, {part_size}, {part_size})")
-    if classes < 1 or output_dim % classes:
+    classes = 1 if trans is None else trans.shape[1] // 2
+    if output_dim % classes:
         raise MXNetError(f"expected output_dim to be a multiple of the {classes} classes of trans")
     if sample_per_part < 1:
         raise MXNetError("expected sample_per_part of at least 1")
@@ -283,7 +288,7 @@ def deformable_position_sensitive_roi_pooling(
     def starts(axis: int) -> Tensor:
         start = cell * step[:, axis, None] + low[:, axis, None]
         start = start[:, None, :, None] if axis else start[:, None, None, :]
-        if not moved or trans is None:
+        if trans is None:
             return start
         part = cell * part_size // pooled_size
         shift = trans.unflatten(1, (classes, 2))[:, :, axis][:, :, part[:, None], part]
@@ -305,7 +310,7 @@ def deformable_position_sensitive_roi_pooling(
         image.clamp(0, n - 1)[:, None, None, None] * classes + torch.arange(classes, device=data.device)[:, None, None]
     )
     block = block * group_size**2 + _bins(group_size, pooled_size, data.device)
-    pixels = pixels.reshape(*block.shape, -1) + (block * height * width).unsqueeze(-1)
+    pixels = pixels.reshape(*block.shape, sample_per_part**2 * 4) + (block * height * width).unsqueeze(-1)
     sizes = torch.full_like(block.flatten(), pixels.shape[-1])
     result = _sum(_table(data, classes, group_size**2), pixels.flatten(), weights.flatten(), sizes)
     result = result.reshape(len(rois), classes, pooled_size, pooled_size, output_dim // classes)
