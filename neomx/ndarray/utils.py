@@ -68,9 +68,9 @@ def full(shape: Any, val: float, ctx: Context | None = None, dtype: Any = np.flo
     return result if out is None else result.copyto(out)
 
 
-def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
     """An array whose elements may be anything."""
-    return zeros(shape, ctx, dtype, stype=stype)
+    return zeros(shape, ctx, dtype)
 
 
 def arange(
