@@ -40,26 +40,3 @@ def sparse_embedding(
         raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
     # torch passes a sparse gradient to a variable, but few other ops can take one
     return torch.nn.functional.embedding(indices, weight, sparse=weight.is_leaf and weight.requires_grad)
-
-
-@op("_sparse_adagrad_update", mutates=("history",))
-def sparse_adagrad_update(
-    weight: Tensor,
-    grad: Tensor,
-    history: Tensor,
-    *,
-    lr: float,
-    epsilon: float = 1e-7,
-    wd: float = 0.0,
-    rescale_grad: float = 1.0,
-    clip_gradient: float = -1.0,
-) -> Tensor:
-    """A step of AdaGrad; with a row_sparse gradient only its rows change."""
-    if wd:
-        raise MXNetError("expected wd = 0")
-    grad = grad * rescale_grad
-    if clip_gradient >= 0:
-        grad = grad.clamp(-clip_gradient, clip_gradient)
-    with torch.no_grad():
-        history.data.addcmul_(grad, grad)
-        return weight - lr * grad / torch.sqrt(history + epsilon)
