@@ -6,6 +6,7 @@ Any op takes them, as dense arrays where it knows nothing better; what it does b
 from __future__ import annotations
 
 import math
+from builtins import slice as py_slice  # `slice` is an op here
 from collections.abc import Callable
 from typing import Any
 
@@ -256,7 +257,7 @@ class BaseSparseNDArray(NDArray):
         raise NotImplementedError
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        if not (isinstance(key, slice) and key == slice(None)):
+        if not (isinstance(key, py_slice) and key == py_slice(None)):
             raise ValueError(f"a {self.stype} array can only be assigned to as a whole: x[:] = value")
         if isinstance(value, NDArray):
             value.copyto(self)
@@ -278,9 +279,10 @@ class BaseSparseNDArray(NDArray):
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self.stype, tuple(part.detach().cpu() for part in self._parts), self._shape, self._ctx)
 
-    __add__ = __radd__ = _elementwise("add", "_plus_scalar")
+    # Not the reflected ones: dense * csr is what the dense array says.
+    __add__ = _elementwise("add", "_plus_scalar")
     __sub__ = _elementwise("sub", "_minus_scalar")
-    __mul__ = __rmul__ = _elementwise("mul", "_mul_scalar")
+    __mul__ = _elementwise("mul", "_mul_scalar")
     __truediv__ = __div__ = _elementwise("div", "_div_scalar")
     __iadd__ = _elementwise("add", "_plus_scalar", in_place=True)
     __isub__ = _elementwise("sub", "_minus_scalar", in_place=True)
@@ -342,8 +344,8 @@ class CSRNDArray(BaseSparseNDArray):
             if not -count <= key < count:
                 raise IndexError(f"index {key} is out of bounds for axis 0 with size {count}")
             begin = int(key) % count
-            key = slice(begin, begin + 1)
-        if not isinstance(key, slice):
+            key = py_slice(begin, begin + 1)
+        if not isinstance(key, py_slice):
             raise ValueError(f"a csr array takes an int or a slice of rows, received {key!r}")
         begin, end, step = key.indices(count)
         if step != 1:
@@ -422,7 +424,7 @@ class RowSparseNDArray(BaseSparseNDArray):
         return apply(OPS["_sparse_retain"], (self, indices), {}, None, NDArray)
 
     def __getitem__(self, key: Any) -> NDArray:
-        if isinstance(key, slice) and key == slice(None):
+        if isinstance(key, py_slice) and key == py_slice(None):
             return self
         raise NotSupportedForSparseNDArray("row_sparse indexing other than x[:]", None)
 

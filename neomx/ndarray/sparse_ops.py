@@ -7,6 +7,8 @@ the dense computation is recorded and the rule merely says how the result is sto
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -260,8 +262,17 @@ def _csr_times(csr: CSRNDArray, dense: Tensor, transpose: bool) -> Tensor:
     values, columns, starts = (part.detach() for part in csr._parts)
     if values.dtype not in (torch.float32, torch.float64) or not len(values):
         return csr._densify() @ dense
+    _expect_the_warning()
     matrix = torch.sparse_csr_tensor(starts, columns, values, csr.shape, check_invariants=False)
     return matrix @ dense
+
+
+@functools.cache
+def _expect_the_warning() -> None:
+    """torch says once in a process that its csr tensors are in beta; matrix products have long been right."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor([0], [], [], (0, 0))
 
 
 def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:

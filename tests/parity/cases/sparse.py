@@ -46,11 +46,14 @@ MAKE = {"csr": csr, "rsp": rsp}
 
 
 def parts(x, pattern=True):
-    """Storage, dense value and, if it is stored sparsely, where. MXNet leaves room behind the data of a csr sum."""
+    """Storage, dense value and, if it is stored sparsely, where. MXNet leaves room behind
+    the data of a csr sum, and its columns in no order."""
     result = [x.stype, x.asnumpy()]
     if pattern and x.stype == "csr":
-        count = int(x.indptr.asnumpy()[-1])
-        result += [x.data.asnumpy()[:count], x.indices.asnumpy()[:count], x.indptr.asnumpy()]
+        starts = x.indptr.asnumpy()
+        data, columns = x.data.asnumpy()[: starts[-1]], x.indices.asnumpy()[: starts[-1]]
+        order = np.lexsort((columns, np.repeat(np.arange(len(starts) - 1), np.diff(starts))))
+        result += [data[order], columns[order], starts]
     if pattern and x.stype == "row_sparse":
         result += [x.data.asnumpy(), x.indices.asnumpy()]
     return result
