@@ -41,7 +41,11 @@ def test_we_read_what_mxnet_wrote(name, from_buffer):
     received = dict(items(loaded))
     assert list(received) == list(expected)
     for key, array in received.items():
-        assert (array.stype, array.dtype, array.shape) == (expected[key].stype, expected[key].dtype, expected[key].shape)
+        assert (array.stype, array.dtype, array.shape) == (
+            expected[key].stype,
+            expected[key].dtype,
+            expected[key].shape,
+        )
         np.testing.assert_array_equal(array.asnumpy(), expected[key].asnumpy())
 
 
@@ -54,7 +58,7 @@ def test_numpy_mode_files(tmp_path):
     assert (tmp_path / "x").read_bytes() == path.read_bytes()
 
 
-def _list_of(*arrays, names=struct.pack("<Q", 0)):
+def _list_of(*arrays, names=bytes(8)):
     return struct.pack("<QQQ", 0x112, 0, len(arrays)) + b"".join(arrays) + names
 
 

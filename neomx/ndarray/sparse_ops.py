@@ -18,7 +18,7 @@ from ..base import MXNetError, modes
 from ..ops.table import Op
 from . import invoke
 from .ndarray import NDArray
-from .sparse import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, _row_starts
+from .sparse_array import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, row_starts
 
 Tensor = torch.Tensor
 Rule = Callable[[Op, Sequence[Any], dict[str, Any], Any], Any]
@@ -89,18 +89,24 @@ def _check_alike(a: NDArray, b: NDArray) -> None:
 # ---- one array: f(0) = 0 keeps the pattern ----
 
 
-@rule(
-    *"abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign".split(),
-    *"sin sinh sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar".split(),
-)
+_KEEP_ZERO = """
+abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign sin sinh
+sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar
+"""
+
+
+@rule(*_KEEP_ZERO.split())
 def _keeps_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     return arrays[0]._like(op.fn(arrays[0]._values.detach(), **attrs))
 
 
-@rule(
-    *"clip _plus_scalar _minus_scalar _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar".split(),
-    *"_lesser_scalar _lesser_equal_scalar".split(),
-)
+_MAY_KEEP_ZERO = """
+clip _plus_scalar _minus_scalar _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar _lesser_scalar
+_lesser_equal_scalar
+"""
+
+
+@rule(*_MAY_KEEP_ZERO.split())
 def _may_keep_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     values = arrays[0]._values.detach()
     return arrays[0]._like(op.fn(values, **attrs)) if not op.fn(values.new_zeros(1), **attrs) else None
@@ -152,7 +158,7 @@ def _slice(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> An
     first, last = int(array._indptr[top]), int(array._indptr[bottom])
     values, columns, rows = array._values[first:last], array._indices[first:last], array._rows[first:last]
     inside = (columns >= left) & (columns < right)
-    parts = values[inside], columns[inside] - left, _row_starts(rows[inside] - top, bottom - top)
+    parts = values[inside], columns[inside] - left, row_starts(rows[inside] - top, bottom - top)
     return CSRNDArray(parts, (bottom - top, right - left), array._ctx)
 
 
@@ -173,7 +179,7 @@ def _concat(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
 
 def _csr_of_keys(keys: Tensor, values: Tensor, like: CSRNDArray) -> CSRNDArray:
     rows, columns = keys // max(like.shape[1], 1), keys % max(like.shape[1], 1)
-    return CSRNDArray((values, columns, _row_starts(rows, like.shape[0])), like.shape, like._ctx)
+    return CSRNDArray((values, columns, row_starts(rows, like.shape[0])), like.shape, like._ctx)
 
 
 def _merge_csr(op: Op, a: CSRNDArray, b: CSRNDArray) -> CSRNDArray:

@@ -38,6 +38,7 @@ def check(mx, contents, directory):
 
 def main(arguments):
     import mxnet as mx
+
     from parity.params_spec import contents
 
     assert mx.__version__ == "1.9.1", mx.__version__

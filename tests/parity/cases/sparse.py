@@ -25,6 +25,7 @@ def program(function):
     _program(packed)
     return function
 
+
 case("_contrib_SparseEmbedding", const([0, 2, 0]), f(3, 4), input_dim=3, output_dim=4, _grad=False)
 
 
@@ -40,9 +41,6 @@ def rsp(mx, which=0, dtype="float32"):
 
 def dense(mx):
     return mx.nd.array([[1, 2, 3], [4, 5, 6]])
-
-
-MAKE = {"csr": csr, "rsp": rsp}
 
 
 def parts(x, pattern=True):
@@ -64,26 +62,42 @@ def both(mx, *calls):
     return [p for call in calls for make in (csr, rsp) for p in parts(call(make(mx)))]
 
 
-UNARY = """abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign
-sin sinh sqrt square tan tanh trunc arccos cos cosh exp sigmoid zeros_like stop_gradient make_loss""".split()
+UNARY = """
+abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign sin sinh
+sqrt square tan tanh trunc arccos cos cosh exp sigmoid zeros_like stop_gradient make_loss
+"""
 
 
 @program
 def unary(mx):
-    return both(mx, *[getattr(mx.nd.sparse, name) for name in UNARY])
+    return both(mx, *[getattr(mx.nd.sparse, name) for name in UNARY.split()])
 
 
 @program
 def unary_methods_and_operators(mx):
-    return both(mx, lambda x: -x, abs, lambda x: x.sin(), lambda x: x.relu(), lambda x: x.zeros_like(), lambda x: x.exp())
+    return both(
+        mx, lambda x: -x, abs, lambda x: x.sin(), lambda x: x.relu(), lambda x: x.zeros_like(), lambda x: x.exp()
+    )
 
 
 @program
 def copies(mx):
-    return both(mx, lambda x: x.copy(), lambda x: x.copyto(mx.cpu(1)), lambda x: x.detach(), lambda x: x.astype("float64"),
-                lambda x: x.astype("int32"), lambda x: x.copyto(dense(mx)), lambda x: x.tostype("default"),
-                lambda x: x.tostype(x.stype), lambda x: mx.nd.array(x), lambda x: mx.nd.sparse.array(x, dtype="float64"),
-                mx.nd.identity, lambda x: x.T, lambda x: x[:])
+    return both(
+        mx,
+        lambda x: x.copy(),
+        lambda x: x.copyto(mx.cpu(1)),
+        lambda x: x.detach(),
+        lambda x: x.astype("float64"),
+        lambda x: x.astype("int32"),
+        lambda x: x.copyto(dense(mx)),
+        lambda x: x.tostype("default"),
+        lambda x: x.tostype(x.stype),
+        lambda x: mx.nd.array(x),
+        lambda x: mx.nd.sparse.array(x, dtype="float64"),
+        mx.nd.identity,
+        lambda x: x.T,
+        lambda x: x[:],
+    )
 
 
 @program
@@ -94,8 +108,26 @@ def clipping(mx):
 @program
 def scalars(mx):
     calls = []
-    for name in ["plus", "minus", "rminus", "mul", "div", "rdiv", "power", "rpower", "maximum", "minimum", "equal", "not_equal",
-                 "greater", "greater_equal", "lesser", "lesser_equal", "hypot", "mod"]:
+    for name in [
+        "plus",
+        "minus",
+        "rminus",
+        "mul",
+        "div",
+        "rdiv",
+        "power",
+        "rpower",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "greater",
+        "greater_equal",
+        "lesser",
+        "lesser_equal",
+        "hypot",
+        "mod",
+    ]:
         for value in (-1.0, 0.0, 2.0):
             if name != "mod" or value > 0:
                 calls.append(lambda x, n=name, v=value: getattr(mx.nd._internal, "_%s_scalar" % n)(x, scalar=v))
@@ -104,20 +136,52 @@ def scalars(mx):
 
 @program
 def scalar_operators(mx):
-    return both(mx, lambda x: x + 1, lambda x: 1 + x, lambda x: x * 2, lambda x: 2 * x, lambda x: x / 2, lambda x: 2 / x,
-                lambda x: x - 1, lambda x: 1 - x, lambda x: x**2, lambda x: x > 0, lambda x: x == 0, lambda x: x != 0)
+    return both(
+        mx,
+        lambda x: x + 1,
+        lambda x: 1 + x,
+        lambda x: x * 2,
+        lambda x: 2 * x,
+        lambda x: x / 2,
+        lambda x: 2 / x,
+        lambda x: x - 1,
+        lambda x: 1 - x,
+        lambda x: x**2,
+        lambda x: x > 0,
+        lambda x: x == 0,
+        lambda x: x != 0,
+    )
 
 
 def pairs(mx):
-    return [(csr(mx), csr(mx, 1)), (rsp(mx), rsp(mx, 1)), (csr(mx), dense(mx)), (dense(mx), csr(mx)), (rsp(mx), dense(mx)),
-            (dense(mx), rsp(mx)), (csr(mx), rsp(mx)), (rsp(mx), csr(mx))]
+    return [
+        (csr(mx), csr(mx, 1)),
+        (rsp(mx), rsp(mx, 1)),
+        (csr(mx), dense(mx)),
+        (dense(mx), csr(mx)),
+        (rsp(mx), dense(mx)),
+        (dense(mx), rsp(mx)),
+        (csr(mx), rsp(mx)),
+        (rsp(mx), csr(mx)),
+    ]
 
 
 @program
 def two_arrays(mx):
     results = []
-    for name in ["elemwise_add", "elemwise_sub", "elemwise_mul", "elemwise_div", "broadcast_add", "broadcast_sub",
-                 "broadcast_mul", "add", "subtract", "multiply", "divide"]:
+    for name in [
+        "elemwise_add",
+        "elemwise_sub",
+        "elemwise_mul",
+        "elemwise_div",
+        "broadcast_add",
+        "broadcast_sub",
+        "broadcast_mul",
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+    ]:
         for a, b in pairs(mx):
             results += parts(getattr(mx.nd.sparse, name)(a, b))
     return results
@@ -144,27 +208,39 @@ def broadcasting(mx):
 
 @program
 def cancelling(mx):
-    return (parts(csr(mx) - csr(mx)) + parts(mx.nd.sparse.elemwise_add(csr(mx), -csr(mx))) + parts(rsp(mx) - rsp(mx))
-            + parts(csr(mx) * 0))
+    return (
+        parts(csr(mx) - csr(mx))
+        + parts(mx.nd.sparse.elemwise_add(csr(mx), -csr(mx)))
+        + parts(rsp(mx) - rsp(mx))
+        + parts(csr(mx) * 0)
+    )
 
 
 @program
 def in_place(mx):
-    def run(x, change):
-        return parts(change(x))
-
     results = []
     for make in (csr, rsp):
-        results += run(make(mx), lambda x: x.__iadd__(make(mx, 1))) + run(make(mx), lambda x: x.__imul__(2))
-        results += run(make(mx), lambda x: x.__isub__(make(mx, 1))) + run(make(mx), lambda x: x.__itruediv__(2))
-        results += run(make(mx), lambda x: x.__iadd__(1)) + run(dense(mx), lambda x: x.__iadd__(make(mx)))
+        for start, change, other in (
+            (make, "__iadd__", make(mx, 1)),
+            (make, "__isub__", make(mx, 1)),
+            (make, "__imul__", 2),
+            (make, "__itruediv__", 2),
+            (make, "__iadd__", 1),
+            (dense, "__iadd__", make(mx)),
+        ):
+            results += parts(getattr(start(mx), change)(other))
     return results
 
 
 @program
 def add_n(mx):
     results = []
-    for arrays in ([rsp(mx), rsp(mx, 1)], [rsp(mx), dense(mx), rsp(mx, 1)], [csr(mx), csr(mx, 1)], [csr(mx), dense(mx)]):
+    for arrays in (
+        [rsp(mx), rsp(mx, 1)],
+        [rsp(mx), dense(mx), rsp(mx, 1)],
+        [csr(mx), csr(mx, 1)],
+        [csr(mx), dense(mx)],
+    ):
         results += parts(mx.nd.sparse.add_n(*arrays))
     return results
 
@@ -172,8 +248,12 @@ def add_n(mx):
 @program
 def concat(mx):
     sp = mx.nd.sparse
-    return (parts(sp.concat(csr(mx), csr(mx, 1), dim=0)) + parts(sp.concat(csr(mx), csr(mx, 1), dim=1))
-            + parts(sp.concat(csr(mx), dense(mx), dim=0)) + parts(sp.concat(rsp(mx), rsp(mx, 1), dim=0)))
+    return (
+        parts(sp.concat(csr(mx), csr(mx, 1), dim=0))
+        + parts(sp.concat(csr(mx), csr(mx, 1), dim=1))
+        + parts(sp.concat(csr(mx), dense(mx), dim=0))
+        + parts(sp.concat(rsp(mx), rsp(mx, 1), dim=0))
+    )
 
 
 @program
@@ -194,23 +274,39 @@ def storage(mx):
     for value in (dense(mx), mx.nd.array([[0, 0], [1, 0], [0, 0]]), mx.nd.array([[float("nan"), 0], [0, -0.0]])):
         for stype in ("default", "csr", "row_sparse"):
             results += parts(value.tostype(stype)) + parts(mx.nd.cast_storage(value, stype=stype))
-    results += parts(mx.nd.array([1, 0]).tostype("row_sparse")) + parts(mx.nd.array(np.eye(3)[:, None]).tostype("row_sparse"))
+    results += parts(mx.nd.array([1, 0]).tostype("row_sparse")) + parts(
+        mx.nd.array(np.eye(3)[:, None]).tostype("row_sparse")
+    )
     results += parts((csr(mx) * 0).tostype("csr")) + parts((csr(mx) * 0).tostype("default").tostype("csr"))
     return results
 
 
 @program
 def storage_errors(mx):
-    return [outcome(lambda: csr(mx).tostype("row_sparse")), outcome(lambda: rsp(mx).tostype("csr")),
-            outcome(lambda: mx.nd.cast_storage(csr(mx), "row_sparse")), outcome(lambda: mx.nd.cast_storage(dense(mx), "no")),
-            outcome(lambda: mx.nd.array([1, 0]).tostype("csr")), outcome(lambda: csr(mx).copyto(rsp(mx))),
-            outcome(lambda: mx.nd.sparse.csr_matrix(np.zeros(3))), outcome(lambda: mx.nd.sparse.csr_matrix((1, 2, 3, 4))),
-            outcome(lambda: mx.nd.sparse.csr_matrix(dense(mx), shape=(5, 5))), outcome(lambda: mx.nd.sparse.csr_matrix(rsp(mx))),
-            outcome(lambda: mx.nd.sparse.row_sparse_array(csr(mx))), outcome(lambda: mx.nd.sparse.zeros("no", (2, 3))),
-            outcome(lambda: mx.nd.sparse.array(np.zeros((2, 2)))), outcome(lambda: csr(mx)[::2]), outcome(lambda: csr(mx)[0, 1]),
-            outcome(lambda: csr(mx)[[0]]), outcome(lambda: csr(mx).reshape((3, 2))), outcome(lambda: bool(csr(mx))),
-            outcome(lambda: csr(mx).__setitem__(slice(0, 1), 1.0)), outcome(lambda: rsp(mx).__setitem__(slice(0, 1), 1.0)),
-            outcome(lambda: csr(mx).__setitem__(slice(None), 1.0)), outcome(lambda: mx.nd.sparse.retain(csr(mx), mx.nd.array([0])))]
+    return [
+        outcome(lambda: csr(mx).tostype("row_sparse")),
+        outcome(lambda: rsp(mx).tostype("csr")),
+        outcome(lambda: mx.nd.cast_storage(csr(mx), "row_sparse")),
+        outcome(lambda: mx.nd.cast_storage(dense(mx), "no")),
+        outcome(lambda: mx.nd.array([1, 0]).tostype("csr")),
+        outcome(lambda: csr(mx).copyto(rsp(mx))),
+        outcome(lambda: mx.nd.sparse.csr_matrix(np.zeros(3))),
+        outcome(lambda: mx.nd.sparse.csr_matrix((1, 2, 3, 4))),
+        outcome(lambda: mx.nd.sparse.csr_matrix(dense(mx), shape=(5, 5))),
+        outcome(lambda: mx.nd.sparse.csr_matrix(rsp(mx))),
+        outcome(lambda: mx.nd.sparse.row_sparse_array(csr(mx))),
+        outcome(lambda: mx.nd.sparse.zeros("no", (2, 3))),
+        outcome(lambda: mx.nd.sparse.array(np.zeros((2, 2)))),
+        outcome(lambda: csr(mx)[::2]),
+        outcome(lambda: csr(mx)[0, 1]),
+        outcome(lambda: csr(mx)[[0]]),
+        outcome(lambda: csr(mx).reshape((3, 2))),
+        outcome(lambda: bool(csr(mx))),
+        outcome(lambda: csr(mx).__setitem__(slice(0, 1), 1.0)),
+        outcome(lambda: rsp(mx).__setitem__(slice(0, 1), 1.0)),
+        outcome(lambda: csr(mx).__setitem__(slice(None), 1.0)),
+        outcome(lambda: mx.nd.sparse.retain(csr(mx), mx.nd.array([0]))),
+    ]
 
 
 @program
@@ -219,18 +315,33 @@ def constructors(mx):
     data, columns, starts = np.array([1, 2, 3], dtype="float64"), [0, 2, 1], [0, 2, 3]
     rows = np.array([[1, 2], [3, 4.0]])
     made = [
-        sp.csr_matrix((data, columns, starts)), sp.csr_matrix((data, columns, starts), shape=(2, 4)),
+        sp.csr_matrix((data, columns, starts)),
+        sp.csr_matrix((data, columns, starts), shape=(2, 4)),
         sp.csr_matrix(([1, 2, 3], columns, starts), shape=(2, 4)),
         sp.csr_matrix(([1, 2, 3], columns, starts), shape=(2, 4), dtype="int32"),
         sp.csr_matrix((mx.nd.array(data), mx.nd.array(columns), mx.nd.array(starts)), shape=(2, 4)),
-        sp.csr_matrix((2, 4)), sp.csr_matrix([[0, 1], [2, 0]]), sp.csr_matrix(np.array([[0, 1], [2, 0]])),
-        sp.csr_matrix(np.array([[0, 1], [2, 0]]), dtype="float16"), sp.csr_matrix(dense(mx)), sp.csr_matrix(csr(mx)),
-        sp.csr_matrix(csr(mx), dtype="float64"), sp.row_sparse_array((rows, [0, 2])),
-        sp.row_sparse_array((rows, [0, 2]), shape=(5, 2)), sp.row_sparse_array((5, 2)), sp.row_sparse_array((5, 2, 3)),
-        sp.row_sparse_array(rows), sp.row_sparse_array([[0, 0], [1, 2]]), sp.row_sparse_array(rsp(mx)),
-        sp.row_sparse_array(dense(mx), dtype="float64"), sp.row_sparse_array(([[1, 2]], [1]), shape=(3, 2)),
-        sp.zeros("csr", (2, 3)), sp.zeros("row_sparse", (2, 3), dtype="int64"), sp.zeros("default", (2, 3)),
-        sp.empty("csr", (2, 3)), sp.empty("row_sparse", (2, 3)), mx.nd.zeros((2, 3), stype="csr"),
+        sp.csr_matrix((2, 4)),
+        sp.csr_matrix([[0, 1], [2, 0]]),
+        sp.csr_matrix(np.array([[0, 1], [2, 0]])),
+        sp.csr_matrix(np.array([[0, 1], [2, 0]]), dtype="float16"),
+        sp.csr_matrix(dense(mx)),
+        sp.csr_matrix(csr(mx)),
+        sp.csr_matrix(csr(mx), dtype="float64"),
+        sp.row_sparse_array((rows, [0, 2])),
+        sp.row_sparse_array((rows, [0, 2]), shape=(5, 2)),
+        sp.row_sparse_array((5, 2)),
+        sp.row_sparse_array((5, 2, 3)),
+        sp.row_sparse_array(rows),
+        sp.row_sparse_array([[0, 0], [1, 2]]),
+        sp.row_sparse_array(rsp(mx)),
+        sp.row_sparse_array(dense(mx), dtype="float64"),
+        sp.row_sparse_array(([[1, 2]], [1]), shape=(3, 2)),
+        sp.zeros("csr", (2, 3)),
+        sp.zeros("row_sparse", (2, 3), dtype="int64"),
+        sp.zeros("default", (2, 3)),
+        sp.empty("csr", (2, 3)),
+        sp.empty("row_sparse", (2, 3)),
+        mx.nd.zeros((2, 3), stype="csr"),
     ]
     return [p for x in made for p in parts(x)]
 
@@ -240,8 +351,20 @@ def facts(mx):
     results = []
     for make in (csr, rsp):
         x = make(mx)
-        results += [repr(x), x.shape, len(x), x.ndim, x.stype, x.context, np.dtype(x.dtype).name, x.data, x.indices, x.grad,
-                    isinstance(x, mx.nd.NDArray), isinstance(x, mx.nd.sparse.BaseSparseNDArray)]
+        results += [
+            repr(x),
+            x.shape,
+            len(x),
+            x.ndim,
+            x.stype,
+            x.context,
+            np.dtype(x.dtype).name,
+            x.data,
+            x.indices,
+            x.grad,
+            isinstance(x, mx.nd.NDArray),
+            isinstance(x, mx.nd.sparse.BaseSparseNDArray),
+        ]
         x.data[:] = 9
         results += [x]
         x.check_format()
@@ -282,20 +405,25 @@ def assignment(mx):
 @program
 def retain(mx):
     sp = mx.nd.sparse
-    return (parts(sp.retain(rsp(mx, 1), mx.nd.array([0]))) + parts(sp.retain(rsp(mx), mx.nd.array([0, 1])))
-            + parts(sp.retain(rsp(mx, 1), mx.nd.array([1], dtype="int64"))))
+    return (
+        parts(sp.retain(rsp(mx, 1), mx.nd.array([0])))
+        + parts(sp.retain(rsp(mx), mx.nd.array([0, 1])))
+        + parts(sp.retain(rsp(mx, 1), mx.nd.array([1], dtype="int64")))
+    )
 
 
 @program
 def check_format(mx):
     sp = mx.nd.sparse
     data = np.array([1, 2, 3.0])
-    return [outcome(lambda: sp.csr_matrix((data, [2, 0, 1], [0, 2, 3]), shape=(2, 4)).check_format()),
-            outcome(lambda: sp.csr_matrix((data, [0, 2, 1], [0, 2, 3]), shape=(2, 4)).check_format()),
-            outcome(lambda: sp.csr_matrix((data, [0, 2, 9], [0, 2, 3]), shape=(2, 4)).check_format()),
-            outcome(lambda: sp.row_sparse_array((data[:2, None], [2, 0]), shape=(5, 1)).check_format()),
-            outcome(lambda: sp.row_sparse_array((data[:2, None], [2, 9]), shape=(5, 1)).check_format()),
-            outcome(lambda: sp.row_sparse_array((data[:2, None], [-1, 2]), shape=(5, 1)).check_format())]
+    return [
+        outcome(lambda: sp.csr_matrix((data, [2, 0, 1], [0, 2, 3]), shape=(2, 4)).check_format()),
+        outcome(lambda: sp.csr_matrix((data, [0, 2, 1], [0, 2, 3]), shape=(2, 4)).check_format()),
+        outcome(lambda: sp.csr_matrix((data, [0, 2, 9], [0, 2, 3]), shape=(2, 4)).check_format()),
+        outcome(lambda: sp.row_sparse_array((data[:2, None], [2, 0]), shape=(5, 1)).check_format()),
+        outcome(lambda: sp.row_sparse_array((data[:2, None], [2, 9]), shape=(5, 1)).check_format()),
+        outcome(lambda: sp.row_sparse_array((data[:2, None], [-1, 2]), shape=(5, 1)).check_format()),
+    ]
 
 
 def weight(mx, stype="default"):
@@ -306,11 +434,20 @@ def weight(mx, stype="default"):
 def dot(mx):
     sp, w = mx.nd.sparse, weight(mx)
     calls = [
-        (csr(mx), w, {}), (csr(mx), dense(mx), dict(transpose_a=True)), (csr(mx), w.T, dict(transpose_b=True)),
-        (dense(mx), csr(mx), dict(transpose_a=True)), (csr(mx), rsp(mx), dict(transpose_b=True)),
-        (csr(mx), rsp(mx), dict(transpose_a=True)), (csr(mx), w.tostype("row_sparse"), {}), (rsp(mx), w, {}),
-        (dense(mx), w.tostype("row_sparse"), {}), (csr(mx), w.tostype("csr"), {}), (csr(mx), csr(mx, 1), dict(transpose_a=True)),
-        (rsp(mx), dense(mx), dict(transpose_a=True)), (dense(mx), w.tostype("csr"), {}), (dense(mx), csr(mx), dict(transpose_b=True)),
+        (csr(mx), w, {}),
+        (csr(mx), dense(mx), dict(transpose_a=True)),
+        (csr(mx), w.T, dict(transpose_b=True)),
+        (dense(mx), csr(mx), dict(transpose_a=True)),
+        (csr(mx), rsp(mx), dict(transpose_b=True)),
+        (csr(mx), rsp(mx), dict(transpose_a=True)),
+        (csr(mx), w.tostype("row_sparse"), {}),
+        (rsp(mx), w, {}),
+        (dense(mx), w.tostype("row_sparse"), {}),
+        (csr(mx), w.tostype("csr"), {}),
+        (csr(mx), csr(mx, 1), dict(transpose_a=True)),
+        (rsp(mx), dense(mx), dict(transpose_a=True)),
+        (dense(mx), w.tostype("csr"), {}),
+        (dense(mx), csr(mx), dict(transpose_b=True)),
     ]
     results = []
     for a, b, how in calls:
@@ -323,9 +460,12 @@ def dot(mx):
 
 @program
 def dot_errors(mx):
-    return [outcome(lambda: mx.nd.sparse.dot(csr(mx), mx.nd.array([1, 2, 3])).asnumpy()), outcome(lambda: mx.nd.sparse.dot(csr(mx), dense(mx))),
-            outcome(lambda: mx.nd.sparse.elemwise_add(csr(mx), mx.nd.sparse.zeros("csr", (3, 3)))),
-            outcome(lambda: mx.nd.sparse.elemwise_add(csr(mx), csr(mx, 1, "float64")))]
+    return [
+        outcome(lambda: mx.nd.sparse.dot(csr(mx), mx.nd.array([1, 2, 3])).asnumpy()),
+        outcome(lambda: mx.nd.sparse.dot(csr(mx), dense(mx))),
+        outcome(lambda: mx.nd.sparse.elemwise_add(csr(mx), mx.nd.sparse.zeros("csr", (3, 3)))),
+        outcome(lambda: mx.nd.sparse.elemwise_add(csr(mx), csr(mx, 1, "float64"))),
+    ]
 
 
 def gradient(mx, x, call, stype=None):
@@ -356,13 +496,23 @@ def gradients_of_elementwise(mx):
     sp = mx.nd.sparse
     results = []
     for make in (csr, rsp):
-        for call in (sp.square, sp.relu, lambda x: x * 2, lambda x: x + make(mx, 1), sp.sum, sp.exp, sp.abs,
-                     lambda x: x.tostype("default") * 3):
+        for call in (
+            sp.square,
+            sp.relu,
+            lambda x: x * 2,
+            lambda x, other=make(mx, 1): x + other,
+            sp.sum,
+            sp.exp,
+            sp.abs,
+            lambda x: x.tostype("default") * 3,
+        ):
             results += gradient(mx, make(mx), call)
     for stype in ("row_sparse", "csr", "default"):
         results += gradient(mx, dense(mx), lambda x: x * 2, stype)
     results += gradient(mx, dense(mx), lambda x: sp.elemwise_mul(x, csr(mx)), "csr")
-    results += gradient(mx, dense(mx), lambda x: x + rsp(mx)) + gradient(mx, dense(mx), lambda x: sp.cast_storage(x, "row_sparse"))
+    results += gradient(mx, dense(mx), lambda x: x + rsp(mx)) + gradient(
+        mx, dense(mx), lambda x: sp.cast_storage(x, "row_sparse")
+    )
     results += gradient(mx, rsp(mx, 1), lambda x: sp.retain(x, mx.nd.array([1])))
     return results + gradient(mx, csr(mx), lambda x: x[0:1])
 
@@ -371,10 +521,12 @@ def gradients_of_elementwise(mx):
 def gradients_of_embedding(mx):
     index = mx.nd.array([0, 2, 0])
     sizes = dict(input_dim=3, output_dim=4)
-    return (gradient(mx, weight(mx), lambda x: mx.nd.Embedding(index, x, sparse_grad=True, **sizes), "row_sparse")
-            + gradient(mx, weight(mx, "row_sparse"), lambda x: mx.nd.sparse.Embedding(index, x, sparse_grad=True, **sizes))
-            + gradient(mx, weight(mx), lambda x: mx.nd.contrib.SparseEmbedding(index, x, **sizes), "row_sparse")
-            + gradient(mx, weight(mx), lambda x: mx.nd.Embedding(index, x, **sizes)))
+    return (
+        gradient(mx, weight(mx), lambda x: mx.nd.Embedding(index, x, sparse_grad=True, **sizes), "row_sparse")
+        + gradient(mx, weight(mx, "row_sparse"), lambda x: mx.nd.sparse.Embedding(index, x, sparse_grad=True, **sizes))
+        + gradient(mx, weight(mx), lambda x: mx.nd.contrib.SparseEmbedding(index, x, **sizes), "row_sparse")
+        + gradient(mx, weight(mx), lambda x: mx.nd.Embedding(index, x, **sizes))
+    )
 
 
 @program
@@ -391,7 +543,14 @@ def a_gradient_seen_before_and_after(mx):
     return results
 
 
-UPDATES = {"sgd_update": 0, "sgd_mom_update": 1, "adam_update": 2, "ftrl_update": 2, "rmsprop_update": 1, "signsgd_update": 0}
+UPDATES = {
+    "sgd_update": 0,
+    "sgd_mom_update": 1,
+    "adam_update": 2,
+    "ftrl_update": 2,
+    "rmsprop_update": 1,
+    "signsgd_update": 0,
+}
 
 
 def update(mx, name, states, stypes, **how):
@@ -407,8 +566,10 @@ def lazy_updates(mx):
     for name, states in UPDATES.items():
         how = {"momentum": 0.9} if "mom" in name else {}
         for stypes in (("default", "default"), ("row_sparse", "row_sparse"), ("default", "row_sparse")):
-            for lazy in ((True, False) if name in ("sgd_update", "sgd_mom_update", "adam_update") else (None,)):
-                results += update(mx, name, states, stypes, wd=0.01, **({} if lazy is None else dict(how, lazy_update=lazy)))
+            for lazy in (True, False) if name in ("sgd_update", "sgd_mom_update", "adam_update") else (None,):
+                results += update(
+                    mx, name, states, stypes, wd=0.01, **({} if lazy is None else dict(how, lazy_update=lazy))
+                )
     return results
 
 
@@ -424,10 +585,15 @@ def lazy_adagrad(mx):
 @program
 def layers_take_sparse_data(mx):
     w = mx.nd.ones((4, 3))
-    return [mx.nd.sparse.FullyConnected(csr(mx), w, mx.nd.ones((4,)), num_hidden=4),
-            mx.nd.sparse.FullyConnected(dense(mx), w.tostype("row_sparse"), num_hidden=4, no_bias=True),
-            mx.nd.sparse.LinearRegressionOutput(dense(mx), csr(mx)), mx.nd.sparse.where(csr(mx), dense(mx), dense(mx) * 2),
-            mx.nd.take(rsp(mx), mx.nd.array([1])), mx.nd.stack(csr(mx), csr(mx, 1)), mx.nd.softmax(csr(mx))]
+    return [
+        mx.nd.sparse.FullyConnected(csr(mx), w, mx.nd.ones((4,)), num_hidden=4),
+        mx.nd.sparse.FullyConnected(dense(mx), w.tostype("row_sparse"), num_hidden=4, no_bias=True),
+        mx.nd.sparse.LinearRegressionOutput(dense(mx), csr(mx)),
+        mx.nd.sparse.where(csr(mx), dense(mx), dense(mx) * 2),
+        mx.nd.take(rsp(mx), mx.nd.array([1])),
+        mx.nd.stack(csr(mx), csr(mx, 1)),
+        mx.nd.softmax(csr(mx)),
+    ]
 
 
 @program
