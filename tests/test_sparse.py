@@ -85,6 +85,15 @@ def test_dot_gives_a_gradient_of_the_rows_it_used():
     assert weight.grad.data.asnumpy().tolist() == [[1, 1], [2, 2]]
 
 
+def test_columns_in_no_order_and_sums_of_huge_arrays():
+    x = mx.nd.sparse.csr_matrix((np.array([1, 2, 3], dtype="float32"), [2, 0, 1], [0, 2, 3]), shape=(2, 3))
+    assert mx.nd.sparse.dot(x, mx.nd.array([[1], [10], [100]])).asnumpy().tolist() == [[102], [30]]
+    assert huge_rows(3, 2).sum().asscalar() == 4
+    assert huge_rows(3, 3).norm().asscalar() == pytest.approx(18**0.5)
+    wide = mx.nd.sparse.csr_matrix((np.ones(2, dtype="float32"), [0, HUGE - 1], [0, 1, 2]), shape=(2, HUGE))
+    assert wide.sum(axis=1).asnumpy().tolist() == [1, 1]
+
+
 def test_gradients_add_up_when_asked():
     weight = ones((5, 2))
     weight.attach_grad("add", stype="row_sparse")

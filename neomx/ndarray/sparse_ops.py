@@ -8,6 +8,7 @@ the dense computation is recorded and the rule merely says how the result is sto
 from __future__ import annotations
 
 import functools
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -132,16 +133,30 @@ def _retain(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
 
 @rule("sum", "mean")
 def _sum(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
-    array, axis = arrays[0], attrs["axis"]
-    if array.stype != "csr" or axis is None or len(axis) != 1 or attrs["exclude"]:
-        return None
-    kept = 1 - axis[0] % 2
+    array = arrays[0]
     values = array._values.detach()
-    result = torch.zeros(array.shape[kept], dtype=values.dtype, device=values.device)
-    result.index_add_(0, array._rows if kept == 0 else array._indices, values)
+    axes = {axis % array.ndim for axis in attrs["axis"] or range(array.ndim)}
+    if attrs["exclude"] or (op.name == "mean" and not values.is_floating_point()):
+        return None
+    if len(axes) == array.ndim:
+        result = values.sum(dtype=values.dtype).reshape([1] * array.ndim if attrs["keepdims"] else 1)
+    elif array.stype == "csr":
+        (axis,) = axes
+        result = torch.zeros(array.shape[1 - axis], dtype=values.dtype, device=values.device)
+        result.index_add_(0, array._indices if axis == 0 else array._rows, values)
+        result = result.unsqueeze(axis) if attrs["keepdims"] else result
+    else:
+        return None
     if op.name == "mean":
-        result /= array.shape[1 - kept]
-    return NDArray(result.unsqueeze(1 - kept) if attrs["keepdims"] else result, array._ctx)
+        result /= math.prod(array.shape[axis] for axis in axes)
+    return NDArray(result, array._ctx)
+
+
+@rule("norm")
+def _norm(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array = arrays[0]
+    whole = attrs["axis"] is None and not attrs["keepdims"]
+    return NDArray(op.fn(array._values.detach().reshape(-1), **attrs), array._ctx) if whole else None
 
 
 @rule("slice")

@@ -500,7 +500,7 @@ def gradients_of_elementwise(mx):
             sp.square,
             sp.relu,
             lambda x: x * 2,
-            lambda x, other=make(mx, 1): x + other,
+            lambda x: x + (csr if x.stype == "csr" else rsp)(mx, 1),
             sp.sum,
             sp.exp,
             sp.abs,
