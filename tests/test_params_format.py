@@ -41,7 +41,11 @@ def test_we_read_what_mxnet_wrote(name, from_buffer):
     received = dict(items(loaded))
     assert list(received) == list(expected)
     for key, array in received.items():
-        assert (array.stype, array.dtype, array.shape) == (expected[key].stype, expected[key].dtype, expected[key].shape)
+        assert (array.stype, array.dtype, array.shape) == (
+            expected[key].stype,
+            expected[key].dtype,
+            expected[key].shape,
+        )
         np.testing.assert_array_equal(array.asnumpy(), expected[key].asnumpy())
 
 
@@ -54,7 +58,7 @@ def test_numpy_mode_files(tmp_path):
     assert (tmp_path / "x").read_bytes() == path.read_bytes()
 
 
-def _list_of(*arrays, names=struct.pack("<Q", 0)):
+def _list_of(*arrays, names=bytes(8)):
     return struct.pack("<QQQ", 0x112, 0, len(arrays)) + b"".join(arrays) + names
 
 
@@ -174,7 +178,7 @@ def limited(monkeypatch):
 @pytest.mark.parametrize("name", ["everything", "names", "csr", "row_sparse", "np_shape"])
 def test_cuts_anywhere(name, limited):
     whole = (FIXTURES / f"{name}.params").read_bytes()
-    for end in range(len(whole)):
+    for end in range(0, len(whole), 1 + len(whole) // 400):
         with pytest.raises(mx.MXNetError):
             mx.nd.load_frombuffer(whole[:end])
 
@@ -183,12 +187,12 @@ def test_cuts_anywhere(name, limited):
 def test_flipped_bytes_and_absurd_numbers(name, limited):
     whole = (FIXTURES / f"{name}.params").read_bytes()
     rng = random.Random(name)
-    for _ in range(1500):
+    for _ in range(400):
         content = bytearray(whole)
         for _ in range(rng.randint(1, 3)):
             content[rng.randrange(len(content))] = rng.randrange(256)
         _try(content)
-    for position in range(0, len(whole) - 8):
+    for position in rng.sample(range(len(whole) - 8), min(250, len(whole) - 8)):
         for absurd in (-1, 1 << 31, (1 << 63) - 1, 0):
             content = bytearray(whole)
             content[position : position + 8] = struct.pack("<Q", absurd & (1 << 64) - 1)

@@ -211,7 +211,9 @@ def _read_array(source: _Source) -> Record:
     dtype = source.dtype("the dtype")
     if storage == "default":
         return Dense(source.tensor(shape, dtype, "the data"), device)
-    layouts = [(source.dtype("an index's dtype"), source.shape("an index's shape")) for _ in range(_INDEX_COUNT[storage])]
+    layouts = [
+        (source.dtype("an index's dtype"), source.shape("an index's shape")) for _ in range(_INDEX_COUNT[storage])
+    ]
     _check_layout(source, storage, shape, stored, layouts)
     data = source.tensor(stored, dtype, "the data")
     indices = tuple(source.tensor(dims, kind, "an index") for kind, dims in layouts)
@@ -230,7 +232,9 @@ def _check_layout(source: _Source, storage: str, shape: Any, stored: Any, layout
     else:
         fits = 0 < len(stored) == len(shape) and stored[1:] == shape[1:] and index_shapes == (stored[:1],)
     if not fits:
-        raise source.fail(f"a {storage} array of shape {shape} cannot have data of {stored} and indices of {index_shapes}")
+        raise source.fail(
+            f"a {storage} array of shape {shape} cannot have data of {stored} and indices of {index_shapes}"
+        )
 
 
 def _check_indices(source: _Source, storage: str, shape: Any, indices: tuple[torch.Tensor, ...]) -> None:

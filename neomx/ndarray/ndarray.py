@@ -226,7 +226,7 @@ class NDArray:
         """This array stored as 'default', 'row_sparse' or 'csr'."""
         if stype == "default":
             return self
-        from .sparse import cast_storage
+        from .sparse_array import cast_storage
 
         return cast_storage(self, stype)
 
@@ -503,7 +503,7 @@ class Gradient(NDArray):
         if stype in (None, "default"):
             array._grad = Gradient(leaf, array._ctx)
         else:
-            from .sparse import gradient
+            from .sparse_array import gradient
 
             array._grad = gradient(leaf, array._ctx, stype)
 

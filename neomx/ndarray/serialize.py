@@ -8,7 +8,7 @@ from typing import Any
 from ..context import Context, num_gpus
 from ..formats import params
 from .ndarray import NDArray
-from .sparse import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
+from .sparse_array import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
 
 
 def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None:
@@ -21,7 +21,7 @@ def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None
         names, arrays = [], data
     else:
         raise ValueError(
-            f"save: expected an NDArray, a list of NDArrays or a dict from names to NDArrays, received {type(data).__name__}"
+            f"save: expected an NDArray, a list of them or a dict from names to them, received {type(data).__name__}"
         )
     for key, array in zip(names or range(len(arrays)), arrays, strict=True):
         if not isinstance(array, NDArray):

@@ -1,23 +1,29 @@
-"""`mx.nd.sparse`: arrays of which only the rows (row_sparse) or the elements (csr) that matter are stored.
-
-Any op takes them, as dense arrays where it knows nothing better; what it does better is in `sparse_ops`.
-"""
+"""`mx.nd.sparse`: making sparse arrays, and the ops that are at home with them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..base import MXNetError, modes
+from ..base import MXNetError
 from ..context import Context, current_context
-from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..dtype import to_torch
 from ..ops.table import OPS
 from .invoke import apply
-from .ndarray import _NUMBERS, NDArray, _not_supported
+from .ndarray import _NUMBERS, NDArray
+from .sparse_array import (
+    STORAGES,
+    BaseSparseNDArray,
+    CSRNDArray,
+    NotSupportedForSparseNDArray,
+    RowSparseNDArray,
+    cast_storage,
+    elementwise,
+    row_starts,
+)
 
 __all__ = [
     "BaseSparseNDArray",
@@ -39,482 +45,18 @@ __all__ = [
 Tensor = torch.Tensor
 
 # The ops that `mx.nd.sparse` offers: with sparse arrays they give sparse ones where that makes sense.
-OP_NAMES = frozenset(
-    """ElementWiseSum Embedding FullyConnected LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput abs
-    adam_update add_n arccos arccosh arcsin arcsinh arctan arctanh broadcast_add broadcast_div broadcast_minus
-    broadcast_mul broadcast_plus broadcast_sub cbrt ceil clip concat cos cosh degrees dot elemwise_add elemwise_div
-    elemwise_mul elemwise_sub exp expm1 fix floor ftrl_update gamma gammaln log log10 log1p log2 make_loss mean negative
-    norm radians relu rint round rsqrt sgd_mom_update sgd_update sigmoid sign sin sinh slice sqrt square stop_gradient
-    sum tan tanh trunc where zeros_like""".split()
-)
-
-
-class NotSupportedForSparseNDArray(MXNetError):
-    """What a sparse array cannot do."""
-
-    def __init__(self, function: Any, alias: str | None, *args: Any):
-        name = getattr(function, "__name__", str(function))
-        name += f" ({alias})" if alias else ""
-        super().__init__(f"{name} is not supported for a sparse array. Call tostype('default') first")
-
-
-def _elementwise(name: str, scalar_op: str, in_place: bool = False) -> Callable[..., Any]:
-    """An operator that keeps storage: two arrays of one shape meet element by element, others broadcast."""
-    same, broad, with_scalar = OPS["elemwise_" + name], OPS["broadcast_" + name], OPS[scalar_op]
-
-    def binary(self: NDArray, other: Any) -> Any:
-        out = self if in_place else None
-        if isinstance(other, NDArray):
-            return apply(same if self.shape == other.shape else broad, (self, other), {}, out, NDArray)
-        if isinstance(other, _NUMBERS):
-            return apply(with_scalar, (self,), {"scalar": other}, out, NDArray)
-        return _not_supported(other)
-
-    return binary
-
-
-class BaseSparseNDArray(NDArray):
-    """A sparse array.
-
-    `_parts` are its tensors: the values, then the indices that say where they belong. While it takes part in
-    autograd the dense tensor `_graph` is what it holds, and the parts are made from that when asked for.
-    """
-
-    __slots__ = ("_stored", "_shape", "_graph")
-    _sparse = True
-
-    def __init__(
-        self, parts: tuple[Tensor, ...] | None, shape: tuple[int, ...], ctx: Context, graph: Tensor | None = None
-    ):
-        self._stored, self._shape, self._graph = parts, tuple(shape), graph
-        self._ctx = ctx
-        self._grad = None
-
-    @classmethod
-    def _compress(cls, dense: Tensor) -> tuple[Tensor, ...]:
-        """The parts of a dense tensor: what is not zero."""
-        raise NotImplementedError
-
-    @classmethod
-    def _nothing(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-        """The parts of an array of zeros."""
-        raise NotImplementedError
-
-    def _densify(self) -> Tensor:
-        raise NotImplementedError
-
-    @property
-    def _parts(self) -> tuple[Tensor, ...]:
-        if self._stored is None:
-            assert self._graph is not None
-            self._stored = self._compress(self._graph.detach())
-        return self._stored
-
-    @_parts.setter
-    def _parts(self, parts: tuple[Tensor, ...]) -> None:
-        self._stored = parts
-        if self._graph is not None:
-            with torch.no_grad():
-                self._graph.data.copy_(self._densify())
-
-    @property
-    def _data(self) -> Tensor:  # type: ignore[override]
-        return self._densify() if self._graph is None else self._graph
-
-    @_data.setter
-    def _data(self, value: Tensor) -> None:
-        self._graph, self._stored = value, None
-
-    @property
-    def _values(self) -> Tensor:
-        return self._parts[0]
-
-    @property
-    def _indices(self) -> Tensor:
-        return self._parts[1]
-
-    def _index_tensors(self) -> tuple[Tensor, ...]:
-        """The index tensors in the order that files have them."""
-        return self._parts[:0:-1]
-
-    def _in_graph(self) -> bool:
-        return self._graph is not None and self._graph.requires_grad
-
-    def _like(self, values: Tensor) -> BaseSparseNDArray:
-        """The same places with other values."""
-        return STORAGES[self.stype]((values, *self._parts[1:]), self._shape, self._ctx)
-
-    def _assign(self, result: Tensor) -> None:
-        if modes.recording and result.requires_grad and not self._in_graph():
-            self._data = result.to(self._values.dtype)
-            return
-        self._writable_data()
-        self._parts = self._compress(result.detach().to(self._values.device, self._values.dtype))
-
-    def _writable_data(self, *values: Any) -> Tensor:
-        if modes.recording and self._in_graph():
-            raise MXNetError("a sparse array of a computational graph cannot be written to while recording")
-        return self._values
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The length of each dimension."""
-        return self._shape
-
-    @property
-    def dtype(self) -> Any:
-        """The numpy type of its elements."""
-        return NUMPY_OF_TORCH[self._values.dtype]
-
-    @property
-    def size(self) -> int:
-        """How many elements it has, stored or not."""
-        return math.prod(self._shape)
-
-    @property
-    def ndim(self) -> int:
-        """How many dimensions it has."""
-        return len(self._shape)
-
-    @property
-    def data(self) -> NDArray:
-        """A copy of the stored values."""
-        return NDArray(self._values.detach().clone(), self._ctx)
-
-    @property
-    def indices(self) -> NDArray:
-        """A copy of the indices of the stored rows (row_sparse), or of the stored elements' columns (csr)."""
-        return NDArray(self._indices.clone(), self._ctx)
-
-    def copyto(self, other: NDArray | Context) -> NDArray:
-        """Copy into another array, dense or of the same storage, or to another context as a new array."""
-        if isinstance(other, Context):
-            device = other.check().device
-            if modes.recording and self._in_graph():
-                return STORAGES[self.stype](None, self._shape, other, self._data.to(device, copy=True))
-            return STORAGES[self.stype](
-                tuple(part.detach().to(device, copy=True) for part in self._parts), self._shape, other
-            )
-        if isinstance(other, BaseSparseNDArray):
-            if other.stype != self.stype:
-                raise TypeError(f"copyto: a {self.stype} array cannot be copied into one stored as {other.stype}")
-            if other is not self:
-                if other.shape != self.shape:
-                    raise MXNetError(f"copyto: expected a target of shape {self.shape}, received {other.shape}")
-                values, *indices = (part.detach().to(other._ctx.device, copy=True) for part in self._parts)
-                other._parts = (values.to(other._values.dtype), *indices)
-            return other
-        return super().copyto(other)
-
-    def astype(self, dtype: Any, copy: bool = True) -> NDArray:
-        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
-        wanted = to_torch(dtype)
-        if not copy and wanted is self._values.dtype:
-            return self
-        if modes.recording and self._in_graph():
-            with torch.enable_grad():
-                return STORAGES[self.stype](None, self._shape, self._ctx, self._data.to(wanted, copy=True))
-        values, *indices = self._parts
-        parts = (values.detach().to(wanted, copy=True), *(index.clone() for index in indices))
-        return STORAGES[self.stype](parts, self._shape, self._ctx)
-
-    def detach(self) -> NDArray:
-        """The same values, outside the autograd graph."""
-        return STORAGES[self.stype](self._parts, self._shape, self._ctx)
-
-    def tostype(self, stype: str) -> NDArray:
-        """This array stored as 'default' or as it is."""
-        if stype not in ("default", self.stype):
-            raise ValueError(f"cast_storage from {self.stype} to {stype} is not supported. Go through 'default'")
-        return cast_storage(self, stype)
-
-    def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """Not for sparse arrays."""
-        raise NotSupportedForSparseNDArray("reshape", None)
-
-    def _view(self, of: Callable[[Tensor], Tensor]) -> NDArray:
-        raise NotSupportedForSparseNDArray("a view", None)
-
-    def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        """Make it a variable whose gradient is stored as `stype`, or as the array is."""
-        super().attach_grad(grad_req, stype or self.stype)
-
-    def check_format(self, full_check: bool = True) -> None:
-        """Raise an error unless the indices are valid; `full_check` looks at each of them."""
-        values, indices = self._parts[:2]
-        problem = self._shape_problem() or (self._index_problem() if full_check else "")
-        if problem:
-            raise MXNetError(
-                f"check_format: {type(self).__name__} of shape {self._shape} with values {list(values.shape)} and "
-                f"indices {list(indices.shape)}: {problem}"
-            )
-
-    def _shape_problem(self) -> str:
-        raise NotImplementedError
-
-    def _index_problem(self) -> str:
-        raise NotImplementedError
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        if not (isinstance(key, slice) and key == slice(None)):
-            raise ValueError(f"a {self.stype} array can only be assigned to as a whole: x[:] = value")
-        if isinstance(value, NDArray):
-            value.copyto(self)
-            return
-        device, dtype = self._values.device, self._values.dtype
-        if isinstance(value, _NUMBERS):
-            if self.stype == "csr":
-                raise ValueError("a number cannot be assigned to a csr array")
-            value = torch.full(self._shape, value.item() if isinstance(value, np.generic) else value)
-            self._parts = (value.to(device, dtype), torch.arange(self._shape[0], device=device))
-            return
-        dense = torch.as_tensor(np.asarray(value), device=device)
-        self._assign(dense.to(dtype).broadcast_to(self._shape))
-
-    def __repr__(self) -> str:
-        name = "CSRNDArray" if self.stype == "csr" else "RowSparseNDArray"
-        return f"\n<{name} {'x'.join(map(str, self._shape))} @{self._ctx}>"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.stype, tuple(part.detach().cpu() for part in self._parts), self._shape, self._ctx)
-
-    __add__ = __radd__ = _elementwise("add", "_plus_scalar")
-    __sub__ = _elementwise("sub", "_minus_scalar")
-    __mul__ = __rmul__ = _elementwise("mul", "_mul_scalar")
-    __truediv__ = __div__ = _elementwise("div", "_div_scalar")
-    __iadd__ = _elementwise("add", "_plus_scalar", in_place=True)
-    __isub__ = _elementwise("sub", "_minus_scalar", in_place=True)
-    __imul__ = _elementwise("mul", "_mul_scalar", in_place=True)
-    __itruediv__ = __idiv__ = _elementwise("div", "_div_scalar", in_place=True)
-
-
-class CSRNDArray(BaseSparseNDArray):
-    """A matrix of which single elements are stored, row after row: `data`, their columns `indices`, and in `indptr`
-    where each row begins."""
-
-    __slots__ = ()
-
-    @property
-    def stype(self) -> str:
-        """'csr'."""
-        return "csr"
-
-    @property
-    def indptr(self) -> NDArray:
-        """A copy of the positions where rows begin; row i has the elements indptr[i] to indptr[i + 1] - 1."""
-        return NDArray(self._indptr.clone(), self._ctx)
-
-    @property
-    def _indptr(self) -> Tensor:
-        return self._parts[2]
-
-    @property
-    def _rows(self) -> Tensor:
-        """The row of each stored element."""
-        return _row_of_each(self._indptr)
-
-    @classmethod
-    def _compress(cls, dense: Tensor) -> tuple[Tensor, ...]:
-        rows, columns = torch.nonzero(dense, as_tuple=True)
-        return dense[rows, columns], columns, _row_starts(rows, dense.shape[0])
-
-    @classmethod
-    def _nothing(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-        if len(shape) != 2:
-            raise ValueError(f"a csr array has 2 dimensions, received the shape {shape}")
-        index = torch.zeros(shape[0] + 1, dtype=torch.int64, device=device)
-        return torch.zeros(0, dtype=dtype, device=device), index[:0], index
-
-    def _densify(self) -> Tensor:
-        values, columns, _ = self._parts
-        result = torch.zeros(self._shape, dtype=values.dtype, device=values.device)
-        return result.index_put_((self._rows, columns), values, accumulate=values.dtype is not torch.bool)
-
-    def _coo_key(self) -> Tensor:
-        """One number for each stored element, in row-major order."""
-        return self._rows * self._shape[1] + self._indices
-
-    def __getitem__(self, key: Any) -> NDArray:
-        if isinstance(key, tuple):
-            raise ValueError("Multi-dimension indexing is not supported")
-        count = self._shape[0]
-        if isinstance(key, (int, np.integer)):
-            if not -count <= key < count:
-                raise IndexError(f"index {key} is out of bounds for axis 0 with size {count}")
-            begin = int(key) % count
-            key = slice(begin, begin + 1)
-        if not isinstance(key, slice):
-            raise ValueError(f"a csr array takes an int or a slice of rows, received {key!r}")
-        begin, end, step = key.indices(count)
-        if step != 1:
-            raise ValueError("CSRNDArray only supports continuous slicing on axis 0")
-        return self if (begin, end) == (0, count) else apply(
-            OPS["slice"], (self,), {"begin": (begin,), "end": (max(begin, end),)}, None, NDArray
-        )
-
-    def asscipy(self) -> Any:
-        """A scipy.sparse.csr_matrix of its values."""
-        parts = tuple(part.detach().cpu().numpy() for part in self._parts)
-        return _scipy().csr_matrix(parts, shape=self._shape, dtype=self.dtype)
-
-    def _shape_problem(self) -> str:
-        values, columns, starts = self._parts
-        if values.shape != columns.shape or starts.shape != (self._shape[0] + 1,):
-            return f"expected as many values as indices and {self._shape[0] + 1} entries in indptr"
-        return ""
-
-    def _index_problem(self) -> str:
-        values, columns, starts = self._parts
-        if int(starts[0]) != 0 or int(starts[-1]) != len(values) or bool((starts[1:] < starts[:-1]).any()):
-            return f"indptr must rise from 0 to {len(values)}"
-        falls = (columns[1:] <= columns[:-1]) & (self._rows[1:] == self._rows[:-1])
-        if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= self._shape[1] or bool(falls.any())):
-            return f"indices must ascend in each row and lie in 0 .. {self._shape[1] - 1}"
-        return ""
-
-
-class RowSparseNDArray(BaseSparseNDArray):
-    """An array of which some rows are stored: `data`, and in `indices` which rows they are."""
-
-    __slots__ = ()
-
-    @property
-    def stype(self) -> str:
-        """'row_sparse'."""
-        return "row_sparse"
-
-    @classmethod
-    def _compress(cls, dense: Tensor) -> tuple[Tensor, ...]:
-        rows = torch.nonzero(dense.reshape(dense.shape[0], -1).any(dim=1)).reshape(-1)
-        return dense[rows], rows
-
-    @classmethod
-    def _nothing(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-        values = torch.zeros((0, *shape[1:]), dtype=dtype, device=device)
-        return values, torch.zeros(0, dtype=torch.int64, device=device)
-
-    def _densify(self) -> Tensor:
-        values, rows = self._parts
-        result = torch.zeros(self._shape, dtype=values.dtype, device=values.device)
-        return result.index_copy_(0, rows, values)
-
-    def _at_rows(self, rows: Tensor) -> Tensor:
-        """The values of these rows, which may lack some: zeros there."""
-        values, stored = self._parts
-        result = torch.zeros((len(rows), *self._shape[1:]), dtype=values.dtype, device=values.device)
-        if len(stored):
-            order = torch.argsort(stored)
-            found = torch.searchsorted(stored, rows, sorter=order).clamp_(max=len(stored) - 1)
-            found = order[found]
-            there = stored[found] == rows
-            result[there] = values[found[there]]
-        return result
-
-    def _put_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Overwrite rows, adding those that are not stored yet."""
-        union = torch.unique(torch.cat((self._indices, rows)))
-        merged = self._at_rows(union)
-        merged[torch.searchsorted(union, rows)] = values
-        self._parts = merged, union
-
-    def retain(self, indices: NDArray) -> RowSparseNDArray:
-        """The given rows, the others gone."""
-        return apply(OPS["_sparse_retain"], (self, indices), {}, None, NDArray)
-
-    def __getitem__(self, key: Any) -> NDArray:
-        if isinstance(key, slice) and key == slice(None):
-            return self
-        raise NotSupportedForSparseNDArray("row_sparse indexing other than x[:]", None)
-
-    def _shape_problem(self) -> str:
-        values, rows = self._parts
-        if values.shape[1:] != self._shape[1:] or rows.shape != values.shape[:1]:
-            return "expected one index for each row of values, and rows of the array's own shape"
-        return ""
-
-    def _index_problem(self) -> str:
-        rows = self._indices
-        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self._shape[0] or bool((rows[1:] <= rows[:-1]).any())):
-            return f"indices must ascend and lie in 0 .. {self._shape[0] - 1}"
-        return ""
-
-
-STORAGES: dict[str, type[BaseSparseNDArray]] = {"csr": CSRNDArray, "row_sparse": RowSparseNDArray}
-
-
-class _SparseGradient(BaseSparseNDArray):
-    """The gradient of a variable, stored sparsely: whatever torch keeps in the tensor's `.grad`."""
-
-    __slots__ = ()
-    _leaf: Tensor
-
-    def __init__(self, leaf: Tensor, ctx: Context):
-        super().__init__(None, tuple(leaf.shape), ctx)
-        self._leaf = leaf
-
-    @property
-    def _parts(self) -> tuple[Tensor, ...]:
-        leaf = self._leaf
-        if leaf.grad is None:
-            return self._nothing(self._shape, leaf.dtype, leaf.device)
-        if not leaf.grad.is_sparse:
-            return self._compress(leaf.grad)
-        if not leaf.grad.is_coalesced():
-            leaf.grad = leaf.grad.coalesce()
-        if self.stype == "row_sparse" and leaf.grad.sparse_dim() == 1:
-            return leaf.grad.values(), leaf.grad.indices()[0]
-        return self._compress(leaf.grad.to_dense())
-
-    @_parts.setter
-    def _parts(self, parts: tuple[Tensor, ...]) -> None:
-        self._leaf.grad = STORAGES[self.stype](parts, self._shape, self._ctx)._densify()
-
-
-class _CSRGradient(_SparseGradient, CSRNDArray):
-    __slots__ = ("_leaf",)
-
-
-class _RowSparseGradient(_SparseGradient, RowSparseNDArray):
-    __slots__ = ("_leaf",)
-
-
-def gradient(leaf: Tensor, ctx: Context, stype: str) -> NDArray:
-    """What `.grad` of a variable is that asked for a sparse gradient."""
-    if stype == "csr":
-        return _CSRGradient(leaf, ctx)
-    if stype == "row_sparse":
-        return _RowSparseGradient(leaf, ctx)
-    raise ValueError(f"unknown storage type {stype!r}. Expected 'default', 'row_sparse' or 'csr'")
-
-
-def _row_of_each(starts: Tensor) -> Tensor:
-    return torch.repeat_interleave(torch.arange(len(starts) - 1, device=starts.device), starts.diff())
-
-
-def _row_starts(rows: Tensor, count: int) -> Tensor:
-    """indptr of elements in these rows."""
-    starts = torch.zeros(count + 1, dtype=torch.int64, device=rows.device)
-    torch.cumsum(torch.bincount(rows, minlength=count), dim=0, out=starts[1:])
-    return starts
-
-
-def _unpickle(stype: str, parts: tuple[Tensor, ...], shape: tuple[int, ...], ctx: Context) -> NDArray:
-    try:
-        ctx.check()
-    except MXNetError:
-        ctx = Context("cpu", 0)
-    return STORAGES[stype](tuple(part.to(ctx.device) for part in parts), shape, ctx)
+_NAMES = """
+ElementWiseSum Embedding FullyConnected LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput abs
+adam_update add_n arccos arccosh arcsin arcsinh arctan arctanh broadcast_add broadcast_div broadcast_minus
+broadcast_mul broadcast_plus broadcast_sub cbrt ceil clip concat cos cosh degrees dot elemwise_add elemwise_div
+elemwise_mul elemwise_sub exp expm1 fix floor ftrl_update gamma gammaln log log10 log1p log2 make_loss mean negative
+norm radians relu rint round rsqrt sgd_mom_update sgd_update sigmoid sign sin sinh slice sqrt square stop_gradient
+sum tan tanh trunc where zeros_like
+"""
+OP_NAMES = frozenset(_NAMES.split())
 
 
 # ---- making them ----
-
-
-def _scipy() -> Any:
-    try:
-        import scipy.sparse
-    except ImportError:
-        raise ImportError("this needs scipy, which is not installed: pip install neomx[scipy]") from None
-    return scipy.sparse
 
 
 def _values(source: Any, dtype: Any, device: torch.device) -> Tensor:
@@ -523,7 +65,10 @@ def _values(source: Any, dtype: Any, device: torch.device) -> Tensor:
         source = source._data.detach()
     elif not isinstance(source, torch.Tensor):
         dtype = dtype or getattr(source, "dtype", np.float32)
-        source = torch.from_numpy(np.array(source))
+        try:
+            source = torch.from_numpy(np.array(source))
+        except TypeError:
+            raise ValueError(f"expected something like an array, received {source!r:.80}") from None
     return source.to(device, to_torch(dtype) if dtype is not None else source.dtype, copy=True)
 
 
@@ -591,13 +136,12 @@ def _csr_of_coordinates(arg1: Any, shape: Any, ctx: Context, dtype: Any) -> CSRN
         raise ValueError(f"csr_matrix: {len(data)} values, {len(rows)} row and {len(columns)} column indices")
     if shape is None:
         shape = (int(rows.max()) + 1, int(columns.max()) + 1) if len(data) else (0, 0)
-    if len(data) and (min(int(rows.min()), int(columns.min())) < 0 or int(rows.max()) >= shape[0]):
-        raise MXNetError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
+    for index, bound in zip((rows, columns), shape, strict=True):
+        if len(index) and not (int(index.min()) >= 0 and int(index.max()) < bound):
+            raise MXNetError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
     key, inverse = torch.unique(rows * shape[1] + columns, return_inverse=True)  # two at one place add up
     summed = torch.zeros(len(key), dtype=data.dtype, device=data.device).index_add_(0, inverse, data)
-    parts = summed, key % max(shape[1], 1), _row_starts(key // max(shape[1], 1), shape[0])
-    if len(columns) and int(columns.max()) >= shape[1]:
-        raise MXNetError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
+    parts = summed, key % max(shape[1], 1), row_starts(key // max(shape[1], 1), shape[0])
     return CSRNDArray(parts, tuple(shape), ctx)
 
 
@@ -678,32 +222,11 @@ def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None)
     return zeros(stype, shape, ctx, dtype)
 
 
-def cast_storage(data: NDArray, stype: str, out: NDArray | None = None, **kwargs: Any) -> NDArray:
-    """`data` stored as 'default', 'row_sparse' or 'csr'."""
-    if not isinstance(data, NDArray):
-        raise MXNetError(f"cast_storage: argument data must be an NDArray, received {type(data).__name__}")
-    stype = OPS["cast_storage"].convert("stype", stype)
-    if data._sparse and stype not in ("default", data.stype):
-        raise MXNetError(f"cast_storage: from {data.stype} to {stype} is not supported. Go through 'default'")
-    if stype == "csr" and data.ndim != 2:
-        raise ValueError(f"a csr array has 2 dimensions, received the shape {data.shape}")
-    if stype == "default":
-        # A sparse array's dense tensor is new unless it is in the graph, where nothing may be written to it.
-        result = NDArray(data._data if data._sparse else data._data.clone(), data._ctx)
-    elif data._sparse:
-        result = data.copy()
-    elif modes.recording and data._data.requires_grad:
-        result = STORAGES[stype](None, data.shape, data._ctx, data._data)
-    else:
-        result = STORAGES[stype](STORAGES[stype]._compress(data._data.detach()), data.shape, data._ctx)
-    return result if out is None else result.copyto(out)
-
-
 # ---- arithmetic by name ----
 
 
 def _arithmetic(name: str, scalar_op: str, reverse_op: str, python: Callable[[Any, Any], Any], doc: str) -> Any:
-    forward, reverse = _elementwise(name, scalar_op), OPS[reverse_op]
+    forward, reverse = elementwise(name, scalar_op), OPS[reverse_op]
 
     def function(lhs: Any, rhs: Any) -> Any:
         if isinstance(lhs, NDArray):

@@ -7,6 +7,9 @@ the dense computation is recorded and the rule merely says how the result is sto
 
 from __future__ import annotations
 
+import functools
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +19,7 @@ from ..base import MXNetError, modes
 from ..ops.table import Op
 from . import invoke
 from .ndarray import NDArray
-from .sparse import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, _row_starts
+from .sparse_array import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, row_starts
 
 Tensor = torch.Tensor
 Rule = Callable[[Op, Sequence[Any], dict[str, Any], Any], Any]
@@ -87,18 +90,24 @@ def _check_alike(a: NDArray, b: NDArray) -> None:
 # ---- one array: f(0) = 0 keeps the pattern ----
 
 
-@rule(
-    *"abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign".split(),
-    *"sin sinh sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar".split(),
-)
+_KEEP_ZERO = """
+abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign sin sinh
+sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar
+"""
+
+
+@rule(*_KEEP_ZERO.split())
 def _keeps_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     return arrays[0]._like(op.fn(arrays[0]._values.detach(), **attrs))
 
 
-@rule(
-    *"clip _plus_scalar _minus_scalar _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar".split(),
-    *"_lesser_scalar _lesser_equal_scalar".split(),
-)
+_MAY_KEEP_ZERO = """
+clip _plus_scalar _minus_scalar _equal_scalar _not_equal_scalar _greater_scalar _greater_equal_scalar _lesser_scalar
+_lesser_equal_scalar
+"""
+
+
+@rule(*_MAY_KEEP_ZERO.split())
 def _may_keep_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     values = arrays[0]._values.detach()
     return arrays[0]._like(op.fn(values, **attrs)) if not op.fn(values.new_zeros(1), **attrs) else None
@@ -124,16 +133,30 @@ def _retain(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
 
 @rule("sum", "mean")
 def _sum(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
-    array, axis = arrays[0], attrs["axis"]
-    if array.stype != "csr" or axis is None or len(axis) != 1 or attrs["exclude"]:
-        return None
-    kept = 1 - axis[0] % 2
+    array = arrays[0]
     values = array._values.detach()
-    result = torch.zeros(array.shape[kept], dtype=values.dtype, device=values.device)
-    result.index_add_(0, array._rows if kept == 0 else array._indices, values)
+    axes = {axis % array.ndim for axis in attrs["axis"] or range(array.ndim)}
+    if attrs["exclude"] or (op.name == "mean" and not values.is_floating_point()):
+        return None
+    if len(axes) == array.ndim:
+        result = values.sum(dtype=values.dtype).reshape([1] * array.ndim if attrs["keepdims"] else 1)
+    elif array.stype == "csr":
+        (axis,) = axes
+        result = torch.zeros(array.shape[1 - axis], dtype=values.dtype, device=values.device)
+        result.index_add_(0, array._indices if axis == 0 else array._rows, values)
+        result = result.unsqueeze(axis) if attrs["keepdims"] else result
+    else:
+        return None
     if op.name == "mean":
-        result /= array.shape[1 - kept]
-    return NDArray(result.unsqueeze(1 - kept) if attrs["keepdims"] else result, array._ctx)
+        result /= math.prod(array.shape[axis] for axis in axes)
+    return NDArray(result, array._ctx)
+
+
+@rule("norm")
+def _norm(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array = arrays[0]
+    whole = attrs["axis"] is None and not attrs["keepdims"]
+    return NDArray(op.fn(array._values.detach().reshape(-1), **attrs), array._ctx) if whole else None
 
 
 @rule("slice")
@@ -150,7 +173,7 @@ def _slice(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> An
     first, last = int(array._indptr[top]), int(array._indptr[bottom])
     values, columns, rows = array._values[first:last], array._indices[first:last], array._rows[first:last]
     inside = (columns >= left) & (columns < right)
-    parts = values[inside], columns[inside] - left, _row_starts(rows[inside] - top, bottom - top)
+    parts = values[inside], columns[inside] - left, row_starts(rows[inside] - top, bottom - top)
     return CSRNDArray(parts, (bottom - top, right - left), array._ctx)
 
 
@@ -171,7 +194,7 @@ def _concat(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
 
 def _csr_of_keys(keys: Tensor, values: Tensor, like: CSRNDArray) -> CSRNDArray:
     rows, columns = keys // max(like.shape[1], 1), keys % max(like.shape[1], 1)
-    return CSRNDArray((values, columns, _row_starts(rows, like.shape[0])), like.shape, like._ctx)
+    return CSRNDArray((values, columns, row_starts(rows, like.shape[0])), like.shape, like._ctx)
 
 
 def _merge_csr(op: Op, a: CSRNDArray, b: CSRNDArray) -> CSRNDArray:
@@ -260,8 +283,17 @@ def _csr_times(csr: CSRNDArray, dense: Tensor, transpose: bool) -> Tensor:
     values, columns, starts = (part.detach() for part in csr._parts)
     if values.dtype not in (torch.float32, torch.float64) or not len(values):
         return csr._densify() @ dense
+    _expect_the_warning()
     matrix = torch.sparse_csr_tensor(starts, columns, values, csr.shape, check_invariants=False)
     return matrix @ dense
+
+
+@functools.cache
+def _expect_the_warning() -> None:
+    """torch says once in a process that its csr tensors are in beta; matrix products have long been right."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor([0], [], [], (0, 0))
 
 
 def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:

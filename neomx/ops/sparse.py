@@ -30,7 +30,13 @@ def sparse_retain(data: Tensor, indices: Tensor) -> Tensor:
 
 @op("_contrib_SparseEmbedding")
 def sparse_embedding(
-    data: Tensor, weight: Tensor, *, input_dim: int, output_dim: int, dtype: DType = "float32", sparse_grad: bool = False
+    data: Tensor,
+    weight: Tensor,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: DType = "float32",
+    sparse_grad: bool = False,
 ) -> Tensor:
     """Rows of `weight` at the indices `data`; the gradient of `weight` has only those rows."""
     if tuple(weight.shape) != (input_dim, output_dim):
