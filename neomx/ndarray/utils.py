@@ -93,8 +93,8 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 
 def _create(name: str, ctx: Context | None, out: NDArray | None = None, **attrs: Any) -> NDArray:
     op = OPS[name]
-    attrs = {k: op.convert(k, v) for k, v in attrs.items()}
-    return apply(op, (), {**attrs, "ctx": ctx or current_context()}, out, NDArray)
+    _, attrs = op.bind((), {**attrs, "ctx": ctx or current_context()}, NDArray)
+    return apply(op, (), attrs, out, NDArray)
 
 
 def zeros(

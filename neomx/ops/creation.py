@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -13,28 +14,29 @@ from .table import Ctx, DType, Floats, Shape, op
 Tensor = torch.Tensor
 
 _FLOAT = torch.float32
+_FILLED_IN: Any = None  # the front end knows the context
 
 
 @op("_zeros")
-def zeros(*, shape: Shape = (), ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+def zeros(*, shape: Shape = (), ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of zeros."""
     return torch.zeros(shape, dtype=dtype, device=ctx.device)
 
 
 @op("_zeros_without_dtype")
-def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = None, dtype: int = -1) -> Tensor:
+def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = _FILLED_IN, dtype: int = -1) -> Tensor:
     """An array of zeros, whose dtype is given by MXNet's number for it; -1 leaves it open: float32."""
     return zeros(shape=_known(shape), ctx=ctx, dtype=TORCH_OF_FLAG.get(dtype, _FLOAT))
 
 
 @op("_ones")
-def ones(*, shape: Shape = (), ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+def ones(*, shape: Shape = (), ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of ones."""
     return torch.ones(shape, dtype=dtype, device=ctx.device)
 
 
 @op("_full")
-def full(*, shape: Shape | None = None, ctx: Ctx = None, dtype: DType = _FLOAT, value: float) -> Tensor:
+def full(*, shape: Shape | None = None, ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT, value: float) -> Tensor:
     """An array filled with `value`."""
     number = value if dtype.is_floating_point else math.trunc(value)
     return torch.full(_known(shape), number, dtype=dtype, device=ctx.device)
@@ -47,7 +49,7 @@ def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 @op("_eye")
-def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = None, dtype: DType = _FLOAT) -> Tensor:
+def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """N x M zeros (N x N if M is 0) with ones on the k-th diagonal."""
     result = torch.zeros(N, M if M > 0 else N, dtype=dtype, device=ctx.device)
     if -result.shape[0] < k < result.shape[1]:
@@ -77,7 +79,7 @@ def arange(
     step: float = 1.0,
     repeat: int = 1,
     infer_range: bool = False,
-    ctx: Ctx = None,
+    ctx: Ctx = _FILLED_IN,
     dtype: DType = _FLOAT,
 ) -> Tensor:
     """Numbers from `start` up to but without `stop`, each `repeat` times; without `stop`, from 0 to `start`."""
@@ -101,7 +103,7 @@ def linspace(
     step: float = 1.0,
     repeat: int = 1,
     infer_range: bool = False,
-    ctx: Ctx = None,
+    ctx: Ctx = _FILLED_IN,
     dtype: DType = _FLOAT,
     num: int,
     endpoint: bool = True,
@@ -132,7 +134,13 @@ def ones_like(data: Tensor) -> Tensor:
 
 @op("_contrib_arange_like")
 def arange_like(
-    data: Tensor, *, start: float = 0.0, step: float = 1.0, repeat: int = 1, ctx: Ctx = None, axis: int | None = None
+    data: Tensor,
+    *,
+    start: float = 0.0,
+    step: float = 1.0,
+    repeat: int = 1,
+    ctx: Ctx = _FILLED_IN,
+    axis: int | None = None,
 ) -> Tensor:
     """start, start + step, ... in the array's shape, or as many as it has along an axis."""
     if axis is None:
@@ -162,13 +170,11 @@ def histogram(
 
     An edge belongs to the part above it; the last one to the last part.
     """
-    if (bin_cnt is None) != (range is None) or (bins is None) == (bin_cnt is None):
-        raise MXNetError("expected either bins, or bin_cnt and range")
-    if bins is not None:
+    if bins is not None and bin_cnt is None and range is None:
         edges = bins
         if bins.dtype is not data.dtype:
             raise MXNetError("expected bins of the dtype of data. Use astype")
-    else:
+    elif bins is None and bin_cnt is not None and range is not None:
         low, high = range
         if low > high or bin_cnt < 1:
             raise MXNetError("expected bin_cnt to be positive and range to be (low, high)")
@@ -177,6 +183,8 @@ def histogram(
         edges = torch.linspace(low, high, bin_cnt + 1, dtype=torch.float64, device=data.device)
         if data.is_floating_point():
             edges = edges.to(data.dtype)
+    else:
+        raise MXNetError("expected either bins, or bin_cnt and range")
     values = data.reshape(-1)
     inside = values[(values >= edges[0]) & (values <= edges[-1])].to(edges.dtype)
     parts = edges.numel() - 1
@@ -185,6 +193,6 @@ def histogram(
 
 
 @op("_set_value")
-def set_value(*, src: float, ctx: Ctx = None) -> Tensor:
+def set_value(*, src: float, ctx: Ctx = _FILLED_IN) -> Tensor:
     """The number as an array of one element; `nd` fills the array of `out=` with it."""
     return torch.full((1,), src, device=ctx.device)

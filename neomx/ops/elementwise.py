@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 
 import torch
+from torch.compiler import is_compiling
 from torch.nn.functional import hardtanh, smooth_l1_loss
 
 from ..base import MXNetError
@@ -44,7 +45,7 @@ def _gamma(x: Tensor) -> Tensor:
     return (sign * torch.exp(torch.lgamma(wide))).to(x.dtype)
 
 
-def _round_away(x: Tensor) -> Tensor:
+def round_away(x: Tensor) -> Tensor:
     whole = torch.trunc(x)
     return whole + torch.sign(x) * (torch.abs(x - whole) >= 0.5)
 
@@ -62,11 +63,11 @@ _WHOLE: _Unary = {
     "ceil": (torch.ceil, "the next integer up"),
     "fix": (torch.trunc, "the next integer towards zero"),
     "floor": (torch.floor, "the next integer down"),
-    "logical_not": (lambda x: torch.logical_not(x).to(x.dtype), "1 where x is 0, else 0"),
+    "logical_not": (lambda x: torch.logical_not(x, out=torch.empty_like(x)), "1 where x is 0, else 0"),
     "negative": (torch.neg, "-x"),
     "relu": (torch.relu, "max(x, 0)"),
     "rint": (_round_down, "the nearest integer, halves downwards"),
-    "round": (_round_away, "the nearest integer, halves away from zero"),
+    "round": (round_away, "the nearest integer, halves away from zero"),
     "sign": (torch.sign, "-1, 0 or 1"),
     "square": (torch.square, "x * x"),
     "trunc": (torch.trunc, "the integer part"),
@@ -123,12 +124,12 @@ for _name, (_compute, _meaning) in _REAL.items():
     _enter_unary(_name, _compute, _meaning, whole=False)
 
 
-# ---- two arrays, or an array and a number: each function serves both, the number standing for an array ----
+# ---- two arrays, or an array and a number, which is an array without dimensions ----
 
 _Binary = Callable[..., Tensor]
 
 
-def _divide(a: Tensor, b: Tensor | float) -> Tensor:
+def _divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")
 
 
@@ -149,7 +150,14 @@ def _real(compute: _Binary) -> _Binary:
 
 def _truth(compare: _Binary) -> _Binary:
     """`compare`, answering 0 and 1 in the dtype of its input."""
-    return lambda a, b: compare(a, b).to(a.dtype)
+
+    def answer(a: Tensor, b: Tensor) -> Tensor:
+        if a.shape == b.shape or not b.dim():
+            # torch writes numbers at once; making truth values and casting them takes ten times as long.
+            return compare(a, b, out=torch.empty_like(a))
+        return compare(a, b).to(a.dtype)
+
+    return answer
 
 
 class _Pick(torch.autograd.Function):
@@ -177,6 +185,9 @@ def _minimum(a: Tensor, b: Tensor) -> Tensor:
 
 
 _power, _hypot = _real(torch.pow), _real(torch.hypot)
+_equal, _not_equal = _truth(torch.eq), _truth(torch.ne)
+_greater, _greater_equal = _truth(torch.gt), _truth(torch.ge)
+_lesser, _lesser_equal = _truth(torch.lt), _truth(torch.le)
 _both, _either, _one = _truth(torch.logical_and), _truth(torch.logical_or), _truth(torch.logical_xor)
 
 # function, MXNet's names for same-shape arrays, for broadcasting ones, doc
@@ -190,12 +201,12 @@ _BINARY: list[tuple[_Binary, tuple[str, ...], tuple[str, ...], str]] = [
     (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum",), "the larger one"),
     (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum",), "the smaller one"),
     (_hypot, ("_hypot", "_Hypot"), ("broadcast_hypot",), "sqrt(a * a + b * b)"),
-    (_truth(torch.eq), ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
-    (_truth(torch.ne), ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
-    (_truth(torch.gt), ("_greater", "_Greater"), ("broadcast_greater",), "1 where a > b, else 0"),
-    (_truth(torch.ge), ("_greater_equal", "_Greater_Equal"), ("broadcast_greater_equal",), "1 where a >= b, else 0"),
-    (_truth(torch.lt), ("_lesser", "_Lesser"), ("broadcast_lesser",), "1 where a < b, else 0"),
-    (_truth(torch.le), ("_lesser_equal", "_Lesser_Equal"), ("broadcast_lesser_equal",), "1 where a <= b, else 0"),
+    (_equal, ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
+    (_not_equal, ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
+    (_greater, ("_greater", "_Greater"), ("broadcast_greater",), "1 where a > b, else 0"),
+    (_greater_equal, ("_greater_equal", "_Greater_Equal"), ("broadcast_greater_equal",), "1 where a >= b, else 0"),
+    (_lesser, ("_lesser", "_Lesser"), ("broadcast_lesser",), "1 where a < b, else 0"),
+    (_lesser_equal, ("_lesser_equal", "_Lesser_Equal"), ("broadcast_lesser_equal",), "1 where a <= b, else 0"),
     (_both, ("_logical_and", "_Logical_And"), ("broadcast_logical_and",), "1 where both are not 0, else 0"),
     (_either, ("_logical_or", "_Logical_Or"), ("broadcast_logical_or",), "1 where one is not 0, else 0"),
     (_one, ("_logical_xor", "_Logical_Xor"), ("broadcast_logical_xor",), "1 where just one is not 0, else 0"),
@@ -228,50 +239,76 @@ _enter_exact(_divide, ("_scatter_elemwise_div",), "a / b")
 _enter_exact(torch.add, ("_grad_add",), "a + b")
 
 
-def _as_array(compute: _Binary) -> _Binary:
-    return lambda data, scalar: compute(data, torch.scalar_tensor(scalar, dtype=data.dtype))
+_numbers: dict[tuple[float, torch.dtype], Tensor] = {}
 
 
-def _reverse(compute: _Binary) -> _Binary:
-    return lambda data, scalar: compute(torch.scalar_tensor(scalar, dtype=data.dtype), data)
+def _make_number(scalar: float, dtype: torch.dtype) -> Tensor:
+    """By way of the widest type: too large a number becomes infinite, or wraps around, as in C."""
+    wide = torch.float64 if dtype.is_floating_point else torch.int64
+    return torch.scalar_tensor(scalar, dtype=wide, device="cpu").to(dtype)
 
 
-# `+ 0` makes a number of True, which torch does not subtract.
+def _number(scalar: float, like: Tensor) -> Tensor:
+    """A number as an array without dimensions.
+
+    It is kept for the next time: making one, as torch does for a number, takes longer than adding small arrays.
+    """
+    dtype = like.dtype
+    if is_compiling() or type(like) is not Tensor:  # what a tracer makes is not to be kept
+        return _make_number(scalar, dtype)
+    number = _numbers.get((scalar, dtype))
+    if number is None:
+        if len(_numbers) >= 1024:
+            _numbers.clear()
+        with torch.inference_mode(False):
+            number = _numbers[scalar, dtype] = _make_number(scalar, dtype)
+    return number
+
+
+def _right(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(data, _number(scalar, data))
+
+
+def _left(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(_number(scalar, data), data)
+
+
+def _modulo_number(data: Tensor, scalar: float) -> Tensor:
+    return torch.remainder(data, scalar) if scalar else torch.zeros_like(data)
+
+
+def _to_the_number(data: Tensor, scalar: float) -> Tensor:
+    """torch knows short cuts for powers such as 2 and 0.5, if they are numbers."""
+    return torch.pow(data, scalar) if data.is_floating_point() else _power(data, _number(scalar, data))
+
+
 _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
-    (torch.add, ("_plus_scalar", "_PlusScalar"), "x + scalar"),
-    (torch.add, ("_scatter_plus_scalar",), "x + scalar"),
-    (lambda data, scalar: torch.sub(data, scalar + 0), ("_minus_scalar", "_MinusScalar"), "x - scalar"),
-    (lambda data, scalar: torch.sub(data, scalar + 0), ("_scatter_minus_scalar",), "x - scalar"),
-    (lambda data, scalar: torch.rsub(data, scalar + 0), ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
-    (torch.mul, ("_mul_scalar", "_MulScalar"), "x * scalar"),
-    (torch.mul, ("_contrib_backward_gradientmultiplier",), "x * scalar: the gradient of gradientmultiplier"),
-    (_divide, ("_div_scalar", "_DivScalar"), "x / scalar"),
-    (_reverse(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
-    (_as_array(_modulo), ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
-    (_reverse(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
-    (
-        lambda data, scalar: torch.pow(data, scalar) if data.is_floating_point() else _as_array(_power)(data, scalar),
-        ("_power_scalar", "_PowerScalar"),
-        "x to the scalar",
-    ),
-    (_reverse(_power), ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
+    (_right(torch.add), ("_plus_scalar", "_PlusScalar"), "x + scalar"),
+    (_right(torch.add), ("_scatter_plus_scalar",), "x + scalar"),
+    (_right(torch.sub), ("_minus_scalar", "_MinusScalar"), "x - scalar"),
+    (_right(torch.sub), ("_scatter_minus_scalar",), "x - scalar"),
+    (_left(torch.sub), ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
+    (_right(torch.mul), ("_mul_scalar", "_MulScalar"), "x * scalar"),
+    (_right(torch.mul), ("_contrib_backward_gradientmultiplier",), "x * scalar: the gradient of gradientmultiplier"),
+    (_right(_divide), ("_div_scalar", "_DivScalar"), "x / scalar"),
+    (_left(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
+    (_modulo_number, ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
+    (_left(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
+    (_to_the_number, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
+    (_left(_power), ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
     # clamp passes the gradient on at a tie, as MXNet does.
-    (lambda data, scalar: torch.clamp(data, min=scalar), ("_maximum_scalar", "_MaximumScalar"), "max(x, scalar)"),
-    (lambda data, scalar: torch.clamp(data, max=scalar), ("_minimum_scalar", "_MinimumScalar"), "min(x, scalar)"),
-    (_as_array(_hypot), ("_hypot_scalar", "_HypotScalar"), "sqrt(x * x + scalar * scalar)"),
-    (_truth(torch.eq), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
-    (_truth(torch.ne), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
-    (_truth(torch.gt), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
-    (_truth(torch.ge), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
-    (_truth(torch.lt), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
-    (_truth(torch.le), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
-    (_as_array(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
-    (_as_array(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
-    (
-        _as_array(_one),
-        ("_logical_xor_scalar", "_LogicalXorScalar"),
-        "1 where just one of x and scalar is not 0, else 0",
-    ),
+    (_right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar"), "max(x, scalar)"),
+    (_right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar"), "min(x, scalar)"),
+    (_right(_hypot), ("_hypot_scalar", "_HypotScalar"), "sqrt(x * x + scalar * scalar)"),
+    (_right(_equal), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
+    (_right(_not_equal), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
+    (_right(_greater), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
+    (_right(_greater_equal), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
+    (_right(_lesser), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
+    (_right(_lesser_equal), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
+    (_right(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
+    (_right(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
+    (_right(_one), ("_logical_xor_scalar", "_LogicalXorScalar"), "1 where just one of x and scalar is not 0, else 0"),
 ]
 
 
@@ -305,13 +342,18 @@ for _compute1, _names, _doc in _SCALAR:
 # ---- an array and several numbers ----
 
 
+def _bound(number: float, dtype: torch.dtype) -> float:
+    """A number as `dtype` can have it: too large a float is infinite, an integer is cut, to the dtype's range too."""
+    if dtype.is_floating_point:
+        return number if abs(number) <= torch.finfo(dtype).max else math.copysign(math.inf, number)
+    limits = torch.iinfo(dtype)
+    return math.trunc(min(max(number, limits.min), limits.max))
+
+
 @op("clip")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """The elements cut to [a_min, a_max]."""
-    if not data.is_floating_point():
-        limits = torch.iinfo(data.dtype)
-        a_min, a_max = (math.trunc(min(max(bound, limits.min), limits.max)) for bound in (a_min, a_max))
-    return torch.clamp(data, a_min, a_max)
+    return torch.clamp(data, _bound(a_min, data.dtype), _bound(a_max, data.dtype))
 
 
 @op("smooth_l1")

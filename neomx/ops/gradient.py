@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..base import MXNetError
-from .elementwise import _round_away
+from .elementwise import round_away
 from .table import op
 
 Tensor = torch.Tensor
@@ -71,7 +71,7 @@ class _StraightThrough(torch.autograd.Function):
 @op("_contrib_round_ste")
 def round_ste(data: Tensor) -> Tensor:
     """The nearest integer, halves away from zero; the gradient passes as through the identity."""
-    return _StraightThrough.apply(data, _round_away)
+    return _StraightThrough.apply(data, round_away)
 
 
 @op("_contrib_sign_ste")

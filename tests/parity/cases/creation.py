@@ -1,19 +1,27 @@
 """Making arrays, and arithmetic by name."""
 
 import numpy as np
+
 from parity.spec import const, f, family, outcome
 
 case, program = family(__name__)
 
-for dtype in "float32 float16 float64 int32 int64 int8 uint8 bool".split():
+for dtype in ["float32", "float16", "float64", "int32", "int64", "int8", "uint8", "bool"]:
     case("_zeros", shape=(2, 3), dtype=dtype, _grad=False)
     case("_ones", shape=(2, 3), dtype=dtype, _grad=False)
     case("_full", shape=(2, 3), value=2.7, dtype=dtype, _grad=False)
 case("_zeros", shape=3, _grad=False)
 case("_ones", shape=3, _grad=False)
 case("_full", shape=3, value=-1.5, _grad=False)
-for options in ({"N": 3}, {"N": 2, "M": 3}, {"N": 3, "k": 1}, {"N": 3, "M": 4, "k": -1}, {"N": 2, "k": 5},
-                {"N": 2, "k": -2}, {"N": 2, "dtype": "int32"}):
+for options in (
+    {"N": 3},
+    {"N": 2, "M": 3},
+    {"N": 3, "k": 1},
+    {"N": 3, "M": 4, "k": -1},
+    {"N": 2, "k": 5},
+    {"N": 2, "k": -2},
+    {"N": 2, "dtype": "int32"},
+):
     case("_eye", _grad=False, **options)
 for options in (
     {"start": 5},
@@ -41,8 +49,16 @@ for options in (
 for dtype in ("float32", "float16", "int8"):
     case("zeros_like", f(2, 3, dtype=dtype), _grad=False)
     case("ones_like", f(2, 3, dtype=dtype), _grad=False)
-for options in ({}, {"start": 5}, {"step": 0.5}, {"axis": 0}, {"axis": -1}, {"repeat": 2}, {"axis": 1, "repeat": 2},
-                {"axis": 0, "start": 2, "step": -1}):
+for options in (
+    {},
+    {"start": 5},
+    {"step": 0.5},
+    {"axis": 0},
+    {"axis": -1},
+    {"repeat": 2},
+    {"axis": 1, "repeat": 2},
+    {"axis": 0, "start": 2, "step": -1},
+):
     case("_contrib_arange_like", f(2, 3), _grad=False, **options)
 for dtype in ("int32", "float64"):
     case("_contrib_arange_like", f(3, dtype=dtype), _grad=False)
@@ -64,18 +80,55 @@ def functions_that_create(mx):
     value = nd.array([1, 2])
     nd._internal._set_value(7, out=value)
     results = [
-        nd.zeros((2, 3)), nd.zeros(3), nd.zeros([2, 1]), nd.zeros(np.int64(2)), nd.zeros(2, None, np.float16),
-        nd.zeros(2, dtype=float), nd.zeros(2, dtype=int), nd.zeros(shape=(2,)), nd.ones((2, 3)), nd.ones(3, dtype="int8"),
-        nd.full((2, 2), 3.5), nd.full(2, 3.7, dtype="int32"), nd.full(2, 3, mx.cpu(0), "float64"), nd.full(2, 3, dtype=None),
-        nd.full(2, nd.array([7.0])), nd.full(2, np.array([1.0, 2.0])), nd.full(2, True), nd.full(2, np.float32(1.5)),
-        nd.arange(5), nd.arange(1, 5), nd.arange(1, 5, 2), nd.arange(5, 1, -2), nd.arange(2.5), nd.arange(2, 4, repeat=2),
-        nd.arange(5, dtype="int32"), nd.arange(0, 3, dtype=None), nd.arange(0, 3.0000001), nd.arange(np.int64(0), np.int64(3)),
-        nd.linspace(0, 1, 5), nd.linspace(0, 1, 5, endpoint=False), nd.linspace(5, 1, 3), nd.linspace(0, 10, 4, dtype=None),
-        nd.linspace(1, 1, 3), nd.linspace(0, 10, 4, dtype="int32"), nd.linspace(0, 10, 0), nd.linspace(0, 1, 1),
-        nd.eye(3), nd.eye(2, 3), nd.eye(3, 3, -1), nd.eye(3, k=1), nd.eye(2, dtype="int64"), nd.empty((2, 3)).shape,
-        nd.empty(2, dtype="int8").dtype.__name__, nd.zeros(2, mx.cpu(1)).context, nd.ones(2, ctx=mx.cpu(1)).context,
-        nd.full(2, 7, out=out) is out, out, value,
-    ]  # fmt: skip
+        nd.zeros((2, 3)),
+        nd.zeros(3),
+        nd.zeros([2, 1]),
+        nd.zeros(np.int64(2)),
+        nd.zeros(2, None, np.float16),
+        nd.zeros(2, dtype=float),
+        nd.zeros(2, dtype=int),
+        nd.zeros(shape=(2,)),
+        nd.ones((2, 3)),
+        nd.ones(3, dtype="int8"),
+        nd.full((2, 2), 3.5),
+        nd.full(2, 3.7, dtype="int32"),
+        nd.full(2, 3, mx.cpu(0), "float64"),
+        nd.full(2, 3, dtype=None),
+        nd.full(2, nd.array([7.0])),
+        nd.full(2, np.array([1.0, 2.0])),
+        nd.full(2, True),
+        nd.full(2, np.float32(1.5)),
+        nd.arange(5),
+        nd.arange(1, 5),
+        nd.arange(1, 5, 2),
+        nd.arange(5, 1, -2),
+        nd.arange(2.5),
+        nd.arange(2, 4, repeat=2),
+        nd.arange(5, dtype="int32"),
+        nd.arange(0, 3, dtype=None),
+        nd.arange(0, 3.0000001),
+        nd.arange(np.int64(0), np.int64(3)),
+        nd.linspace(0, 1, 5),
+        nd.linspace(0, 1, 5, endpoint=False),
+        nd.linspace(5, 1, 3),
+        nd.linspace(0, 10, 4, dtype=None),
+        nd.linspace(1, 1, 3),
+        nd.linspace(0, 10, 4, dtype="int32"),
+        nd.linspace(0, 10, 0),
+        nd.linspace(0, 1, 1),
+        nd.eye(3),
+        nd.eye(2, 3),
+        nd.eye(3, 3, -1),
+        nd.eye(3, k=1),
+        nd.eye(2, dtype="int64"),
+        nd.empty((2, 3)).shape,
+        nd.empty(2, dtype="int8").dtype.__name__,
+        nd.zeros(2, mx.cpu(1)).context,
+        nd.ones(2, ctx=mx.cpu(1)).context,
+        nd.full(2, 7, out=out) is out,
+        out,
+        value,
+    ]
     return results
 
 
@@ -118,11 +171,26 @@ def creations_that_refuse(mx):
 def array_from_anything(mx):
     nd = mx.nd
     sources = [
-        [1, 2], np.array([1, 2]), np.array([1.0, 2]), np.array([1, 2], dtype="uint8"), np.array([True, False]), 3,
-        np.array(3.0), [[1, 2], [3, 4]], (1, 2), range(3), [], [True, False], ["1", "2"], [None, 1], np.float32(3),
-        np.asfortranarray([[1, 2], [3, 4]]), np.arange(4)[::-1], np.array([1], dtype="uint16"),
+        [1, 2],
+        np.array([1, 2]),
+        np.array([1.0, 2]),
+        np.array([1, 2], dtype="uint8"),
+        np.array([True, False]),
+        3,
+        np.array(3.0),
+        [[1, 2], [3, 4]],
+        (1, 2),
+        range(3),
+        [],
+        [True, False],
+        ["1", "2"],
+        [None, 1],
+        np.float32(3),
+        np.asfortranarray([[1, 2], [3, 4]]),
+        np.arange(4)[::-1],
+        np.array([1], dtype="uint16"),
         nd.array([1, 2], dtype="int32"),
-    ]  # fmt: skip
+    ]
     results = [nd.array(source) for source in sources]
     results += [
         nd.array([1.7, -2.7], dtype="int32"),
@@ -142,8 +210,16 @@ def numpy_shared_or_copied(mx):
     again = mx.nd.from_numpy(shared)  # which by now is read only
     copied[0] = 9
     a[:] = 1
-    return [a, b, again, shared, shared.flags["WRITEABLE"], copied.flags["WRITEABLE"],
-            mx.nd.from_numpy(np.arange(6.0).reshape(2, 3).T, zero_copy=False), mx.nd.from_numpy(np.array([True]))]
+    return [
+        a,
+        b,
+        again,
+        shared,
+        shared.flags["WRITEABLE"],
+        copied.flags["WRITEABLE"],
+        mx.nd.from_numpy(np.arange(6.0).reshape(2, 3).T, zero_copy=False),
+        mx.nd.from_numpy(np.array([True])),
+    ]
 
 
 @program
@@ -170,8 +246,26 @@ def arithmetic_by_name(mx):
     nd = mx.nd
     a, b, column = nd.array([1, 2, 3]), nd.array([3, 2, 1]), nd.array([[1], [2]])
     results = []
-    for name in ("add subtract multiply divide true_divide modulo power maximum minimum equal not_equal greater "
-                 "greater_equal lesser lesser_equal logical_and logical_or logical_xor").split():
+    for name in [
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "true_divide",
+        "modulo",
+        "power",
+        "maximum",
+        "minimum",
+        "equal",
+        "not_equal",
+        "greater",
+        "greater_equal",
+        "lesser",
+        "lesser_equal",
+        "logical_and",
+        "logical_or",
+        "logical_xor",
+    ]:
         function = getattr(nd, name)
         results += [function(a, b), function(a, 2), function(2, a), function(2, 3), function(2.5, 1.5)]
         results += [function(a, column), function(np.float32(2), a), function(a, True)]
