@@ -46,16 +46,26 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     return binary
 
 
-def _in_place(array_op: str, scalar_op: str) -> Callable[..., Any]:
-    """An operator that writes its result back into the array."""
+def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor] | None = None) -> Callable[..., Any]:
+    """An operator that writes its result back into the array: `direct`ly where that is torch's own, else through `out=`."""
     with_array, with_scalar = OPS[array_op], OPS[scalar_op]
 
     def binary(self: NDArray, other: Any) -> Any:
         if isinstance(other, NDArray):
-            return apply(with_array, (self, other), {}, self, NDArray)
-        if isinstance(other, _NUMBERS):
-            return apply(with_scalar, (self,), {"scalar": other}, self, NDArray)
-        return _not_supported(other)
+            op, arrays, attrs, value = with_array, (self, other), {}, other._data
+        elif isinstance(other, _NUMBERS):
+            op, arrays, attrs, value = with_scalar, (self,), {"scalar": other}, other
+        else:
+            return _not_supported(other)
+        data = self._data
+        if direct is None or self._sparse or not data.is_floating_point() or modes.recording:
+            return apply(op, arrays, attrs, self, NDArray)
+        if value is not other:
+            if other._sparse or value.dtype is not data.dtype or value.shape != data.shape or other._ctx is not self._ctx:
+                return apply(op, arrays, attrs, self, NDArray)
+            value = value.detach() if value.requires_grad else value
+        direct(data.data if data.requires_grad else data, value)
+        return self
 
     return binary
 
@@ -272,13 +282,13 @@ class NDArray:
         index = Index(key, self.shape, self._data.device)
         target = self._writable_data(value)
         if isinstance(value, NDArray):
-            value = value._data.detach().to(target.device)
-        elif not isinstance(value, _NUMBERS):
-            value = torch.as_tensor(np.asarray(value), device=target.device)
+            value = value._data.detach()
+        elif not isinstance(value, (int, float)):
+            value = torch.as_tensor(np.asarray(value))
+        elif not target.is_floating_point():
+            value = torch.tensor(int(value))  # cut to an integer, which wraps around in a short dtype
         if isinstance(value, torch.Tensor):
-            value = value.to(target.dtype)
-        elif isinstance(value, np.generic):
-            value = value.item()
+            value = value.to(target.device, target.dtype)
         try:
             with torch.no_grad():
                 index.write(target, value)
@@ -305,8 +315,7 @@ class NDArray:
         if modes.recording and result.requires_grad and not self._data.requires_grad:
             self._data = result.to(self._data.dtype)
             return
-        with torch.no_grad():
-            self._writable_data().copy_(result)
+        self._writable_data().copy_(result.detach() if result.requires_grad else result)
 
     def __len__(self) -> int:
         if not self._data.dim():
@@ -352,10 +361,10 @@ class NDArray:
     __rtruediv__ = __rdiv__ = _operator("broadcast_div", "_rdiv_scalar")
     __rmod__ = _operator("broadcast_mod", "_rmod_scalar")
     __rpow__ = _operator("broadcast_power", "_rpower_scalar")
-    __iadd__ = _in_place("broadcast_add", "_plus_scalar")
-    __isub__ = _in_place("broadcast_sub", "_minus_scalar")
-    __imul__ = _in_place("broadcast_mul", "_mul_scalar")
-    __itruediv__ = __idiv__ = _in_place("broadcast_div", "_div_scalar")
+    __iadd__ = _in_place("broadcast_add", "_plus_scalar", torch.Tensor.add_)
+    __isub__ = _in_place("broadcast_sub", "_minus_scalar", torch.Tensor.sub_)
+    __imul__ = _in_place("broadcast_mul", "_mul_scalar", torch.Tensor.mul_)
+    __itruediv__ = __idiv__ = _in_place("broadcast_div", "_div_scalar", torch.Tensor.div_)
     __imod__ = _in_place("broadcast_mod", "_mod_scalar")
     __eq__ = _operator("broadcast_equal", "_equal_scalar")
     __ne__ = _operator("broadcast_not_equal", "_not_equal_scalar")

@@ -129,7 +129,7 @@ def full(
     return result
 
 
-def empty(shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
+def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
     """An array whose elements may be anything."""
     return zeros(shape, ctx, dtype, stype)
 
