@@ -191,6 +191,7 @@ def grad(
     for i, result in enumerate(results):
         if result is None:
             raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
+    results = [result.to_dense() if result.is_sparse else result for result in results]
     return [NDArray(result, variable._ctx) for result, variable in zip(results, variables, strict=True)]
 
 

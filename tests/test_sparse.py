@@ -166,3 +166,12 @@ def test_every_dtype(dtype):
 
 def test_torch_sees_the_dense_tensor():
     assert torch.equal(csr().to_torch(), torch.tensor([[0, 0.5, 0], [-0.7, 0, 0.2]]))
+
+
+def test_autograd_grad_gives_a_dense_array():
+    weight = ones((4, 2))
+    weight.attach_grad(stype="row_sparse")
+    with mx.autograd.record():
+        y = mx.nd.contrib.SparseEmbedding(mx.nd.array([1]), weight, input_dim=4, output_dim=2)
+    (gradient,) = mx.autograd.grad(y, [weight])
+    assert gradient.asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]

@@ -250,7 +250,7 @@ def _check_indices(source: _Source, storage: str, shape: Any, indices: tuple[tor
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """A contiguous CPU tensor's memory."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 # ---- writing ----
@@ -286,11 +286,12 @@ def _parts(records: Sequence[Record], names: Sequence[str], np_shape: bool) -> I
 
 
 def _array_parts(record: Record, np_shape: bool) -> Iterator[bytes | memoryview]:
-    sparse = isinstance(record, Sparse)
-    shape = record.shape if sparse else tuple(record.data.shape)
-    indices = record.indices if sparse else ()
-    yield struct.pack("<Ii", _V3 if np_shape or not shape else _V2, _STORAGE_NUMBERS[record.storage] if sparse else 0)
-    if sparse:
+    storage, shape = 0, tuple(record.data.shape)
+    indices: tuple[torch.Tensor, ...] = ()
+    if isinstance(record, Sparse):
+        storage, shape, indices = _STORAGE_NUMBERS[record.storage], record.shape, record.indices
+    yield struct.pack("<Ii", _V3 if np_shape or not shape else _V2, storage)
+    if storage:
         yield _shape_bytes(record.data.shape)
     yield _shape_bytes(shape)
     yield struct.pack("<iii", *record.device, FLAG_OF_TORCH[record.data.dtype])

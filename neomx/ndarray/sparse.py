@@ -76,7 +76,7 @@ def _index(source: Any, device: torch.device) -> Tensor:
     return _values(source, np.int64, device).reshape(-1)
 
 
-def _checked(result: BaseSparseNDArray) -> BaseSparseNDArray:
+def _checked(result: BaseSparseNDArray) -> Any:
     """The array, unless its parts do not fit or point outside: any op may rely on that."""
     problem = result._shape_problem()
     values, indices = result._parts[:2]
@@ -95,7 +95,7 @@ def _checked(result: BaseSparseNDArray) -> BaseSparseNDArray:
     return result
 
 
-def _same_shape(result: NDArray, shape: Any) -> NDArray:
+def _same_shape(result: NDArray, shape: Any) -> Any:
     if shape is not None and tuple(shape) != result.shape:
         raise ValueError(f"Shape mismatch detected. {result.shape} v.s. {tuple(shape)}")
     return result

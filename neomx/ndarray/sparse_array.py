@@ -437,7 +437,7 @@ class _SparseGradient(BaseSparseNDArray):
 
     def __init__(self, leaf: Tensor, ctx: Context):
         super().__init__(None, tuple(leaf.shape), ctx)
-        self._leaf = leaf
+        self._leaf = leaf  # type: ignore[misc]  # the slot is in the subclasses: two bases cannot both have some
 
     @property
     def _parts(self) -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ from ..base import MXNetError, modes
 from ..ops.table import Op
 from . import invoke
 from .ndarray import NDArray
-from .sparse_array import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, row_starts
+from .sparse_array import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, row_of_each, row_starts
 
 Tensor = torch.Tensor
 Rule = Callable[[Op, Sequence[Any], dict[str, Any], Any], Any]
@@ -281,19 +281,7 @@ def _csr_times(csr: CSRNDArray, dense: Tensor, transpose: bool) -> Tensor:
         rows, values = _transposed_rows(csr, dense)
         return values.new_zeros(csr.shape[1], values.shape[1]).index_copy_(0, rows, values)
     values, columns, starts = (part.detach() for part in csr._parts)
-    if values.dtype not in (torch.float32, torch.float64) or not len(values):
-        return csr._densify() @ dense
-    _expect_the_warning()
-    matrix = torch.sparse_csr_tensor(starts, columns, values, csr.shape, check_invariants=False)
-    return matrix @ dense
-
-
-@functools.cache
-def _expect_the_warning() -> None:
-    """torch says once in a process that its csr tensors are in beta; matrix products have long been right."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.sparse_csr_tensor([0], [], [], (0, 0))
+    return _multiply(values, columns, starts, dense)
 
 
 def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -302,9 +290,28 @@ def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None
     if among is not None:
         there = torch.isin(rows, among)
         values, columns, rows = values[there], columns[there], rows[there]
-    wanted, places = torch.unique(columns, return_inverse=True)
-    result = torch.zeros(len(wanted), dense.shape[1], dtype=values.dtype, device=values.device)
-    return wanted, result.index_add_(0, places, values[:, None] * dense[rows])
+    columns, order = torch.sort(columns)
+    wanted, counts = torch.unique_consecutive(columns, return_counts=True)
+    starts = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
+    return wanted, _multiply(values[order], rows[order], starts, dense)
+
+
+def _multiply(values: Tensor, columns: Tensor, starts: Tensor, dense: Tensor) -> Tensor:
+    """A csr matrix, given by its parts, times a dense one."""
+    if values.dtype in (torch.float32, torch.float64) and len(values):
+        _expect_the_warning()
+        shape = (len(starts) - 1, dense.shape[0])
+        return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False) @ dense
+    result = torch.zeros(len(starts) - 1, dense.shape[1], dtype=values.dtype, device=values.device)
+    return result.index_add_(0, row_of_each(starts), values[:, None] * dense[columns])
+
+
+@functools.cache
+def _expect_the_warning() -> None:
+    """torch says once in a process that its csr tensors are in beta; matrix products have long been right."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.sparse_csr_tensor([0], [], [], (0, 0))
 
 
 @rule("dot")
