@@ -59,8 +59,8 @@ class Index:
                 advanced.append(_index_tensor(item, size, axis - 1, device))
         self.basic, self.flips = tuple(basic), flips
         self.advanced = tuple(advanced) if has_arrays else None
-        if has_arrays and len(items) > 1:
-            shapes = [tuple(item.shape) for item in advanced if isinstance(item, torch.Tensor)]
+        shapes = [tuple(item.shape) for item in advanced if isinstance(item, torch.Tensor)] if has_arrays else ()
+        if len(shapes) > 1:
             try:
                 np.broadcast_shapes(*shapes)
             except ValueError:
