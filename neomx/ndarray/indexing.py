@@ -24,6 +24,10 @@ class Index:
     __slots__ = ("basic", "flips", "advanced")
 
     def __init__(self, key: Any, shape: tuple[int, ...], device: torch.device):
+        if type(key) is slice and shape:  # the common case, in short
+            key, reverse = forward_slice(key, shape[0])
+            self.basic, self.flips, self.advanced = (key,), [0] if reverse else [], None
+            return
         items = _expand(key if isinstance(key, tuple) else (key,), len(shape))
         has_arrays = any(not isinstance(item, _Basic) for item in items)
         basic: list[Any] = []
@@ -55,11 +59,11 @@ class Index:
                 advanced.append(_index_tensor(item, size, axis - 1, device))
         self.basic, self.flips = tuple(basic), flips
         self.advanced = tuple(advanced) if has_arrays else None
-        if has_arrays:
-            shapes = [tuple(item.shape) for item in advanced if isinstance(item, torch.Tensor)]
+        shapes = [tuple(item.shape) for item in advanced if isinstance(item, torch.Tensor)] if has_arrays else ()
+        if len(shapes) > 1:
             try:
-                torch.broadcast_shapes(*shapes)
-            except RuntimeError:
+                np.broadcast_shapes(*shapes)
+            except ValueError:
                 raise ValueError(f"index arrays of shapes {', '.join(map(str, shapes))} do not broadcast") from None
 
     def read(self, data: torch.Tensor) -> torch.Tensor:
@@ -75,10 +79,12 @@ class Index:
         """Set the selected elements to `value`, a number or a tensor that broadcasts to them."""
         target = data[self.basic]
         if not self.flips:
-            if self.advanced is None:
+            if self.advanced is not None:
+                target[self.advanced] = value
+            elif isinstance(value, torch.Tensor):
                 target[...] = value
             else:
-                target[self.advanced] = value
+                target.fill_(value)
             return
         flipped = target.flip(self.flips)
         flipped[self.advanced if self.advanced is not None else ...] = value
@@ -116,14 +122,15 @@ def _index_tensor(item: Any, size: int, axis: int, device: torch.device) -> torc
         array = np.asarray(data)
         if array.dtype.kind not in "biuf" and array.size:
             raise ValueError(f"an index array must have numbers in it, received {item!r:.80}")
-        data = torch.as_tensor(array.astype(np.int64), device=device)
+        array = array.astype(np.int64)
+        if array.size:
+            _checked(int(array.min()), size, axis)
+            _checked(int(array.max()), size, axis)
+        index = torch.as_tensor(np.where(array < 0, array + size, array), device=device)
+        return index if index.dim() else index.reshape(1)
     index = data.detach().to(device, torch.int64)
     if index.numel():
-        least, most = (int(bound) for bound in torch.aminmax(index))
-        if least < -size or most >= size:
-            raise IndexError(
-                f"index {least if least < -size else most} is out of bounds for axis {axis} with size {size}"
-            )
-        if least < 0:
-            index = torch.where(index < 0, index + size, index)
+        for bound in torch.aminmax(index):
+            _checked(int(bound), size, axis)
+    index = torch.where(index < 0, index + size, index)
     return index if index.dim() else index.reshape(1)

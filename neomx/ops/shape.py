@@ -72,8 +72,8 @@ def _dimension(shape: tuple[int, ...], axis: int, codes: tuple[int, ...]) -> int
 
 
 def _split_in_two(length: int, first: int, second: int) -> tuple[int, int]:
-    if first == -1 and second == -1:
-        raise MXNetError("-4 must be followed by two lengths of which one is known")
+    if first == second == -1 or min(first or -2, second or -2) < -1:
+        raise MXNetError(f"-4 must be followed by two lengths, one of which may be -1, got {first} and {second}")
     if first == -1:
         first = length // second
     if second == -1:

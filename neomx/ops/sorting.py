@@ -12,7 +12,7 @@ from .table import DType, op
 Tensor = torch.Tensor
 
 # From this length on MXNet's order of equal elements is not fixed, and a search for k beats a sort.
-_LONG = 64
+_LONG = 32
 
 
 @op("sort")
