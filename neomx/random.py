@@ -1,11 +1,45 @@
-"""`mx.random`."""
+"""`mx.random`: the seed, and the distributions of `mx.nd.random`."""
 
 from __future__ import annotations
 
+import operator
+
 from .context import Context
+from .ndarray.random import (
+    exponential,
+    gamma,
+    generalized_negative_binomial,
+    multinomial,
+    negative_binomial,
+    normal,
+    poisson,
+    randint,
+    randn,
+    shuffle,
+    uniform,
+)
 from .ops import random as _random
+
+__all__ = [
+    "exponential",
+    "gamma",
+    "generalized_negative_binomial",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "seed",
+    "shuffle",
+    "uniform",
+]
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
     """Seed the random numbers of one context, or of all. MXNet's numbers differ; repeating a seed repeats ours."""
-    _random.seed(int(seed_state), None if ctx == "all" else ctx)  # type: ignore[arg-type]
+    try:
+        value = operator.index(seed_state)
+    except TypeError:
+        raise ValueError(f"seed_state must be an int, received {seed_state!r}") from None
+    _random.seed(value, None if ctx == "all" else Context(ctx))

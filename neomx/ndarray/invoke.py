@@ -96,6 +96,15 @@ def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:
     return out
 
 
+def _describe(op: Op, attrs: dict[str, Any], out: Any) -> None:
+    """Let an op that creates an array learn from `out=` what the call did not say: shape, dtype, context."""
+    first = out[0] if isinstance(out, (list, tuple)) else out
+    if hasattr(first, "_data"):
+        for name, value in (("shape", first.shape), ("dtype", NAME_OF_TORCH[first._data.dtype]), ("ctx", first._ctx)):
+            if name in op.attrs and attrs.get(name) is None:
+                attrs[name] = op.convert(name, value)
+
+
 def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) -> MXNetError:
     """An error that names the op and everything it received."""
     received = []
@@ -113,6 +122,8 @@ def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
 
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         arrays, attrs = op.bind(args, kwargs, cls)
+        if out is not None and op.needs_ctx and not arrays:
+            _describe(op, attrs, out)
         return apply(op, arrays, attrs, out, cls)
 
     function.__name__ = function.__qualname__ = name

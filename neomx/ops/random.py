@@ -1,10 +1,23 @@
-"""Random numbers: one generator for each context, so that each can be seeded and repeated by itself."""
+"""Random numbers: one generator for each context, so that each can be seeded and repeated by itself.
+
+Each distribution is one function that draws into an array; three ops are made of it: `_random_x` with numbers as
+parameters, `_random_x_like` with the shape of an array, and `_sample_x` with an array of parameters.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
 import torch
 
+from ..base import MXNetError
 from ..context import Context
+from .table import Ctx, DType, Shape, op
+
+Tensor = torch.Tensor
 
 _generators: dict[Context, torch.Generator] = {}
 _seed_of_all: int | None = None
@@ -18,7 +31,7 @@ def generator(ctx: Context) -> torch.Generator:
         if _seed_of_all is None:
             made.seed()
         else:
-            made.manual_seed(_seed_of_all + ctx.device_id)
+            made.manual_seed(_seed_for(ctx, _seed_of_all))
     return made
 
 
@@ -26,8 +39,262 @@ def seed(value: int, ctx: Context | None = None) -> None:
     """Start the generator of one context, or of all, anew."""
     global _seed_of_all
     if ctx is not None:
-        generator(ctx).manual_seed(value)
+        generator(ctx).manual_seed(_seed_for(ctx, value))
         return
     _seed_of_all = value
     for each, made in _generators.items():
-        made.manual_seed(value + each.device_id)
+        made.manual_seed(_seed_for(each, value))
+
+
+def _seed_for(ctx: Context, value: int) -> int:
+    """A context's own seed. torch reads 32 bits of it on a CPU, so device and seed are mixed into those.
+
+    The factor spreads devices over all seeds: cpu(1) with one seed must not be cpu(0) with the next.
+    """
+    device = (ctx.device_typeid - 1) * 4096 + ctx.device_id
+    return (value ^ (value >> 32)) + device * 0x9E3779B1 & 0xFFFFFFFF
+
+
+# ---- distributions: (array to fill, generator, *parameters), parameters being numbers or arrays that broadcast ----
+
+
+def _uniform(out: Tensor, source: torch.Generator, low: Any, high: Any) -> Tensor:
+    if isinstance(low, Tensor):
+        return out.uniform_(generator=source).mul_(high - low).add_(low)
+    if low > high:
+        raise MXNetError("low must be less than or equal to high")
+    return out.uniform_(low, high, generator=source)
+
+
+def _normal(out: Tensor, source: torch.Generator, loc: Any, scale: Any) -> Tensor:
+    if isinstance(loc, Tensor):
+        return out.normal_(generator=source).mul_(scale).add_(loc)
+    _demand(scale > 0, "scale must be positive")
+    return out.normal_(loc, scale, generator=source)
+
+
+def _gamma(out: Tensor, source: torch.Generator, alpha: Any, beta: Any) -> Tensor:
+    _demand(_all(alpha, 0, strictly=True) and _all(beta, 0), "alpha must be positive and beta not negative")
+    alpha = alpha.expand(out.shape) if isinstance(alpha, Tensor) else torch.full_like(out, alpha)
+    return torch._standard_gamma(alpha, generator=source).mul_(beta)
+
+
+def _exponential(out: Tensor, source: torch.Generator, lam: Any) -> Tensor:
+    _demand(_all(lam, 0, strictly=True), "lam must be positive")
+    return out.exponential_(generator=source).div_(lam)
+
+
+def _poisson(out: Tensor, source: torch.Generator, lam: Any) -> Tensor:
+    _demand(_all(lam, 0), "lam must not be negative")
+    rate = lam.expand(out.shape) if isinstance(lam, Tensor) else torch.full_like(out, lam)
+    return torch.poisson(rate, generator=source)
+
+
+def _negative_binomial(out: Tensor, source: torch.Generator, k: Any, p: Any) -> Tensor:
+    _demand(_all(k, 0, strictly=True), "k must be positive")
+    _demand(_all(p, 0, strictly=True) and _all(1 - p, 0), "p must be above 0 and at most 1")
+    return torch.poisson(_gamma(out, source, k, (1 - p) / p), generator=source)
+
+
+def _generalized_negative_binomial(out: Tensor, source: torch.Generator, mu: Any, alpha: Any) -> Tensor:
+    _demand(_all(mu, 0) and _all(alpha, 0), "mu and alpha must not be negative")
+    if not isinstance(alpha, Tensor):
+        if alpha == 0:
+            return _poisson(out, source, mu)
+        return torch.poisson(_gamma(out, source, 1 / alpha, alpha * mu), generator=source)
+    # Where alpha is 0 the mixture is its mean.
+    spread = torch.where(alpha > 0, alpha, torch.ones_like(alpha))
+    rate = torch.where(alpha > 0, _gamma(out, source, 1 / spread, spread * mu), mu.expand(out.shape))
+    return torch.poisson(rate, generator=source)
+
+
+def _all(values: Any, bound: float, strictly: bool = False) -> bool:
+    """Whether a number, or each of an array, is at least (strictly: above) `bound`. Shapes alone say yes."""
+    if isinstance(values, Tensor):
+        return values.is_meta or bool(((values > bound) if strictly else (values >= bound)).all())
+    return values > bound if strictly else values >= bound
+
+
+def _demand(holds: bool, message: str) -> None:
+    if not holds:
+        raise MXNetError(message)
+
+
+def _empty(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.device) -> tuple[Tensor, torch.dtype]:
+    """An array to draw into, and the dtype to return; half precision is drawn in float32 and rounded once."""
+    dtype = dtype or torch.float32
+    if not dtype.is_floating_point:
+        raise MXNetError("dtype must be float16, float32 or float64")
+    return torch.empty(shape, dtype=torch.float32 if dtype.itemsize < 4 else dtype, device=device), dtype
+
+
+def _full_shape(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    """The shape to draw: one number unless told."""
+    if shape is None:
+        return (1,)
+    if not shape or min(shape) < 0:
+        raise MXNetError("shape must be an int or a tuple of ints, none negative")
+    return shape
+
+
+def _enter(
+    name: str,
+    draw: Callable[..., Tensor],
+    parameters: dict[str, float],
+    arrays: tuple[str, ...],
+    aliases: tuple[str, ...],
+    doc: str,
+) -> None:
+    """The three ops of a distribution, with MXNet's names for its parameters."""
+
+    def with_numbers(
+        *, shape: Shape | None = None, ctx: Context, dtype: torch.dtype | None = None, **numbers: float
+    ) -> Tensor:
+        out, dtype = _empty(_full_shape(shape), dtype, ctx.device)
+        return draw(out, generator(ctx), *{**parameters, **numbers}.values()).to(dtype)
+
+    def like(data: Tensor, *, ctx: Context, **numbers: float) -> Tensor:
+        out, dtype = _empty(tuple(data.shape), data.dtype, data.device)
+        return draw(out, generator(ctx), *{**parameters, **numbers}.values()).to(dtype)
+
+    def with_arrays(
+        *tensors: Tensor, shape: tuple[int, ...] = (), dtype: torch.dtype | None = None, ctx: Context
+    ) -> Tensor:
+        given = tensors[0].shape
+        if any(t.shape != given for t in tensors):
+            raise MXNetError(f"expected {' and '.join(arrays)} of one shape")
+        out, dtype = _empty((*given, *shape), dtype, tensors[0].device)
+        tall = [t.detach().to(out.dtype).reshape(*given, *[1] * len(shape)) for t in tensors]
+        return draw(out, generator(ctx), *tall).to(dtype)
+
+    numbers = [_keyword(key, type(value), value) for key, value in parameters.items()]
+    ctx = _keyword("ctx", Ctx, None)
+    dtype = _keyword("dtype", DType | None, None)
+    data, *tensors = (inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("data", *arrays))
+    for function, signature, text in (
+        (with_numbers, [*numbers, _keyword("shape", Shape | None, None), ctx, dtype], f"{doc}."),
+        (like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`."),
+        (
+            with_arrays,
+            [*tensors, _keyword("shape", Shape, ()), dtype, ctx],
+            f"{doc}: `shape` of them for each parameter.",
+        ),
+    ):
+        function.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+        function.__doc__ = text
+    op(f"_random_{name}", *aliases, f"random_{name}")(with_numbers)
+    op(f"_random_{name}_like")(like)
+    op(f"_sample_{name}", f"sample_{name}")(with_arrays)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+_enter(
+    "uniform", _uniform, {"low": 0.0, "high": 1.0}, ("low", "high"), ("uniform",), "Uniform numbers from low to high"
+)
+_enter(
+    "normal",
+    _normal,
+    {"loc": 0.0, "scale": 1.0},
+    ("mu", "sigma"),
+    ("normal",),
+    "Normal numbers of a mean and a standard deviation",
+)
+_enter(
+    "gamma",
+    _gamma,
+    {"alpha": 1.0, "beta": 1.0},
+    ("alpha", "beta"),
+    (),
+    "Gamma numbers of shape alpha and scale beta",
+)
+_enter("exponential", _exponential, {"lam": 1.0}, ("lam",), (), "Exponential numbers of rate lam")
+_enter("poisson", _poisson, {"lam": 1.0}, ("lam",), (), "Poisson counts of rate lam")
+_enter(
+    "negative_binomial",
+    _negative_binomial,
+    {"k": 1, "p": 1.0},
+    ("k", "p"),
+    (),
+    "Counts of failures before the k-th success of probability p",
+)
+_enter(
+    "generalized_negative_binomial",
+    _generalized_negative_binomial,
+    {"mu": 1.0, "alpha": 1.0},
+    ("mu", "alpha"),
+    (),
+    "Poisson counts whose rate is gamma distributed, of mean mu and variance mu + alpha * mu * mu",
+)
+
+
+# ---- the rest: integers, classes, permutations ----
+
+
+@op("_random_randint", "random_randint")
+def randint(
+    *, low: int, high: int, shape: Shape | None = None, ctx: Ctx = None, dtype: Literal["int32", "int64"] | None = None
+) -> Tensor:
+    """Integers from low up to, but not including, high."""
+    _demand(low < high, "low must be less than high")
+    kind = torch.int64 if dtype == "int64" else torch.int32
+    return torch.randint(low, high, _full_shape(shape), dtype=kind, device=ctx.device, generator=generator(ctx))
+
+
+@op("_sample_multinomial", "sample_multinomial")
+def multinomial(
+    data: Tensor,
+    *,
+    shape: Shape = (),
+    get_prob: bool = False,
+    dtype: Literal["float16", "float32", "float64", "int32", "uint8"] = "int32",
+    ctx: Ctx = None,
+) -> Tensor | list[Tensor]:
+    """Classes drawn by the probabilities in the last axis of `data`, `shape` of them for each row.
+
+    With `get_prob` also the logarithm of each drawn class's probability, which has the gradient of a policy.
+    """
+    if not data.dim() or not data.is_floating_point():
+        raise MXNetError("data must be probabilities along its last axis")
+    rows = data.detach().reshape(-1, data.shape[-1])
+    rows = rows if rows.dtype.itemsize >= 4 else rows.float()
+    count = math.prod(shape)
+    index = torch.multinomial(rows, count, replacement=True, generator=generator(ctx))
+    drawn_shape = (*data.shape[:-1], *shape) or (1,)
+    drawn = index.reshape(drawn_shape).to(getattr(torch, dtype))
+    if not get_prob:
+        return drawn
+    chosen = data.reshape(-1, data.shape[-1]).gather(1, index)
+    return [drawn, chosen.reshape(drawn_shape).log()]
+
+
+@op("_shuffle", "shuffle")
+def shuffle(data: Tensor, *, ctx: Ctx = None) -> Tensor:
+    """`data` with its rows in random order."""
+    return data[torch.randperm(len(data), device=data.device, generator=generator(ctx))]
+
+
+@op("_sample_unique_zipfian")
+def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, ctx: Ctx = None) -> list[Tensor]:
+    """Distinct classes below range_max for each row, class c by log((c + 2) / (c + 1)), and how many draws it took."""
+    if shape is None or len(shape) != 2:
+        raise MXNetError("shape must have 2 dimensions, (rows, classes of each)")
+    rows, wanted = shape
+    _demand(0 < wanted <= range_max, "the classes of a row must be at least 1 and at most range_max")
+    samples = torch.empty(shape, dtype=torch.int64, device=ctx.device)
+    tries = torch.empty(rows, dtype=torch.int64, device=ctx.device)
+    for row in range(rows):
+        drawn = samples.new_empty(0)
+        while True:
+            uniform = torch.empty(2 * wanted, dtype=torch.float64, device=ctx.device).uniform_(generator=generator(ctx))
+            fresh = uniform.mul_(math.log1p(range_max)).exp_().long().sub_(1).clamp_(0, range_max - 1)
+            drawn = torch.cat([drawn, fresh])
+            classes, place = drawn.unique(return_inverse=True)
+            if len(classes) >= wanted:
+                break
+        order = torch.arange(len(drawn), device=ctx.device)
+        first = torch.full_like(classes, len(drawn)).scatter_reduce_(0, place, order, "amin").sort().values[:wanted]
+        samples[row], tries[row] = drawn[first], first[-1] + 1
+    return [samples, tries]

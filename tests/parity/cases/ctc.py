@@ -23,7 +23,7 @@ case(
     use_data_lengths=True,
     use_label_lengths=True,
     blank_label="last",
-    **CLOSE
+    **CLOSE,
 )
 case("CTCLoss", f(20, 3, 6, lo=-4, hi=4), const([[1, 2, 3, 4, 5], [5, 5, 1, 0, 0], [2, 1, 2, 1, 0]]), **CLOSE)
 

@@ -1,7 +1,7 @@
 """The fused RNN op, against MXNet's CPU kernels.
 
-Those silently ignore sequence_length, lstm_state_clip_* and (for LSTM) p, refuse projection_size while recording, and have
-no float16; tests/test_rnn.py covers these.
+Those silently ignore sequence_length, lstm_state_clip_* and (for LSTM) p, refuse projection_size while recording,
+and have no float16; tests/test_rnn.py covers these.
 """
 
 import numpy as np
@@ -15,9 +15,7 @@ GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
 
 def size(mode, channels, state, layers, directions):
     rows = GATES[mode] * state
-    return sum(
-        directions * rows * ((directions * state if layer else channels) + state + 2) for layer in range(layers)
-    )
+    return sum(directions * rows * ((directions * state if layer else channels) + state + 2) for layer in range(layers))
 
 
 def rnn(mode, steps=4, batch=2, channels=3, state=5, layers=1, bidirectional=False, dtype="float32", **attrs):
