@@ -12,9 +12,7 @@ from typing import Literal
 import torch
 
 from ..base import MXNetError
-from ..context import Context
-from .random import generator
-from .table import Axis, Ctx, DType, Shape, op
+from .table import Axis, DType, Shape, op
 
 Tensor = torch.Tensor
 
@@ -228,10 +226,3 @@ def getnnz(data: Tensor, *, axis: int | None = None) -> Tensor:
     """How many elements are not 0, in all or along `axis`."""
     count = torch.count_nonzero(data, dim=axis)
     return count if count.dim() else count.reshape(1)
-
-
-@op("_shuffle", "shuffle")
-def shuffle(data: Tensor, *, ctx: Ctx = None) -> Tensor:
-    """The rows of data in random order."""
-    assert isinstance(ctx, Context)
-    return data[torch.randperm(len(data), generator=generator(ctx), device=data.device)]
