@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -72,12 +72,13 @@ def _check_floats(data: Tensor) -> None:
         raise MXNetError("expected an array of floats. Use astype")
 
 
+@functools.lru_cache(maxsize=256)
 class _Windows:
     """Where the windows of a pooling lie, and what torch needs to know to pool them."""
 
     def __init__(
         self,
-        lengths: Sequence[int],
+        lengths: tuple[int, ...],
         kernel: tuple[int, ...],
         stride: tuple[int, ...],
         pad: tuple[int, ...],
@@ -110,7 +111,7 @@ class _Windows:
         amounts: list[int] = []
         for n, k, s, p, c in zip(self.lengths, self.kernel, self.stride, self.pad, self.counts, strict=True):
             amounts[:0] = (p, max(0, (c - 1) * s + k - n - p))
-        return F.pad(data, amounts, value=value)
+        return F.pad(data, amounts, value=value) if any(amounts) else data
 
     def max(self, data: Tensor) -> Tensor:
         pool = F.max_pool2d if len(self.kernel) == 2 else F.max_pool3d
@@ -127,6 +128,8 @@ class _Windows:
 
     def sum(self, data: Tensor) -> Tensor:
         pool = F.avg_pool2d if len(self.kernel) == 2 else F.avg_pool3d
+        if self.native:
+            return pool(data, self.kernel, self.stride, self.pad, self.ceil, divisor_override=1)
         return pool(self.padded(data, 0), self.kernel, self.stride, divisor_override=1)
 
     def sizes(self, data: Tensor, count_include_pad: bool) -> Tensor:
@@ -146,6 +149,8 @@ def _pool_all(data: Tensor, pool_type: str, p_value: int | None) -> Tensor:
     """One window over the whole image."""
     axes = tuple(range(2, data.dim()))
     if pool_type == "avg":
+        if data.dim() == 4 and data.is_contiguous(memory_format=torch.channels_last):
+            return F.avg_pool2d(data, data.shape[2:])  # whose gradient is channels_last too; twice as fast
         return data.mean(axes, keepdim=True)
     if pool_type == "max":
         pool = F.max_pool2d if data.dim() == 4 else F.max_pool3d
@@ -214,7 +219,11 @@ def pooling_v1(
         return sums if pool_type == "sum" else sums / math.prod(kernel)
     amounts = [p for p in reversed(windows.pad) for _ in range(2)]
     windows = _Windows(
-        [n + 2 * p for n, p in zip(data.shape[2:], windows.pad, strict=True)], kernel, stride, (), pooling_convention
+        tuple(n + 2 * p for n, p in zip(data.shape[2:], windows.pad, strict=True)),
+        kernel,
+        stride,
+        (),
+        pooling_convention,
     )
     data = windows.padded(F.pad(data, amounts), -math.inf)
     for axis, (k, s) in enumerate(zip(kernel, windows.stride, strict=True), start=2):
