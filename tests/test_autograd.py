@@ -163,3 +163,15 @@ def test_large_gradients_are_not_copied():
     y.backward()
     assert x.grad._data is not first
     assert math.isclose(float(first[0]), 2) and x.grad[0].asscalar() == 3
+
+
+def test_writing_to_recorded_views_touches_no_other_array():
+    x = variable(1.0, 2.0)
+    with autograd.record():
+        turned, stretched = nd.expand_dims(x, axis=0), nd.broadcast_to(x.reshape((1, 2)), shape=(3, 2))
+        loss = (turned * stretched).sum()
+    turned[:] = 7
+    stretched[:] = 8
+    assert x.asnumpy().tolist() == [1, 2] and stretched.asnumpy().tolist() == [[8, 8]] * 3
+    loss.backward()  # reads memory as it is now, as MXNet does
+    assert x.grad.asnumpy().tolist() == [45, 45]

@@ -308,7 +308,11 @@ class NDArray:
                 "in-place operations (+=, -=, x[:]=, out=) on or with arrays of a computational graph are not supported "
                 "while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
             )
-        return data.data if data.requires_grad else data
+        if not data.requires_grad:
+            return data
+        if data._is_view():
+            data.data = data.data.clone(memory_format=torch.contiguous_format)  # results of ops share no memory
+        return data.data
 
     def _assign(self, result: torch.Tensor) -> None:
         """Overwrite the whole array with a tensor of its shape; one from the graph joins the array to the graph."""
@@ -446,7 +450,12 @@ class NDArray:
     sort = _method("sort")
     space_to_depth = _method("space_to_depth")
     split = _method("split")
-    split_v2 = _method("split_v2")
+    def split_v2(self, *args: Any, **kwargs: Any) -> Any:
+        """`nd.split_v2` of this array."""
+        from .utils import split_v2
+
+        return split_v2(self, *args, **kwargs)
+
     sqrt = _method("sqrt")
     square = _method("square")
     squeeze = _method("squeeze")

@@ -21,6 +21,8 @@ def _axes(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> 
     rank = data.dim()
     if not axis:
         return tuple(range(rank))
+    if len(axis) == 1 and not exclude and -rank <= axis[0] < rank:
+        return axis
     for a in axis:
         if not -rank <= a < rank:
             raise MXNetError(f"axis {a} is out of range for an array of {rank} dimension(s)")

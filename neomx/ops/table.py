@@ -89,12 +89,25 @@ class Op:
         self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
-        if not kwargs and not self.required_attrs and self.required_inputs <= len(args) <= self.most_inputs:
-            for arg in args:
-                if not isinstance(arg, array_type):
-                    break
-            else:
-                return args, {}  # the common call, in short: arrays alone
+        # The common call, in short: arrays by position, attributes by name. Whatever else, or wrong, goes the long way.
+        if self.required_inputs <= len(args) <= self.most_inputs:
+            attrs: dict[str, Any] = {}
+            try:
+                for name, value in kwargs.items():
+                    attrs[name] = self.attrs[name](value)
+            except (KeyError, TypeError, ValueError, SyntaxError):
+                return self._bind_anything(args, kwargs, array_type)
+            if self.required_attrs <= attrs.keys():
+                for arg in args:
+                    if not isinstance(arg, array_type):
+                        break
+                else:
+                    return args, attrs
+        return self._bind_anything(args, kwargs, array_type)
+
+    def _bind_anything(
+        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
+    ) -> tuple[Sequence[Any], dict[str, Any]]:
         attrs: dict[str, Any] = {}
         if self.variadic:
             count = 0
@@ -202,6 +215,8 @@ def _converter(annotation: Any) -> Callable[[Any], Any]:
 
 
 def _int(value: Any) -> int:
+    if type(value) is int:
+        return value
     try:
         return operator.index(value)
     except TypeError:
@@ -244,8 +259,15 @@ def _sequence(value: Any) -> Iterable[Any]:
 
 
 def _shape(value: Any) -> tuple[int | None, ...]:
+    if type(value) is int:
+        return (value,)
     try:
-        return tuple(v if type(v) is int else None if v is None else _int(v) for v in _sequence(value))
+        if type(value) is not tuple:
+            value = tuple(_sequence(value))
+        for v in value:
+            if type(v) is not int and v is not None:
+                return tuple(v if v is None else _int(v) for v in value)
+        return value
     except (TypeError, ValueError):
         raise TypeError("expected an int or a tuple of ints") from None
 
