@@ -175,3 +175,10 @@ def test_autograd_grad_gives_a_dense_array():
         y = mx.nd.contrib.SparseEmbedding(mx.nd.array([1]), weight, input_dim=4, output_dim=2)
     (gradient,) = mx.autograd.grad(y, [weight])
     assert gradient.asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]
+
+
+def test_the_op_cast_storage_of_a_dense_tensor_is_a_copy():
+    x = mx.nd.array([[1, 0], [0, 2]])
+    y = mx.nd.op.cast_storage(x, "default")
+    y[:] = 9
+    assert x.asnumpy().tolist() == [[1, 0], [0, 2]] and y.stype == "default"

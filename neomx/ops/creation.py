@@ -190,9 +190,3 @@ def histogram(
     parts = edges.numel() - 1
     place = torch.searchsorted(edges, inside, right=True).sub_(1).clamp_(max=parts - 1)
     return torch.bincount(place, minlength=parts), edges.to(data.dtype)
-
-
-@op("_set_value")
-def set_value(*, src: float, ctx: Ctx = _FILLED_IN) -> Tensor:
-    """The number as an array of one element; `nd` fills the array of `out=` with it."""
-    return torch.full((1,), src, device=ctx.device)

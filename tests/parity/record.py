@@ -4,11 +4,13 @@
 """
 
 import importlib
+import os
 import pathlib
 import sys
 
 import numpy as np
 
+os.environ.setdefault("MXNET_STORAGE_FALLBACK_LOG_VERBOSE", "0")  # hundreds of lines otherwise
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 

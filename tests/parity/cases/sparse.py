@@ -607,3 +607,9 @@ def saved_and_loaded(mx):
         mx.nd.save(path, {"c": csr(mx), "r": rsp(mx), "d": dense(mx)})
         loaded = mx.nd.load(path)
     return [p for key in "crd" for p in parts(loaded[key])] + parts(pickle.loads(pickle.dumps(csr(mx))))
+
+
+@program
+def counting_stored_elements(mx):
+    x = csr(mx)
+    return [mx.nd.contrib.getnnz(x), mx.nd.contrib.getnnz(x, axis=1)]
