@@ -153,3 +153,20 @@ def test_the_path_of_a_gpu_gives_the_same(mode, bidirectional):
 
 def test_signature_starts_as_gluon_calls_it():
     assert OPS["RNN"].inputs == ("data", "parameters", "state", "state_cell", "sequence_length")
+
+
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+@pytest.mark.parametrize("train", [False, True])
+def test_our_kernels_agree_with_those_of_torch(mode, train):
+    tensors, attrs = inputs(mode, layers=2, bidirectional=True)
+    results = []
+    for dtype in (torch.float32, torch.float64):
+        args = [t.to(dtype).requires_grad_() for t in tensors]
+        with mx.autograd.train_mode() if train else mx.autograd.predict_mode():
+            outputs = rnn(*args, **attrs)
+        heads = [torch.ones_like(o) for o in outputs]
+        results.append([*outputs, *torch.autograd.grad(outputs, args, heads)])
+        with torch.no_grad():
+            torch.testing.assert_close(rnn(*args, **attrs), outputs, rtol=1e-5, atol=1e-6)
+    for single, double in zip(*results, strict=True):
+        torch.testing.assert_close(single, double, check_dtype=False, rtol=1e-4, atol=1e-5)

@@ -4,13 +4,15 @@ All weights arrive in one packed vector: for each layer and direction the input 
 a projection, its matrix), then for each layer and direction the two biases. Gates are in the order of torch and
 cuDNN: i, f, g, o for LSTM and r, z, n for GRU.
 
-On a CPU, LSTM and GRU are written out below: one large matrix product for all inputs of a layer, one small
-product and a few fused operations for each step, and a backward pass of the same kind. That takes about two
-thirds of the time of torch's own kernels there. A GPU runs cuDNN's through torch.
+torch's kernels do the work where they can. LSTM and GRU are also written out below, as one large matrix product
+for all inputs of a layer, then one small product and a few fused operations for each step: GRU because that
+trains faster on a CPU, LSTM for what torch's kernel lacks (a length for each sequence, clipped cells) or does
+slowly (float64).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -93,7 +95,9 @@ def rnn(
     if data.is_cuda and not drops and lengths is None and clip is None:
         flat = [w for one in weights for w in one]
         states = (state, state_cell) if mode == "lstm" else state
-        outputs = _torch_function(mode)(data, states, flat, True, num_layers, 0.0, modes.training, bidirectional, False)
+        outputs = _torch_function(mode)(
+            data, states, flat, True, num_layers, 0.0, torch.is_grad_enabled(), bidirectional, False
+        )
         return list(outputs) if state_outputs else outputs[0]
 
     out = data
@@ -105,12 +109,14 @@ def rnn(
         for backward in range(directions):
             k = layer * directions + backward
             x = _reversed(out, lengths) if backward else out
-            h, c = _one_direction(mode, x, state[k], None if state_cell is None else state_cell[k], weights[k], clip)
+            h, c = _one_direction(
+                mode, x, state[k], None if state_cell is None else state_cell[k], weights[k], lengths, clip
+            )
             both.append(_reversed(h, lengths) if backward else h)
             if state_outputs:
                 last_h.append(_last(h, lengths))
                 if c is not None:
-                    last_c.append(c[0] if c.shape[0] == 1 else _last(c, lengths))
+                    last_c.append(c)
         out = torch.cat(both, 2) if bidirectional else both[0]
     if lengths is not None:
         ended = torch.arange(len(data), device=data.device).unsqueeze(1) >= lengths
@@ -215,16 +221,27 @@ def _last(x: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def _one_direction(
-    mode: str, x: Tensor, h: Tensor, c: Tensor | None, weights: list[Tensor], clip: tuple | None
+    mode: str,
+    x: Tensor,
+    h: Tensor,
+    c: Tensor | None,
+    weights: list[Tensor],
+    lengths: Tensor | None,
+    clip: tuple | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Hidden states (time, batch, size) of one layer in one direction, and LSTM's cells."""
+    """Hidden states (time, batch, size) of one layer in one direction, and LSTM's last cell."""
     if mode == "lstm" and len(weights) == 4:
-        return _LSTM.apply(x, h, c, *weights, clip)
-    if mode == "gru":
+        slow = x.dtype is not torch.float32 and not x.is_cuda
+        if slow or lengths is not None or clip is not None:
+            hidden, cells = _LSTM.apply(x, h, c, *weights, clip)
+            return hidden, _last(cells, lengths)
+    if mode == "gru" and not x.is_cuda and torch.is_grad_enabled():
         return _GRU.apply(x, h, *weights), None
+    if mode == "lstm" and lengths is not None:
+        raise MXNetError("use_sequence_length cannot be used with projection_size")
     states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
-    result = _torch_function(mode)(x, states, weights, True, 1, 0.0, modes.training, False, False)
-    return result[0], result[2] if mode == "lstm" else None
+    result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    return result[0], result[2][0] if mode == "lstm" else None
 
 
 class _LSTM(torch.autograd.Function):
@@ -274,17 +291,28 @@ class _LSTM(torch.autograd.Function):
         inside = _inside(cell[1:], *ctx.clip[:2]) if ctx.clip else None
         d_gates = slopes.view(steps, batch, -1)
         dh, dc = grad_h[-1], torch.zeros_like(hidden[0])
-        for t in range(steps - 1, -1, -1):
-            dc.addcmul_(dh, slope_c[t])
+        rows = _backwards(d_gates, slopes[:, :, :3], slope_o, slope_c, f)
+        for t, d_all, d_ifg, d_o, slope, forget, grad_before in zip(*rows, _grads_before(grad_h), strict=True):
+            dc.addcmul_(dh, slope)
             if grad_c is not None:
                 dc.add_(grad_c[t])
             if inside is not None:
                 dc.mul_(inside[t])
-            slopes[t, :, :3].mul_(dc.unsqueeze(1))
-            slope_o[t].mul_(dh)
-            dc.mul_(f[t])
-            dh = torch.addmm(grad_h[t - 1], d_gates[t], whh) if t else d_gates[t].mm(whh)
+            d_ifg.mul_(dc.unsqueeze(1))
+            d_o.mul_(dh)
+            dc.mul_(forget)
+            dh = d_all.mm(whh) if grad_before is None else torch.addmm(grad_before, d_all, whh)
         return *_weight_gradients(ctx, d_gates, d_gates, x, hidden, wih, dh, dc), None
+
+
+def _backwards(*arrays: Tensor) -> list[Iterable]:
+    """The steps from last to first: their numbers, and the rows of each array."""
+    return [range(len(arrays[0]) - 1, -1, -1), *(array.unbind(0)[::-1] for array in arrays)]
+
+
+def _grads_before(grad_h: Tensor) -> tuple[Tensor | None, ...]:
+    """For each step, from last to first, the gradient that arrives at the output of the step before it."""
+    return (*grad_h.unbind(0)[-2::-1], None)
 
 
 def _clip(c: Tensor, lowest: float | None, highest: float | None, mends_nan: bool) -> None:
@@ -304,25 +332,26 @@ def _inside(c: Tensor, lowest: float | None, highest: float | None) -> Tensor:
 
 
 class _GRU(torch.autograd.Function):
-    """One GRU layer: n = tanh(x W + b + r (h U + c)), h = z h + (1 - z) n."""
+    """One GRU layer: n = tanh(x W + b + r (h U + c)), h = z h + (1 - z) n; tanh as in LSTM."""
 
     @staticmethod
     def forward(ctx, x, h0, wih, whh, bih, bhh):
         steps, batch, _ = x.shape
         size = h0.shape[1]
         gates = torch.addmm(bih, x.reshape(steps * batch, -1), wih.t()).view(steps, batch, 3, size)
+        recurrent = bhh.expand(steps, batch, -1).clone()
         whh_t = whh.t().contiguous()
+        for n_part in (gates[:, :, 2], recurrent[:, :, 2 * size :], whh_t[:, 2 * size :]):
+            n_part.mul_(-2)
         hidden = x.new_empty(steps + 1, batch, size)
-        recurrent = x.new_empty(steps, batch, 3, size)
         hidden[0] = h0
-        h = hidden[0]
-        rows = (gates[:, :, :2], *gates.unbind(2), recurrent.view(steps, batch, -1), recurrent[:, :, :2])
-        for rz, r, z, n, product, product_rz, product_n, h_next in zip(
-            *(row.unbind(0) for row in (*rows, recurrent[:, :, 2], hidden[1:])), strict=True
-        ):
-            torch.addmm(bhh, h, whh_t, out=product)
+        h, one = hidden[0], x.new_ones(1)
+        by_gate = recurrent.view(steps, batch, 3, size)
+        rows = (recurrent, by_gate[:, :, :2], by_gate[:, :, 2], gates[:, :, :2], *gates.unbind(2), hidden[1:])
+        for product, product_rz, product_n, rz, r, z, n, h_next in zip(*(row.unbind(0) for row in rows), strict=True):
+            product.addmm_(h, whh_t)
             rz.add_(product_rz).sigmoid_()
-            n.addcmul_(r, product_n).mul_(-2).sigmoid_().mul_(-2).add_(1)  # tanh
+            torch.add(one, n.addcmul_(r, product_n).sigmoid_(), alpha=-2, out=n)
             h = torch.lerp(n, h, z, out=h_next)
         ctx.save_for_backward(x, wih, whh, gates, hidden, recurrent)
         return hidden[1:]
@@ -338,19 +367,19 @@ class _GRU(torch.autograd.Function):
         slope_r, slope_z, slope_n = slopes.unbind(2)
         torch.addcmul(z, z, z, value=-1, out=slope_z).mul_(hidden[:-1] - n)
         torch.mul(1 - z, torch.addcmul(torch.ones_like(n), n, n, value=-1), out=slope_n)
-        torch.addcmul(r, r, r, value=-1, out=slope_r).mul_(slope_n).mul_(recurrent[:, :, 2])
+        torch.addcmul(r, r, r, value=-1, out=slope_r).mul_(slope_n).mul_(recurrent[:, :, -len(whh) // 3 :])
+        slope_r.mul_(-0.5)  # the product was kept times -2
         slopes_h = slopes.clone()
         slopes_h[:, :, 2].mul_(r)
         d_input, d_recurrent = slopes.view(steps, batch, -1), slopes_h.view(steps, batch, -1)
         dh = grad_h[-1]
-        for t in range(steps - 1, -1, -1):
+        rows = _backwards(slopes, slopes_h, d_recurrent, z)
+        for _, d_x, d_h, d_all, keep, grad_before in zip(*rows, _grads_before(grad_h), strict=True):
             column = dh.unsqueeze(1)
-            slopes[t].mul_(column)
-            slopes_h[t].mul_(column)
-            passed = dh * z[t]
-            if t:
-                passed.add_(grad_h[t - 1])
-            dh = passed.addmm_(d_recurrent[t], whh)
+            d_x.mul_(column)
+            d_h.mul_(column)
+            dh = dh * keep if grad_before is None else torch.addcmul(grad_before, dh, keep)
+            dh.addmm_(d_all, whh)
         dx, dh, _, dwih, dwhh, dbih, dbhh = _weight_gradients(ctx, d_input, d_recurrent, x, hidden, wih, dh, None)
         return dx, dh, dwih, dwhh, dbih, dbhh
 
