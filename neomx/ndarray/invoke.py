@@ -64,7 +64,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if out is None:
             return [cls(r, ctx) for r in result]
         return store(op.name, result, out)
-    except (RuntimeError, IndexError, ValueError, TypeError) as error:
+    except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
         raise failure(op, arrays, attrs, str(error)) from error
     finally:
         if switch:
