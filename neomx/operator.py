@@ -130,7 +130,8 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
     for argument, tensor, wanted in zip(arguments, inputs, shapes[0], strict=False):
         if tuple(wanted) != tuple(tensor.shape):
             raise MXNetError(
-                f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, received {tuple(tensor.shape)}"
+                f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, "
+                f"received {tuple(tensor.shape)}"
             )
     operator = prop.create_operator(ctx, [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors])
     made = [

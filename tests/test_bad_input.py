@@ -1,14 +1,14 @@
-"""Every recorded call with its input spoilt: it works or it raises an MXNetError that names the op, never anything else."""
+"""Every recorded call with its input spoilt: it works, or raises an MXNetError that names the op, and nothing else."""
 
 import importlib
 import pathlib
 
 import numpy as np
 import pytest
-from parity import spec
 
 import neomx as mx
 from neomx.ops import OPS
+from parity import spec
 
 for _path in sorted((pathlib.Path(__file__).resolve().parent / "parity" / "cases").glob("[a-z]*.py")):
     importlib.import_module(f"parity.cases.{_path.stem}")

@@ -10,11 +10,11 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from parity.params_spec import contents
 
 import neomx as mx
 from neomx.formats import params
 from neomx.formats.atomic import replacing
+from parity.params_spec import contents
 
 FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures" / "params"
 CONTENTS = contents(mx)

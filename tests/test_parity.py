@@ -5,9 +5,9 @@ import pathlib
 
 import numpy as np
 import pytest
-from parity import spec
 
 import neomx as mx
+from parity import spec
 
 HERE = pathlib.Path(__file__).resolve().parent / "parity"
 FAMILIES = sorted(p.stem for p in (HERE / "cases").glob("[a-z]*.py"))

@@ -8,11 +8,11 @@ import re
 
 import pytest
 import torch
-from parity import spec
 
 import neomx as mx
 from neomx.dtype import NAME_OF_TORCH
 from neomx.ops import OPS
+from parity import spec
 
 PARITY = pathlib.Path(__file__).resolve().parent / "parity"
 REGISTRY = json.loads((PARITY / "recorded" / "registry.json").read_text())
@@ -102,7 +102,7 @@ SHOWN_ELSEWHERE = {
     "test_random.py": r"_(random|sample)_.*|_shuffle",  # their numbers are the generator's: moments, repetition
     "test_image_random.py": r"_image_random_.*",
     "test_layers.py": "BatchNorm_v1|IdentityAttachKLSparseReg",  # MXNet's nd cannot call them
-    "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # MXNet: on GPUs, on sparse arrays alone
+    "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # on GPUs or sparse arrays alone
     "test_conv.py": "_contrib_ModulatedDeformableConvolution",
     "test_math.py": "_square_sum|_zeros_without_dtype",
     "test_sparse.py": "cast_storage",  # a dense one; `nd.cast_storage` is recorded

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base import suggest
 from ..ops import OPS
-from . import _internal, contrib, image, linalg, op, random, sparse
+from . import _internal, contrib, image, linalg, op, random, sparse  # noqa: F401
 from .invoke import make_function
 from .ndarray import NDArray
 from .serialize import load, load_frombuffer, save  # noqa: F401

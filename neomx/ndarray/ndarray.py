@@ -47,21 +47,27 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
 
 
 def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor] | None = None) -> Callable[..., Any]:
-    """An operator that writes its result back into the array: `direct`ly where that is torch's own, else through `out=`."""
+    """An operator that writes its result back: `direct`ly where torch's own operation is MXNet's, else by `out=`."""
     with_array, with_scalar = OPS[array_op], OPS[scalar_op]
 
     def binary(self: NDArray, other: Any) -> Any:
+        op, arrays, attrs, value = with_array, [self], {}, other
         if isinstance(other, NDArray):
-            op, arrays, attrs, value = with_array, (self, other), {}, other._data
+            arrays, value = [self, other], other._data
         elif isinstance(other, _NUMBERS):
-            op, arrays, attrs, value = with_scalar, (self,), {"scalar": other}, other
+            op, attrs = with_scalar, {"scalar": other}
         else:
             return _not_supported(other)
         data = self._data
         if direct is None or self._sparse or not data.is_floating_point() or modes.recording:
             return apply(op, arrays, attrs, self, NDArray)
         if value is not other:
-            if other._sparse or value.dtype is not data.dtype or value.shape != data.shape or other._ctx is not self._ctx:
+            if (
+                other._sparse
+                or value.dtype is not data.dtype
+                or value.shape != data.shape
+                or other._ctx is not self._ctx
+            ):
                 return apply(op, arrays, attrs, self, NDArray)
             value = value.detach() if value.requires_grad else value
         direct(data.data if data.requires_grad else data, value)
@@ -241,13 +247,12 @@ class NDArray:
         return cast_storage(self, stype)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """A view with another shape. MXNet's codes 0, -1, -2, -3 and -4 work; `reverse=True` reads them from the right."""
-        unknown = kwargs.keys() - {"shape", "reverse"}
-        if unknown:
+        """A view with another shape. MXNet's codes 0 to -4 work; `reverse=True` reads them from the right."""
+        if kwargs and (unknown := kwargs.keys() - {"shape", "reverse"}):
             raise TypeError(f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted are shape and reverse.")
         if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
             shape = tuple(shape[0])
-        wanted = tuple(int(n) for n in (shape or _as_tuple(kwargs.get("shape", ()))))
+        wanted = tuple(map(int, shape or _as_tuple(kwargs.get("shape", ()))))
         if not wanted:
             raise ValueError("reshape needs a shape")
         target = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
@@ -255,10 +260,13 @@ class NDArray:
 
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
         """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
-        if not self._data.is_contiguous() and not self._data.requires_grad:
-            self._data = self._data.contiguous()
-        with torch.set_grad_enabled(modes.recording):
-            return NDArray(of(self._data), self._ctx)
+        data = self._data
+        if data.requires_grad and modes.recording:
+            with torch.enable_grad():
+                return NDArray(of(data), self._ctx)
+        if not data.is_contiguous():
+            data.data = data.data.contiguous()
+        return NDArray(of(data.detach() if data.requires_grad else data), self._ctx)
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
@@ -290,8 +298,7 @@ class NDArray:
         if isinstance(value, torch.Tensor):
             value = value.to(target.device, target.dtype)
         try:
-            with torch.no_grad():
-                index.write(target, value)
+            index.write(target, value)
         except RuntimeError as error:
             raise ValueError(
                 f"x[{key!r}] = value: an array of shape {self.shape} cannot take a value of shape "
@@ -305,8 +312,8 @@ class NDArray:
             data.requires_grad or any(isinstance(v, NDArray) and v._data.requires_grad for v in values)
         ):
             raise MXNetError(
-                "in-place operations (+=, -=, x[:]=, out=) on or with arrays of a computational graph are not supported "
-                "while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
+                "in-place operations (+=, -=, x[:]=, out=) on or with arrays of a computational graph are not "
+                "supported while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
             )
         if not data.requires_grad:
             return data
@@ -450,6 +457,7 @@ class NDArray:
     sort = _method("sort")
     space_to_depth = _method("space_to_depth")
     split = _method("split")
+
     def split_v2(self, *args: Any, **kwargs: Any) -> Any:
         """`nd.split_v2` of this array."""
         from .utils import split_v2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Number
+from numbers import Real
 from typing import Any
 
 from ..base import MXNetError
@@ -11,7 +11,7 @@ from ..ops.table import get_op
 from .invoke import make_function
 from .ndarray import NDArray
 
-numeric_types = (Number,)
+numeric_types = (Real,)
 
 __all__ = [
     "exponential",
@@ -62,7 +62,7 @@ def _draw(name: str, parameters: tuple[Any, ...], shape: Any, dtype: Any, ctx: C
     arrays = [isinstance(value, NDArray) for value in parameters]
     if all(arrays):
         return with_arrays(*parameters, shape=() if shape is None else shape, dtype=dtype, out=out)
-    if any(arrays) or not all(isinstance(value, Number) for value in parameters):
+    if any(arrays) or not all(isinstance(value, Real) for value in parameters):
         received = ", ".join(type(value).__name__ for value in parameters)
         raise MXNetError(
             f"random.{name}: expected parameters that are all numbers or all NDArrays, received {received}"
@@ -98,9 +98,9 @@ def exponential(
     scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
     """Exponential numbers of mean `scale`, one over the rate that `nd.random_exponential` takes."""
-    if isinstance(scale, Number) and not scale > 0:
+    if isinstance(scale, Real) and not scale > 0:
         raise MXNetError(f"random.exponential: scale must be positive, received {scale}")
-    rate = 1.0 / scale if isinstance(scale, (Number, NDArray)) else scale
+    rate = 1.0 / scale if isinstance(scale, (Real, NDArray)) else scale
     return _draw("exponential", (rate,), shape, dtype, ctx, out)
 
 

@@ -45,7 +45,11 @@ def main():
         )
         args = [[py_str(lists[0][i]), py_str(lists[1][i])] for i in range(count.value)]
         own = py_str(name.value)
-        registry[own if own in aliases else aliases[0]] = {"aliases": aliases, "args": args, "variadic": py_str(variadic.value)}
+        registry[own if own in aliases else aliases[0]] = {
+            "aliases": aliases,
+            "args": args,
+            "variadic": py_str(variadic.value),
+        }
     path = pathlib.Path(__file__).resolve().parent / "recorded" / "registry.json"
     path.write_text(json.dumps(registry, indent=0, sort_keys=True) + "\n")
     print("%d ops, %d names" % (len(registry), sum(len(r["aliases"]) for r in registry.values())))

@@ -13,8 +13,18 @@ END = const([6.0, 7.5])
 for state in (NONE, f(2, 3, lo=0)):
     for lengths in ([5, 3], [5, 5], [1, 0]):
         case("_contrib_hawkesll", *RATES, state, *EVENTS, const(lengths), END, _grad=GRAD)
-case("_contrib_hawkesll", f(1, 1, lo=0.5, hi=2), f(1, lo=0), f(1, lo=0.5), f(1, 1, lo=0), f(1, 4, lo=0.1),
-     const([[0, 0, 0, 0]], "int32"), const([4]), const([8.0]), _grad=GRAD)
+case(
+    "_contrib_hawkesll",
+    f(1, 1, lo=0.5, hi=2),
+    f(1, lo=0),
+    f(1, lo=0.5),
+    f(1, 1, lo=0),
+    f(1, 4, lo=0.1),
+    const([[0, 0, 0, 0]], "int32"),
+    const([4]),
+    const([8.0]),
+    _grad=GRAD,
+)
 
 
 @program

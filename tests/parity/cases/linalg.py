@@ -89,8 +89,10 @@ case("_linalg_potrf", const([[4.0]]))
 case("_linalg_syevd", const(positive[0], "float64"))
 case("_linalg_syevd", const(positive[0]), _rtol=1e-4, _atol=1e-5)  # two LAPACKs in single precision
 case("_linalg_syevd", const(positive, "float64"))
-case("_linalg_syevd", const([[2.0, -1.0, 0.5, 0.1], [-1.0, 1.0, 0.3, 0.2], [0.5, 0.3, -3.0, 0.7], [0.1, 0.2, 0.7, 0.4]],
-                            "float64"))
+case(
+    "_linalg_syevd",
+    const([[2.0, -1.0, 0.5, 0.1], [-1.0, 1.0, 0.3, 0.2], [0.5, 0.3, -3.0, 0.7], [0.1, 0.2, 0.7, 0.4]], "float64"),
+)
 
 # ---- general matrices ----
 

@@ -90,8 +90,20 @@ for extra in ADAMW:
 step("rmsprop_update", W, G, V, lr=0.1)
 case("rmsprop_update", W, G, V, _grad=False, lr=0.5, gamma1=0.5, epsilon=0.1, clip_weights=0.4)
 step("rmspropalex_update", W, G, f(3, 4, lo=1.5, hi=2), M, f(3, 4), lr=0.1)
-case("rmspropalex_update", W, G, f(3, 4, lo=1.5, hi=2), M, f(3, 4), _grad=False, lr=0.5, gamma1=0.5, gamma2=0.3,
-     epsilon=0.1, clip_weights=0.4)
+case(
+    "rmspropalex_update",
+    W,
+    G,
+    f(3, 4, lo=1.5, hi=2),
+    M,
+    f(3, 4),
+    _grad=False,
+    lr=0.5,
+    gamma1=0.5,
+    gamma2=0.3,
+    epsilon=0.1,
+    clip_weights=0.4,
+)
 step("ftrl_update", W, G, M, V, lr=0.1)
 case("ftrl_update", W, G, M, V, _grad=False, lr=0.5, lamda1=0.5, beta=2.0, wd=0.1)
 FTML = [{}, {"wd": 0.1}, {"wd": 0.3, "rescale_grad": 2.0, "clip_grad": 0.5}]
@@ -114,7 +126,6 @@ for extra in BOUNDS:
 case("lamb_update_phase2", W, G, const([0.0]), const([0.7]), _grad=False, lr=0.1)
 case("lamb_update_phase2", W, G, const([2.0]), const([0.0]), _grad=False, lr=0.1)
 case("lamb_update_phase2", W, G, const([0.0]), const([0.7]), _grad=False, lr=0.1, lower_bound=0.5)
-
 
 
 @program
@@ -148,8 +159,11 @@ for extra in ({}, {"clip_gradient": 0.2, "beta1": 0.5, "beta2": 0.9, "epsilon": 
     extra = dict(extra, lrs=(0.1, 0.2), wds=(0.0, 0.3), etas=(1.0, 0.5), num_weights=2)
     many("_multi_adamw_update", *P, MP, VP, *Q, MQ, VQ, RESCALE, **extra)
     many("_multi_mp_adamw_update", *HP, MP, VP, f(3, 2), *HQ, MQ, VQ, f(4), RESCALE, **extra)
-for extra in ({}, {"clip_gradient": 0.2, "rescale_grad": 2.0, "beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3,
-                   "bias_correction": False}, {"lower_bound": 1.5, "upper_bound": 1.8}):
+for extra in (
+    {},
+    {"clip_gradient": 0.2, "rescale_grad": 2.0, "beta1": 0.5, "beta2": 0.9, "epsilon": 1e-3, "bias_correction": False},
+    {"lower_bound": 1.5, "upper_bound": 1.8},
+):
     extra = dict(extra, learning_rates=(0.1, 0.2), wds=(0.0, 0.3), step_count=(1, 3), num_tensors=2)
     many("_multi_lamb_update", *P, MP, VP, *Q, MQ, VQ, **extra)
     many("_multi_mp_lamb_update", *HP, MP, VP, f(3, 2), *HQ, MQ, VQ, f(4), **extra)
@@ -160,8 +174,17 @@ for extra in ({"num_weights": 2}, {"num_weights": 2, "rescale_grad": 2.0, "clip_
     many("preloaded_multi_mp_sgd_update", *HP, f(3, 2), *HQ, f(4), LRS, WDS, **extra)
     many("preloaded_multi_mp_sgd_mom_update", *HP, MP, f(3, 2), *HQ, MQ, f(4), LRS, WDS, **mom)
 for extra in ({}, {"rescale_grad": 0.25}):
-    case("multi_lars", const([0.1, 0.2, 0.3, 0.4]), const([4.0, 0.0, 9.0, 1.0]), const([1.0, 1.0, 0.0, 0.25]),
-         const([0.0, 0.1, 0.2, 0.3]), _grad=False, eta=0.01, eps=1e-3, **extra)
+    case(
+        "multi_lars",
+        const([0.1, 0.2, 0.3, 0.4]),
+        const([4.0, 0.0, 9.0, 1.0]),
+        const([1.0, 1.0, 0.0, 0.25]),
+        const([0.0, 0.1, 0.2, 0.3]),
+        _grad=False,
+        eta=0.01,
+        eps=1e-3,
+        **extra,
+    )
 
 
 # ---- as programs call them ----
@@ -206,8 +229,9 @@ def a_weight_with_a_gradient_attached(mx):
 def many_weights_in_place(mx):
     w0, g0, m0, w1, g1, m1 = arrays(mx, (3, 2), (3, 2), (3, 2), (4,), (4,), (4,))
     for _ in range(2):
-        mx.nd.multi_sgd_mom_update(w0, g0, m0, w1, g1, m1, out=[w0, w1], num_weights=2, lrs=[0.1, 0.2],
-                                   wds=[0.01, 0.0], momentum=0.9)
+        mx.nd.multi_sgd_mom_update(
+            w0, g0, m0, w1, g1, m1, out=[w0, w1], num_weights=2, lrs=[0.1, 0.2], wds=[0.01, 0.0], momentum=0.9
+        )
     mx.nd.multi_sgd_update(w0, g0, w1, g1, out=[w0, w1], num_weights=2, lrs=(0.1, 0.2), wds=(0.0, 0.0))
     lrs, wds = mx.nd.array([0.1, 0.2]), mx.nd.array([0.0, 0.1])
     mx.nd.preloaded_multi_sgd_mom_update(w0, g0, m0, w1, g1, m1, lrs, wds, out=[w0, w1], num_weights=2, momentum=0.5)

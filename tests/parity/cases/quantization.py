@@ -15,13 +15,27 @@ for out_type in ("uint8", "int8"):
     case("_contrib_quantize", f(2, 3, 4, 4, lo=0), const([0.0]), const([1.0]), _grad=False, out_type=out_type)
     case("_contrib_quantize_v2", DATA, _grad=False, out_type=out_type)
     case("_contrib_quantize_v2", f(2, 3, 4, 4), _grad=False, out_type=out_type)
-    case("_contrib_requantize", ints(4, 6, lo=-(2**28), hi=2**28, dtype="int32"), LOW, HIGH, _grad=False,
-         out_type=out_type)
+    case(
+        "_contrib_requantize",
+        ints(4, 6, lo=-(2**28), hi=2**28, dtype="int32"),
+        LOW,
+        HIGH,
+        _grad=False,
+        out_type=out_type,
+    )
 for out_type in ("uint8", "int8", "auto"):
     for low in (-1.7, 0.0, 0.3):
         case("_contrib_quantize_v2", DATA, _grad=False, out_type=out_type, min_calib_range=low, max_calib_range=1.3)
-        case("_contrib_requantize", ints(4, 6, lo=-(2**30), hi=2**30, dtype="int32"), LOW, HIGH, _grad=False,
-             out_type=out_type, min_calib_range=low, max_calib_range=0.7)
+        case(
+            "_contrib_requantize",
+            ints(4, 6, lo=-(2**30), hi=2**30, dtype="int32"),
+            LOW,
+            HIGH,
+            _grad=False,
+            out_type=out_type,
+            min_calib_range=low,
+            max_calib_range=0.7,
+        )
 case("_contrib_quantize_v2", ints(3, 4, lo=0, hi=100, dtype="uint8"), _grad=False, out_type="uint8")
 case("_contrib_quantize_v2", ints(3, 4, lo=-100, hi=100, dtype="int8"), _grad=False, out_type="int8")
 case("_contrib_dequantize", ints(3, 4, lo=0, hi=256, dtype="uint8"), LOW, HIGH, _grad=False)
@@ -46,7 +60,8 @@ def entropy_calibration(mx):
         reach = np.abs(values).max()
         hist, edges = np.histogram(values, bins=bins, range=(-reach, reach))
         threshold, divergence = mx.nd.contrib.calibrate_entropy(
-            mx.nd.array(hist), mx.nd.array(edges), num_quantized_bins=quantized)
+            mx.nd.array(hist), mx.nd.array(edges), num_quantized_bins=quantized
+        )
         # MXNet adds up many small numbers in single precision
         results += [threshold, np.round(divergence.asnumpy(), 4)]
     return results
