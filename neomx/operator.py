@@ -66,6 +66,10 @@ class CustomOpProp:
         """Storage types: dense."""
         return in_stype, ["default"] * len(self.list_outputs()), ["default"] * len(self.list_auxiliary_states())
 
+    def infer_storage_type_backward(self, *stypes: list[str]) -> Any:
+        """Storage types in backward: dense."""
+        return [["default"] * len(each) for each in stypes]
+
     def list_arguments(self) -> list[str]:
         """The inputs' names."""
         return ["data"]

@@ -8,6 +8,14 @@ import torch
 
 from ..context import Context
 from ..ops.random import generator
+from .contrib_optim import (  # noqa: F401
+    adamw_update,
+    mp_adamw_update,
+    multi_adamw_update,
+    multi_lamb_update,
+    multi_mp_adamw_update,
+    multi_mp_lamb_update,
+)
 from .control_flow import cond, foreach, while_loop  # noqa: F401
 from .ndarray import NDArray
 

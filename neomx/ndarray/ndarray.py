@@ -342,6 +342,8 @@ class NDArray:
             raise ValueError("The truth value of an NDArray with multiple elements is ambiguous.")
         return bool(self.size and self.asscalar())
 
+    __nonzero__ = __bool__
+
     def __float__(self) -> float:
         return float(np.squeeze(self.asscalar()))
 

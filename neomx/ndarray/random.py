@@ -98,7 +98,7 @@ def exponential(
     scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
     """Exponential numbers of mean `scale`, one over the rate that `nd.random_exponential` takes."""
-    if isinstance(scale, Real) and not scale > 0:
+    if isinstance(scale, Real) and scale <= 0:
         raise MXNetError(f"random.exponential: scale must be positive, received {scale}")
     rate = 1.0 / scale if isinstance(scale, (Real, NDArray)) else scale
     return _draw("exponential", (rate,), shape, dtype, ctx, out)

@@ -281,3 +281,29 @@ def what_they_refuse(mx):
         lambda: mx.nd.multi_sgd_update(w, g, m, g, lrs=(0.1,), wds=(0.0,), num_weights=2),
     ]
     return [outcome(lambda call=call: str(call())[:0]) for call in calls]
+
+
+def numbered(mx, *scales, dtype="float32"):
+    return [mx.nd.array(np.linspace(0.1, 1, 4) * k, dtype=dtype) for k in scales]
+
+
+@program
+def adamw_of_contrib(mx):
+    w, g, m, v = numbered(mx, 1, 2, 3, 4)
+    mx.nd.contrib.adamw_update(w, g, m, v, rescale_grad=0.5, lr=0.1, eta=1.0, out=w)
+    (g,) = numbered(mx, 2)  # MXNet leaves the gradient scaled
+    mx.nd.contrib.adamw_update(w, g, m, v, mx.nd.array([0.5]), 0.1, 0.9, wd=0.01, out=w)
+    h, hg = numbered(mx, 1, 2, dtype="float16")
+    mx.nd.contrib.mp_adamw_update(h, hg, m, v, w, rescale_grad=0.5, lr=0.1, eta=1.0, out=h)
+    return [w, m, v, h]
+
+
+@program
+def many_of_contrib(mx):
+    ws, gs, ms, vs = numbered(mx, 1, 2), numbered(mx, 3, 4), numbered(mx, 5, 6), numbered(mx, 7, 8)
+    mx.nd.contrib.multi_adamw_update(ws, gs, ms, vs, 0.5, lrs=[0.1, 0.2], wds=[0, 0.1], etas=[1, 0.9], out=ws)
+    mx.nd.contrib.multi_lamb_update(ws, gs, ms, vs, step_count=[1, 2], lrs=[0.1, 0.2], wds=[0, 0.1], out=ws)
+    hs, hgs = numbered(mx, 1, 2, dtype="float16"), numbered(mx, 3, 4, dtype="float16")
+    mx.nd.contrib.multi_mp_adamw_update(hs, hgs, ms, vs, ws, 0.5, lrs=[0.1, 0.2], wds=[0, 0], etas=[1, 1], out=hs)
+    mx.nd.contrib.multi_mp_lamb_update(hs, hgs, ms, vs, ws, step_count=[3, 4], lrs=[0.1, 0.2], wds=[0, 0.1], out=hs)
+    return ws + ms + vs + [h.astype("float32") for h in hs]
