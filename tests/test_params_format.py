@@ -168,11 +168,11 @@ def limited(monkeypatch):
 
     monkeypatch.setattr(torch, "empty", empty)
     tracemalloc.start()
-    start = time.monotonic()
+    start = time.process_time()
     yield
     assert tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
-    assert time.monotonic() - start < 60
+    assert time.process_time() - start < 60
 
 
 @pytest.mark.parametrize("name", ["everything", "names", "csr", "row_sparse", "np_shape"])

@@ -132,4 +132,6 @@ def embedding(
     """Row data[i] of `weight` for each i; an index beyond either end means the first or the last row."""
     if weight.shape != (input_dim, output_dim):
         raise MXNetError(f"expected a weight of shape ({input_dim}, {output_dim}), got {tuple(weight.shape)}")
-    return F.embedding(data.detach().long().clamp(0, input_dim - 1), weight)
+    # torch passes a sparse gradient to a variable, but few other ops can take one
+    sparse = sparse_grad and weight.is_leaf and weight.requires_grad
+    return F.embedding(data.detach().long().clamp(0, input_dim - 1), weight, sparse=sparse)
