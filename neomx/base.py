@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -70,9 +70,3 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
     close = difflib.get_close_matches(name, list(known), n=3)
     return f" Did you mean {' or '.join(close)}?" if close else ""
-
-
-def attach_names(namespace: dict[str, Any], names: Iterable[str], make: Callable[[str], Any]) -> None:
-    """Put `make(name)` into a module's namespace for each name that it does not define itself."""
-    for name in names:
-        namespace.setdefault(name, make(name))
