@@ -136,3 +136,9 @@ def test_scalar_ops_work_on_meta_tensors_and_compiled():
     assert row(torch.ones(2, device="meta"), scalar=2.0).shape == (2,)
     compiled = torch.compile(lambda x: row(x, scalar=2.5) * OPS["_greater_scalar"].fn(x, scalar=0.5), backend="eager")
     assert compiled(torch.tensor([0.0, 1.0])).tolist() == [0, 3.5]
+
+
+def test_both_zeros_keep_their_sign():
+    x = nd.array([1.0, 2.0])
+    assert np.signbit((x * 0.0).asnumpy()).tolist() == [False, False]
+    assert np.signbit((x * -0.0).asnumpy()).tolist() == [True, True]

@@ -239,7 +239,7 @@ _enter_exact(_divide, ("_scatter_elemwise_div",), "a / b")
 _enter_exact(torch.add, ("_grad_add",), "a + b")
 
 
-_numbers: dict[tuple[float, torch.dtype], Tensor] = {}
+_numbers: dict[tuple[float | str, torch.dtype], Tensor] = {}
 
 
 def _make_number(scalar: float, dtype: torch.dtype) -> Tensor:
@@ -256,12 +256,13 @@ def _number(scalar: float, like: Tensor) -> Tensor:
     dtype = like.dtype
     if is_compiling() or type(like) is not Tensor:  # what a tracer makes is not to be kept
         return _make_number(scalar, dtype)
-    number = _numbers.get((scalar, dtype))
+    key = scalar or str(scalar), dtype  # -0.0 is another zero
+    number = _numbers.get(key)
     if number is None:
         if len(_numbers) >= 1024:
             _numbers.clear()
         with torch.inference_mode(False):
-            number = _numbers[scalar, dtype] = _make_number(scalar, dtype)
+            number = _numbers[key] = _make_number(scalar, dtype)
     return number
 
 
