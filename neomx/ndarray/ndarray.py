@@ -562,3 +562,12 @@ def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context) -> NDArray:
     except MXNetError:
         ctx = cpu(0)
     return NDArray(torch.as_tensor(data).to(ctx.device, dtype), ctx)
+
+
+def __getattr__(name: str) -> Any:
+    """MXNet's `ndarray.ndarray` also holds the functions that ours keeps in `utils`, which needs this module first."""
+    from . import utils
+
+    if name in utils.__all__:
+        return getattr(utils, name)
+    raise AttributeError(f"mx.nd.ndarray has no {name!r}")

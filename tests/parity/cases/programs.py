@@ -5,7 +5,7 @@ import tempfile
 
 import numpy as np
 
-from parity.spec import family
+from parity.spec import family, outcome
 
 case, program = family(__name__)
 
@@ -1175,3 +1175,47 @@ def siamese_pairs_and_norms(mx):
         sgd(params, 0.3, 6)
         losses.append(loss.mean().asscalar())
     return [np.array(losses), w, scale, distance]
+
+
+@program
+def keywords_that_do_nothing(mx):
+    """An op without attributes takes any keyword."""
+    nd = mx.nd
+    x = nd.array([[1, 4], [9, 16]])
+    return [
+        nd.zeros_like(x, dtype="int32"),
+        nd.ones_like(x, ctx=mx.cpu(1)),
+        nd.sigmoid(x, axis=1),
+        x.sqrt(keepdims=True),
+        nd.broadcast_mul(x, x, axis=1),
+        nd.where(x > 4, x, -x, axis=0),
+        outcome(lambda: nd.sum(x, dim=1)),
+        outcome(lambda: nd.add_n(x, x, axis=1)),
+        outcome(lambda: nd.exp(x=x)),
+    ]
+
+
+@program
+def default_context(mx):
+    first = mx.Context.default_ctx
+    mx.Context.default_ctx = mx.cpu(2)
+    with mx.cpu(1):
+        inside = str(mx.Context.default_ctx), str(mx.nd.ndarray.zeros(2).context)
+    outside = str(mx.current_context()), str(mx.nd.ones(2).context)
+    mx.Context.default_ctx = first
+    return [str(first), *inside, *outside, str(mx.nd.ndarray.array([1]).context)]
+
+
+@program
+def names_in_base(mx):
+    base = mx.base
+    return [
+        *[isinstance(3, types) for types in (base.string_types, base.integer_types, base.numeric_types)],
+        *[isinstance("a", types) for types in (base.string_types, base.integer_types, base.numeric_types)],
+        isinstance(np.float32(1), base.numeric_types),
+        isinstance(np.int64(1), base.integer_types),
+        base.mx_real_t.__name__,
+        str(base._Null),
+        base.py_str(b"ab"),
+        str([base._as_list(value) for value in (1, "ab", [2], (3, 4))]),
+    ]
