@@ -38,9 +38,9 @@ def py_str(text: Any) -> str:
     return text.decode("utf-8")
 
 
-def _as_list(value: Any) -> list[Any]:
-    """A list of the items of a list or tuple, or of the one thing that is neither."""
-    return list(value) if isinstance(value, (list, tuple)) else [value]
+def _as_list(value: Any) -> Any:
+    """A list or a tuple as it is, anything else in a list."""
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 class MXNetError(RuntimeError):
