@@ -1219,3 +1219,41 @@ def names_in_base(mx):
         base.py_str(b"ab"),
         str([base._as_list(value) for value in (1, "ab", [2], (3, 4))]),
     ]
+
+
+@program
+def buffers_written_before_backward(mx):
+    """Backward reads memory as it is then, also that of arrays which are no variables."""
+    nd = mx.nd
+
+    def fill(x):
+        x[:] = 5
+
+    def fill_one(x):
+        x[0] = 9
+
+    def add(x):
+        x += 1
+
+    def square(x):
+        nd.square(x, out=x)
+
+    def through_a_view(x):
+        x.reshape((3, 1))[1:] *= 2
+
+    def copy(x):
+        nd.array([7, 8, 9]).copyto(x)
+
+    def update(x):
+        nd.sgd_update(x, x * 2, lr=0.1, out=x)
+
+    results = []
+    for write in (fill, fill_one, add, square, through_a_view, copy, update):
+        w, x = nd.array([1, 2, 3]), nd.array([4, 5, 6])
+        w.attach_grad()
+        with mx.autograd.record():
+            y = w * x
+        write(x)
+        y.backward()
+        results += [y, w.grad]
+    return results
