@@ -2,11 +2,45 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
+
+# What programs and libraries import from mxnet.base.
+string_types = (str,)
+integer_types = (int, np.int32, np.int64)
+numeric_types = (float, int, np.generic)
+mx_real_t = np.float32
+
+
+class _NullType:
+    """The type of _Null, MXNet's placeholder for an argument that was not given."""
+
+    def __repr__(self) -> str:
+        return "_Null"
+
+
+_Null = _NullType()
+
+
+def data_dir() -> str:
+    """Where datasets and models are kept: MXNET_HOME, or .mxnet in the home directory."""
+    return os.environ.get("MXNET_HOME", os.path.join(os.path.expanduser("~"), ".mxnet"))
+
+
+def py_str(text: Any) -> str:
+    """Bytes as a string."""
+    return text.decode("utf-8")
+
+
+def _as_list(value: Any) -> Any:
+    """A list or a tuple as it is, anything else in a list."""
+    return value if isinstance(value, (list, tuple)) else [value]
 
 
 class MXNetError(RuntimeError):

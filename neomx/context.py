@@ -18,7 +18,19 @@ class _Current(threading.local):
 _current = _Current()
 
 
-class Context:
+class _ContextType(type):
+    """Gives the class Context its `default_ctx`, which programs read and set."""
+
+    @property
+    def default_ctx(cls) -> Context:
+        return current_context()
+
+    @default_ctx.setter
+    def default_ctx(cls, ctx: Context) -> None:
+        _current.stack[-1:] = [ctx]
+
+
+class Context(metaclass=_ContextType):
     """A device: `Context('gpu', 1)`. Equal arguments give the same object, so `is` compares devices.
 
     As a `with` block it is the default device of what is created inside.

@@ -34,7 +34,7 @@ CALLS = [
     (lambda: nd.multi_all_finite(ROW, ROW), "num_arrays=1"),
     (lambda: nd._internal._identity_with_attr_like_rhs(ROW, MATRIX), "one shape"),
     (lambda: nd.exp(1.0), "must be an NDArray"),
-    (lambda: nd.exp(ROW, axis=1), "unknown argument 'axis'"),
+    (lambda: nd.sum(ROW, dim=1), "unknown argument 'dim'"),
     (lambda: nd.sum(MATRIX, axis=2), "axis 2 is out of range for an array of 2 dimension(s)"),
     (lambda: nd.mean(MATRIX, axis=-3), "axis -3 is out of range"),
     (lambda: nd.max(MATRIX, axis=(0, 0)), "twice"),

@@ -14,3 +14,15 @@ def test_digits(tmp_path):
     file = str(tmp_path / "digits.params")
     assert digits.main(epochs=5, save=file) > 0.9
     assert sorted(nd.load(file)) == [f"p{i}" for i in range(6)]
+
+
+def test_cnn_from_scratch():
+    import cnn_from_scratch
+
+    assert cnn_from_scratch.main(epochs=1) > 0.85
+
+
+def test_custom_op():
+    import custom_op
+
+    assert custom_op.main(epochs=2) > 0.8

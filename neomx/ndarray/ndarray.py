@@ -70,7 +70,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             ):
                 return apply(op, arrays, attrs, self, NDArray)
             value = value.detach() if value.requires_grad else value
-        direct(data.data if data.requires_grad else data, value)
+        direct(data.data, value)
         return self
 
     return binary
@@ -306,7 +306,10 @@ class NDArray:
             ) from error
 
     def _writable_data(self, *values: Any) -> torch.Tensor:
-        """The tensor to write to in place. What backward needs is read from memory as it is then, as in MXNet."""
+        """The tensor to write to in place: its `.data`, whose version torch's backward does not check.
+
+        What backward needs is read from memory as it is then, as in MXNet.
+        """
         data = self._data
         if modes.recording and (
             data.requires_grad or any(isinstance(v, NDArray) and v._data.requires_grad for v in values)
@@ -315,9 +318,7 @@ class NDArray:
                 "in-place operations (+=, -=, x[:]=, out=) on or with arrays of a computational graph are not "
                 "supported while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
             )
-        if not data.requires_grad:
-            return data
-        if data._is_view():
+        if data.requires_grad and data._is_view():
             data.data = data.data.clone(memory_format=torch.contiguous_format)  # results of ops share no memory
         return data.data
 
@@ -562,3 +563,12 @@ def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context) -> NDArray:
     except MXNetError:
         ctx = cpu(0)
     return NDArray(torch.as_tensor(data).to(ctx.device, dtype), ctx)
+
+
+def __getattr__(name: str) -> Any:
+    """MXNet's `ndarray.ndarray` also holds the functions that ours keeps in `utils`, which needs this module first."""
+    from . import utils
+
+    if name in utils.__all__:
+        return getattr(utils, name)
+    raise AttributeError(f"mx.nd.ndarray has no {name!r}")

@@ -58,6 +58,7 @@ class Op:
         "input_index",
         "attr_order",
         "takes_any",
+        "checks_names",
     )
 
     def __init__(
@@ -84,6 +85,8 @@ class Op:
         self.required_attrs = frozenset(self.attrs) - frozenset(self.defaults)
         self.needs_ctx = "ctx" in self.attrs
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        # To an op without attributes any keyword may be given, as in MXNet: `zeros_like(x, dtype=...)` does nothing.
+        self.checks_names = self.variadic or bool(self.attrs.keys() - {"ctx"})
 
     def bind(
         self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
@@ -132,7 +135,7 @@ class Op:
                 attrs[name] = self.convert(name, value)
             elif self.takes_any:
                 attrs[name] = value
-            elif name != "name" and not (name.startswith("__") and name.endswith("__")):
+            elif self.checks_names and name != "name" and not (name.startswith("__") and name.endswith("__")):
                 raise MXNetError(
                     f"{self.name}: unknown argument {name!r}.{suggest(name, (*self.inputs, *self.attrs))} "
                     f"Signature: {self.signature()}"
