@@ -56,11 +56,15 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
+            if in_graph and modes.recording:
+                result = _join(result, tensors)
             if out is None:
                 return cls(result, ctx)
             return store(op.name, (result,), out)
         if op.may_alias:
             result = [own(r, tensors) for r in result]
+        if in_graph and modes.recording:
+            result = [_join(r, tensors) for r in result]
         if out is None:
             return [cls(r, ctx) for r in result]
         return store(op.name, result, out)
@@ -82,6 +86,26 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
             if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
                 return result.clone(memory_format=torch.contiguous_format)
     return result
+
+
+class _NoGradient(torch.autograd.Function):
+    """Hands a result over with no gradient for what it was computed from."""
+
+    @staticmethod
+    def forward(ctx: Any, result: torch.Tensor, *inputs: torch.Tensor | None) -> torch.Tensor:
+        ctx.count = len(inputs)
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return (None,) * (1 + ctx.count)  # not zeros: those cost a backward, and make NaN of 1 / 0 on their way
+
+
+def _join(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """`result` in the autograd graph also where its op has no gradient (x > 0, argmax): backward may start there."""
+    if result.requires_grad or not result.is_floating_point():
+        return result
+    return _NoGradient.apply(result, *inputs)
 
 
 def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:

@@ -70,7 +70,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             ):
                 return apply(op, arrays, attrs, self, NDArray)
             value = value.detach() if value.requires_grad else value
-        direct(data.data if data.requires_grad else data, value)
+        direct(self._writable_data(), value)
         return self
 
     return binary
@@ -280,6 +280,8 @@ class NDArray:
     def __getitem__(self, key: Any) -> NDArray:
         if type(key) is int and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
             return self._view(lambda data: data[key])  # a row: the common case, in short
+        if type(key) is slice and key == slice(None):
+            return self
         index = Index(key, self.shape, self._data.device)
         result = self._view(index.read)
         if not result._data.is_contiguous() and not result._data.requires_grad:
