@@ -15,7 +15,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
 from ..ops.table import OPS
 from .indexing import Index
-from .invoke import apply
+from .invoke import apply, on_tape
 
 _NUMBERS = (int, float, np.generic)
 
@@ -208,7 +208,7 @@ class NDArray:
         """Copy into another array, or to another context as a new array."""
         if isinstance(other, Context):
             with torch.set_grad_enabled(modes.recording):
-                return NDArray(self._data.to(other.check().device, copy=True), other)
+                return on_tape(NDArray(self._data.to(other.check().device, copy=True), other))
         if isinstance(other, NDArray):
             if other is not self:
                 if other.shape != self.shape:
@@ -263,7 +263,7 @@ class NDArray:
         data = self._data
         if data.requires_grad and modes.recording:
             with torch.enable_grad():
-                return NDArray(of(data), self._ctx)
+                return on_tape(NDArray(of(data), self._ctx))
         if not data.is_contiguous():
             data.data = data.data.contiguous()
         return NDArray(of(data.detach() if data.requires_grad else data), self._ctx)
