@@ -97,7 +97,7 @@ class _Joined(torch.autograd.Function):
     """Makes one node of an op's results in the autograd graph, above what they were computed from."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: int, *tensors: torch.Tensor | None) -> Any:
+    def forward(ctx: Any, inputs: int, *tensors: Any) -> Any:
         ctx.set_materialize_grads(False)
         ctx.inputs = inputs
         return tuple(result.view_as(result) for result in tensors[inputs:])

@@ -236,7 +236,7 @@ class NDArray:
 
     def detach(self) -> NDArray:
         """The same memory, outside the autograd graph."""
-        return NDArray(self._data.detach(), self._ctx)
+        return NDArray(self._data.data, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
         """This array stored as 'default', 'row_sparse' or 'csr'."""
@@ -266,7 +266,7 @@ class NDArray:
                 return on_tape(NDArray(of(data), self._ctx))
         if not data.is_contiguous():
             data.data = data.data.contiguous()
-        return NDArray(of(data.detach() if data.requires_grad else data), self._ctx)
+        return NDArray(of(data.data if data.requires_grad else data), self._ctx)
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
