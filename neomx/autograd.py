@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from .base import Backward, MXNetError, modes
+from .ndarray.invoke import on_tape
 from .ndarray.ndarray import Gradient, NDArray
 
 __all__ = [
@@ -139,6 +141,27 @@ def _run(compute: Any, train_mode: bool) -> Any:
         Backward.train_mode = previous
 
 
+def _release(heads: list[NDArray]) -> None:
+    """Take the arrays that a backward went through for constants from now on, as MXNet does: the state of a recurrent
+    network can go into the next step without `detach`."""
+    held: dict[Any, list[NDArray]] = {}  # by their nodes in torch's graph
+    for array in (*heads, *(reference() for reference in modes.tape)):
+        if array is not None and array._data.grad_fn is not None:
+            held.setdefault(array._data.grad_fn, []).append(array)
+    nodes = [head._data.grad_fn for head in heads]
+    seen: set[Any] = set()
+    for node in nodes:  # breadth first: what a program still holds is mostly near the heads
+        if not held:
+            break
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for array in held.pop(node, ()):
+            array._data = array._data.detach()
+        nodes.extend(following for following, _ in node.next_functions)
+    modes.tape = [weakref.ref(array) for arrays in held.values() for array in arrays]
+
+
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
     """Compute the gradients of `heads` with respect to every variable they were computed from.
 
@@ -152,9 +175,7 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
         finally:
             Gradient.accumulating = previous
     if not retain_graph:
-        for array in arrays:
-            if array._data.grad_fn is not None:
-                array._data = array._data.detach()
+        _release(arrays)
 
 
 def grad(
@@ -237,7 +258,7 @@ class Function:
         results = [outputs] if single else list(outputs)
         with torch.enable_grad():
             tensors = _Bridge.apply(self, results, *[x._data for x in inputs])
-        wrapped = [NDArray(t, r._ctx) for t, r in zip(tensors, results, strict=True)]
+        wrapped = [on_tape(NDArray(t, r._ctx)) for t, r in zip(tensors, results, strict=True)]
         return wrapped[0] if single else wrapped
 
 

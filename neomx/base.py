@@ -53,6 +53,10 @@ class Modes(threading.local):
     recording = False
     training = False
 
+    def __init__(self) -> None:
+        self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
+        self.tape_limit = 10_000  # where to look for those that are gone
+
 
 modes = Modes()
 

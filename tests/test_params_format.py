@@ -224,3 +224,8 @@ def test_links_and_permissions_are_kept(tmp_path):
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_an_array_of_nothing(tmp_path):
+    mx.nd.save(str(tmp_path / "x"), [mx.nd.array([]), mx.nd.array([1, 2])])
+    assert [x.shape for x in mx.nd.load(str(tmp_path / "x"))] == [(0,), (2,)]

@@ -250,6 +250,8 @@ def _check_indices(source: _Source, storage: str, shape: Any, indices: tuple[tor
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """A contiguous CPU tensor's memory."""
+    if not tensor.numel():
+        return memoryview(bytearray())  # torch looks at no bytes of nothing
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -56,11 +57,19 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
+            if in_graph and modes.recording:
+                (result,) = _join((result,), tensors)
+                if out is None:
+                    return on_tape(cls(result, ctx))
             if out is None:
                 return cls(result, ctx)
             return store(op.name, (result,), out)
         if op.may_alias:
             result = [own(r, tensors) for r in result]
+        if in_graph and modes.recording:
+            result = _join(result, tensors)
+            if out is None:
+                return [on_tape(cls(r, ctx)) for r in result]
         if out is None:
             return [cls(r, ctx) for r in result]
         return store(op.name, result, out)
@@ -82,6 +91,42 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
             if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
                 return result.clone(memory_format=torch.contiguous_format)
     return result
+
+
+class _Joined(torch.autograd.Function):
+    """Makes one node of an op's results in the autograd graph, above what they were computed from."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: int, *tensors: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        ctx.inputs = inputs
+        return tuple(result.view_as(result) for result in tensors[inputs:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
+        # No zeros for the inputs: those would cost a backward, and make NaN of 1 / 0 on their way.
+        return None, *(None,) * ctx.inputs, *grads
+
+
+def _join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+    """An op's results as MXNet records them.
+
+    They are in the graph also where the op has no gradient (x > 0, argmax), so that backward may start there, and when
+    backward has gone through one of them, it has gone through all.
+    """
+    if len(results) == 1 and (results[0].requires_grad or not results[0].is_floating_point()):
+        return results
+    return _Joined.apply(len(inputs), *inputs, *results)
+
+
+def on_tape(array: Any) -> Any:
+    """`array`, of which backward will know that it was recorded."""
+    tape = modes.tape
+    if len(tape) > modes.tape_limit:
+        tape[:] = [reference for reference in tape if reference() is not None]
+        modes.tape_limit = 2 * len(tape) + 10_000
+    tape.append(weakref.ref(array))
+    return array
 
 
 def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:

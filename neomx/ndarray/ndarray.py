@@ -15,7 +15,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
 from ..ops.table import OPS
 from .indexing import Index
-from .invoke import apply
+from .invoke import apply, on_tape
 
 _NUMBERS = (int, float, np.generic)
 
@@ -70,7 +70,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             ):
                 return apply(op, arrays, attrs, self, NDArray)
             value = value.detach() if value.requires_grad else value
-        direct(data.data, value)
+        direct(self._writable_data(), value)
         return self
 
     return binary
@@ -208,7 +208,7 @@ class NDArray:
         """Copy into another array, or to another context as a new array."""
         if isinstance(other, Context):
             with torch.set_grad_enabled(modes.recording):
-                return NDArray(self._data.to(other.check().device, copy=True), other)
+                return on_tape(NDArray(self._data.to(other.check().device, copy=True), other))
         if isinstance(other, NDArray):
             if other is not self:
                 if other.shape != self.shape:
@@ -236,7 +236,7 @@ class NDArray:
 
     def detach(self) -> NDArray:
         """The same memory, outside the autograd graph."""
-        return NDArray(self._data.detach(), self._ctx)
+        return NDArray(self._data.data, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
         """This array stored as 'default', 'row_sparse' or 'csr'."""
@@ -263,10 +263,10 @@ class NDArray:
         data = self._data
         if data.requires_grad and modes.recording:
             with torch.enable_grad():
-                return NDArray(of(data), self._ctx)
+                return on_tape(NDArray(of(data), self._ctx))
         if not data.is_contiguous():
             data.data = data.data.contiguous()
-        return NDArray(of(data.detach() if data.requires_grad else data), self._ctx)
+        return NDArray(of(data.data if data.requires_grad else data), self._ctx)
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
@@ -280,6 +280,8 @@ class NDArray:
     def __getitem__(self, key: Any) -> NDArray:
         if type(key) is int and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
             return self._view(lambda data: data[key])  # a row: the common case, in short
+        if type(key) is slice and key == slice(None):
+            return self
         index = Index(key, self.shape, self._data.device)
         result = self._view(index.read)
         if not result._data.is_contiguous() and not result._data.requires_grad:

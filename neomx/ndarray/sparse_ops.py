@@ -19,7 +19,15 @@ from ..base import MXNetError, modes
 from ..ops.table import Op
 from . import invoke
 from .ndarray import NDArray
-from .sparse_array import STORAGES, BaseSparseNDArray, CSRNDArray, RowSparseNDArray, row_of_each, row_starts
+from .sparse_array import (
+    STORAGES,
+    BaseSparseNDArray,
+    CSRNDArray,
+    RowSparseNDArray,
+    cast_storage,
+    row_of_each,
+    row_starts,
+)
 
 Tensor = torch.Tensor
 Rule = Callable[[Op, Sequence[Any], dict[str, Any], Any], Any]
@@ -129,6 +137,17 @@ def _retain(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
     if rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < array.shape[0]):
         raise MXNetError(f"expected row indices in 0 .. {array.shape[0] - 1}")
     return RowSparseNDArray((array._at_rows(rows), rows), array.shape, array._ctx)
+
+
+@rule("take")
+def _take(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array, indices = arrays
+    if _stypes(array, indices) != ("csr", "default") or attrs["axis"] != 0 or attrs["mode"] == "raise":
+        return None
+    if indices.ndim != 1:
+        raise MXNetError(f"expected indices of one dimension for a csr array, received {indices.ndim}")
+    rows = op.fn(array._data.detach(), indices._data, **attrs)
+    return cast_storage(NDArray(rows, array._ctx), "csr")
 
 
 @rule("sum", "mean")

@@ -174,11 +174,11 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
     return NDArray(tensor, cpu(0))
 
 
-def histogram(a: NDArray, bins: int | NDArray = 10, range: Any = None) -> list[NDArray]:
+def histogram(a: NDArray, bins: int | NDArray = 10, range: Any = None) -> Any:
     """[how many elements fall between neighbouring edges, the edges].
 
     `bins` are the edges, or the number of equal parts of `range`, which is the array's own without one. MXNet then
-    answers in float32 instead of int64.
+    answers with a tuple, in float32 instead of int64.
     """
     if isinstance(bins, NDArray):
         return apply(OPS["_histogram"], (a, bins), {}, None, NDArray)
@@ -192,7 +192,7 @@ def histogram(a: NDArray, bins: int | NDArray = 10, range: Any = None) -> list[N
         range = (float(a._data.min()), float(a._data.max()))
     op = OPS["_histogram"]
     results = apply(op, (a, None), {"bin_cnt": bins, "range": op.convert("range", range)}, None, NDArray)
-    return [result.astype(np.float32) for result in results] if whole else results
+    return tuple(result.astype(np.float32) for result in results) if whole else results
 
 
 def _all_finite(name: str) -> Any:

@@ -8,7 +8,6 @@ import torch
 
 from ..base import MXNetError
 from .table import op
-from .undifferentiated import zero_gradient
 
 Tensor = torch.Tensor
 Format = Literal["center", "corner"]
@@ -145,7 +144,7 @@ def check_floating(*tensors: Tensor) -> None:
 
 
 @op("_contrib_box_iou", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def box_iou(lhs: Tensor, rhs: Tensor, *, format: Format = "corner") -> Tensor:
     """Intersection over union of every box of lhs with every box of rhs."""
     check_floating(lhs)
@@ -159,7 +158,7 @@ def box_iou(lhs: Tensor, rhs: Tensor, *, format: Format = "corner") -> Tensor:
 
 
 @op("_contrib_box_encode", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def box_encode(
     samples: Tensor, matches: Tensor, anchors: Tensor, refs: Tensor, means: Tensor, stds: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -179,7 +178,7 @@ def box_encode(
 
 
 @op("_contrib_box_decode", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def box_decode(
     data: Tensor,
     anchors: Tensor,
@@ -204,7 +203,7 @@ def box_decode(
 
 
 @op("_contrib_bipartite_matching")
-@zero_gradient
+@torch.no_grad()
 def bipartite_matching(
     data: Tensor, *, is_ascend: bool = False, threshold: float, topk: int = -1
 ) -> tuple[Tensor, Tensor]:

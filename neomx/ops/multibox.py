@@ -9,13 +9,12 @@ import torch
 from ..base import MXNetError
 from .boxes import apply_offsets, check_floating, match, offsets, overlaps, suppress, to_centres
 from .table import Floats, op
-from .undifferentiated import zero_gradient
 
 Tensor = torch.Tensor
 
 
 @op("_contrib_MultiBoxPrior")
-@zero_gradient
+@torch.no_grad()
 def multibox_prior(
     data: Tensor,
     *,
@@ -50,7 +49,7 @@ def multibox_prior(
 
 
 @op("_contrib_MultiBoxTarget", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def multibox_target(
     anchor: Tensor,
     label: Tensor,
@@ -118,7 +117,7 @@ def _check_target(anchor: Tensor, label: Tensor, cls_pred: Tensor, variances: tu
 
 
 @op("_contrib_MultiBoxDetection", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def multibox_detection(
     cls_prob: Tensor,
     loc_pred: Tensor,

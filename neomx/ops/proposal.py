@@ -10,7 +10,6 @@ import torch
 from ..base import MXNetError
 from .boxes import check_floating, suppress
 from .table import Floats, op
-from .undifferentiated import zero_gradient
 
 Tensor = torch.Tensor
 
@@ -40,7 +39,7 @@ def _move(anchors: Tensor, deltas: Tensor, edges: bool) -> Tensor:
 
 @op("_contrib_Proposal", same_dtype=True)
 @op("_contrib_MultiProposal", same_dtype=True)
-@zero_gradient
+@torch.no_grad()
 def multi_proposal(
     cls_prob: Tensor,
     bbox_pred: Tensor,

@@ -309,7 +309,7 @@ def _choice(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
 
     def convert(value: Any) -> Any:
         try:
-            return by_text[str(value)]
+            return by_text[value.__name__ if isinstance(value, type) else str(value)]  # numpy.float32 is "float32"
         except KeyError:
             raise TypeError(f"expected one of {', '.join(map(repr, choices))}") from None
 

@@ -524,3 +524,117 @@ def cond(mx):
         y = mx.nd.contrib.cond(x.sum() > 5, lambda: x * 2, lambda: x * 3)
     y.backward()
     return [y, x.grad, mx.nd.contrib.cond(mx.nd.zeros(1), lambda: mx.nd.ones(1), lambda: [mx.nd.zeros(2)])[0]]
+
+
+@program
+def heads_without_a_gradient(mx):
+    ops = {
+        "BlockGrad": lambda x: mx.nd.BlockGrad(x),
+        "deeper": lambda x: mx.nd.BlockGrad(mx.nd.exp(x)) * 2,
+        "argmax": lambda x: mx.nd.argmax(x, axis=0),
+        "compare": lambda x: x > 2,
+        "argsort": lambda x: x.argsort(),
+        "ones_like": lambda x: mx.nd.ones_like(x),
+        "one_hot": lambda x: mx.nd.one_hot(x, 4),
+        "beside a root of zero": lambda x: (mx.nd.sqrt(x - 1) > 0) * x,
+        "topk": lambda x: mx.nd.topk(x, k=2, ret_typ="both")[1],
+    }
+    results = {}
+    for name, compute in ops.items():
+        for grad_req in ("write", "add"):
+            x = variable(mx, grad_req=grad_req)
+            x.grad[:] = 5
+            with mx.autograd.record():
+                y = compute(x)
+            y.backward()
+            results[name + " " + grad_req] = x.grad
+    return results
+
+
+@program
+def results_without_a_gradient_are_of_the_graph(mx):
+    def write(make):
+        x = variable(mx)
+        with mx.autograd.record():
+            y = make(x)
+            y[:] = 1
+        return "written"
+
+    return [outcome(lambda: write(mx.nd.zeros_like)), outcome(lambda: write(lambda x: x > 2))]
+
+
+@program
+def state_goes_on_without_detach(mx):
+    w, h, total = variable(mx), mx.nd.zeros(3), mx.nd.zeros(3)
+    results = []
+    for _ in range(3):
+        with mx.autograd.record():
+            h = mx.nd.tanh(w * (h + 1))
+            total = total + h
+            loss = (h * h).sum() + total.sum()
+        loss.backward()
+        results.append(w.grad.copy())
+    return results
+
+
+@program
+def states_of_an_lstm_go_on_without_detach(mx):
+    x = mx.nd.arange(24).reshape((3, 2, 4)) / 24
+    weights = mx.nd.arange(220) / 2000
+    weights.attach_grad()
+    h = c = mx.nd.zeros((1, 2, 5))
+    results = []
+    for _ in range(3):
+        with mx.autograd.record():
+            y, h, c = mx.nd.RNN(x, weights, h, c, state_size=5, num_layers=1, mode="lstm", state_outputs=True)
+            loss = (y * y).sum()
+        loss.backward()
+        results.append(weights.grad.copy())
+    return results
+
+
+@program
+def another_graph_survives_a_backward(mx):
+    w, v = variable(mx), variable(mx)
+    with mx.autograd.record():
+        fake = mx.nd.tanh(w)
+        first = (fake.detach() * v).sum()
+    first.backward()
+    with mx.autograd.record():
+        second = (fake * v).sum()
+    second.backward()
+    return [w.grad, v.grad]
+
+
+@program
+def writing_to_a_view_that_backward_needs(mx):
+    results = []
+    for view in (lambda y: y.reshape((3, 1)), lambda y: y.detach(), lambda y: y[1:], lambda y: y[:]):
+        x = variable(mx)
+        with mx.autograd.record():
+            y = mx.nd.tanh(x)
+            z = y * 2
+        part = view(y)
+        part += 1
+        z.backward()
+        results += [x.grad, y]
+    return results
+
+
+@program
+def writing_to_a_recorded_copy(mx):
+    x = variable(mx)
+    with mx.autograd.record():
+        copies = [mx.nd.identity(x), mx.nd.transpose(x), mx.nd.BlockGrad(x), mx.nd.flatten(x.reshape((3, 1)))]
+    for y in copies:
+        y += 1
+        y *= 2
+    return [x, *copies]
+
+
+@program
+def whole_slice_is_the_array(mx):
+    x = variable(mx)
+    with mx.autograd.record():
+        y = x[:]
+    return [str(y is x), str(x[...] is x), str(x[0:3] is x)]

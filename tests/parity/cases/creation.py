@@ -279,3 +279,10 @@ def zipfian(mx):
     _, true_count, _ = mx.nd.contrib.rand_zipfian(mx.nd.array([3, 1, 0]), 5, 10)
     sampled, _, sampled_count = mx.nd.contrib.rand_zipfian(mx.nd.array([3], dtype="int64"), 7, 10)
     return [true_count, sampled.shape, sampled.dtype.__name__, sampled_count.shape, sampled_count.dtype.__name__]
+
+
+@program
+def histogram_answers(mx):
+    x = mx.nd.array([1, 2, 2, 5])
+    calls = [{"bins": 3}, {"bins": 3, "range": (0, 6)}, {"bins": mx.nd.array([0, 2, 6])}]
+    return [type(mx.nd.histogram(x, **call)).__name__ for call in calls]

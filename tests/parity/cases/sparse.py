@@ -613,3 +613,11 @@ def saved_and_loaded(mx):
 def counting_stored_elements(mx):
     x = csr(mx)
     return [mx.nd.contrib.getnnz(x), mx.nd.contrib.getnnz(x, axis=1)]
+
+
+@program
+def taking_rows_of_csr(mx):
+    x = mx.nd.array([[1, 0], [0, 2], [3, 0]]).tostype("csr")
+    taken = [mx.nd.take(x, mx.nd.array([0, 7, -1]), mode=mode) for mode in ("clip", "wrap")]
+    taken += [x.take(mx.nd.array([1], dtype="int32")), mx.nd.take(x, mx.nd.array([0]), axis=1)]
+    return [*taken, *(t.stype for t in taken)]
