@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -122,15 +122,20 @@ class _Windows:
 
     def mean(self, data: Tensor, count_include_pad: bool) -> Tensor:
         if self.native:
-            pool = F.avg_pool2d if len(self.kernel) == 2 else F.avg_pool3d
-            return pool(data, self.kernel, self.stride, self.pad, self.ceil, count_include_pad)
+            return self.average(data, self.pad, self.ceil, count_include_pad)
         return self.sum(data) / self.sizes(data, count_include_pad)
 
     def sum(self, data: Tensor) -> Tensor:
-        pool = F.avg_pool2d if len(self.kernel) == 2 else F.avg_pool3d
         if self.native:
-            return pool(data, self.kernel, self.stride, self.pad, self.ceil, divisor_override=1)
-        return pool(self.padded(data, 0), self.kernel, self.stride, divisor_override=1)
+            return self.average(data, self.pad, self.ceil, divisor_override=1)
+        return self.average(self.padded(data, 0), divisor_override=1)
+
+    def average(self, data: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if len(self.kernel) == 2:
+            return F.avg_pool2d(data, self.kernel, self.stride, *args, **kwargs)
+        # torch's kernel for CPUs knows no float16.
+        work = data.float() if data.dtype is torch.float16 and not data.is_cuda else data
+        return F.avg_pool3d(work, self.kernel, self.stride, *args, **kwargs).to(data.dtype)
 
     def sizes(self, data: Tensor, count_include_pad: bool) -> Tensor:
         """How many values the mean of each window is over."""

@@ -104,6 +104,15 @@ for kind in ("max", "avg"):
 
 for kind in ("max", "avg", "sum"):
     case("Pooling", f(1, 2, 5, 5, dtype="float16"), pool_type=kind, kernel=(2, 2), _rtol=1e-2, _atol=1e-2)
+    case(
+        "Pooling",
+        f(1, 2, 3, 5, 4, dtype="float16"),
+        pool_type=kind,
+        kernel=(2, 3, 2),
+        pad=(1, 0, 1),
+        _rtol=1e-2,
+        _atol=1e-2,
+    )
     case("Pooling", f(1, 2, 5, 5, dtype="float16"), pool_type=kind, global_pool=True, _rtol=1e-2, _atol=1e-2)
 case("Pooling", f(1, 2, 5, 5), kernel="(2, 2)", stride="(2, 2)", global_pool="False", cudnn_off=True)
 
