@@ -104,7 +104,8 @@ class _Windows:
             found = (n + 2 * p - k + (s - 1 if self.ceil else 0)) // s + 1
             if self.ceil and (found - 1) * s >= n + p:
                 found -= 1  # torch leaves out a window that lies in the padding
-            self.native = self.native and 2 * p <= k and found == count
+            # The mean of volumes, alone in torch, demands that the kernel fit into the data without its padding.
+            self.native = self.native and 2 * p <= k and found == count and (rank < 3 or k <= n)
 
     def padded(self, data: Tensor, value: float) -> Tensor:
         """Data with all that the windows reach into."""
