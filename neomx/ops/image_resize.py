@@ -63,7 +63,7 @@ def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tenso
     """Images (..., h, w, c) in another size, by one of OpenCV's interpolations."""
     if not images.numel():
         raise MXNetError("expected an image that is not empty")
-    if not (images.is_floating_point() or images.dtype is torch.uint8):
+    if not (images.is_floating_point() or images.dtype is torch.uint8 or interp == NEAREST):
         raise MXNetError("expected images of uint8 or floats")
     if not NEAREST <= interp <= LINEAR_EXACT:
         raise MXNetError(

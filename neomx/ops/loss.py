@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -145,7 +146,9 @@ def make_loss(
     out = data.detach()
 
     def gradient() -> Tensor:
-        grad = torch.full_like(out, grad_scale if normalization != "batch" else grad_scale / out.shape[0])
+        # MXNet takes all axes but the last for the batch.
+        batch = math.prod(out.shape[:-1]) if normalization == "batch" else 1
+        grad = torch.full_like(out, grad_scale / batch)
         return grad.div_((out > valid_thresh).sum().clamp(min=1)) if normalization == "valid" else grad
 
     return _defined(data, out, gradient)

@@ -265,7 +265,7 @@ def group_norm(
     batch, channels = data.shape[:2]
     gamma, beta = (each.repeat_interleave(channels // num_groups) for each in (gamma, beta))
     if not output_mean_var:
-        return F.group_norm(data, num_groups, gamma, beta, eps)
+        return torch.group_norm(data, num_groups, gamma, beta, eps)  # F's refuses groups of one value
     size = data[0, 0].numel()
     out, mean, inverse = torch.native_group_norm(data.contiguous(), gamma, beta, batch, channels, size, num_groups, eps)
     return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
@@ -276,7 +276,7 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.0
     """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
     if data.dim() < 3:
         raise MXNetError(f"expected data of at least 3 dimensions, got {data.dim()}")
-    return F.group_norm(data, data.shape[1], gamma, beta, eps)
+    return torch.group_norm(data, data.shape[1], gamma, beta, eps)
 
 
 # ---- by length ----

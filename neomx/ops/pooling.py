@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -104,7 +104,8 @@ class _Windows:
             found = (n + 2 * p - k + (s - 1 if self.ceil else 0)) // s + 1
             if self.ceil and (found - 1) * s >= n + p:
                 found -= 1  # torch leaves out a window that lies in the padding
-            self.native = self.native and 2 * p <= k and found == count
+            # The mean of volumes, alone in torch, demands that the kernel fit into the data without its padding.
+            self.native = self.native and 2 * p <= k and found == count and (rank < 3 or k <= n)
 
     def padded(self, data: Tensor, value: float) -> Tensor:
         """Data with all that the windows reach into."""
@@ -122,15 +123,20 @@ class _Windows:
 
     def mean(self, data: Tensor, count_include_pad: bool) -> Tensor:
         if self.native:
-            pool = F.avg_pool2d if len(self.kernel) == 2 else F.avg_pool3d
-            return pool(data, self.kernel, self.stride, self.pad, self.ceil, count_include_pad)
+            return self.average(data, self.pad, self.ceil, count_include_pad)
         return self.sum(data) / self.sizes(data, count_include_pad)
 
     def sum(self, data: Tensor) -> Tensor:
-        pool = F.avg_pool2d if len(self.kernel) == 2 else F.avg_pool3d
         if self.native:
-            return pool(data, self.kernel, self.stride, self.pad, self.ceil, divisor_override=1)
-        return pool(self.padded(data, 0), self.kernel, self.stride, divisor_override=1)
+            return self.average(data, self.pad, self.ceil, divisor_override=1)
+        return self.average(self.padded(data, 0), divisor_override=1)
+
+    def average(self, data: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if len(self.kernel) == 2:
+            return F.avg_pool2d(data, self.kernel, self.stride, *args, **kwargs)
+        # torch's kernel for CPUs knows no float16.
+        work = data.float() if data.dtype is torch.float16 and not data.is_cuda else data
+        return F.avg_pool3d(work, self.kernel, self.stride, *args, **kwargs).to(data.dtype)
 
     def sizes(self, data: Tensor, count_include_pad: bool) -> Tensor:
         """How many values the mean of each window is over."""

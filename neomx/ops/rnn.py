@@ -244,6 +244,11 @@ def _one_direction(
     return result[0], result[2][0] if mode == "lstm" else None
 
 
+def _transposed(matrix: Tensor) -> Tensor:
+    """Always a copy, to be written to: with one column, contiguous() would be the parameters themselves."""
+    return matrix.t().clone(memory_format=torch.contiguous_format)
+
+
 class _LSTM(torch.autograd.Function):
     """One LSTM layer. tanh(x) is 1 - 2 sigmoid(-2x), so that one sigmoid, torch's cheaper one, serves all gates."""
 
@@ -252,7 +257,7 @@ class _LSTM(torch.autograd.Function):
         steps, batch, _ = x.shape
         size = h0.shape[1]
         gates = torch.addmm(bih + bhh, x.reshape(steps * batch, -1), wih.t()).view(steps, batch, 4, size)
-        whh_t = whh.t().contiguous()
+        whh_t = _transposed(whh)
         gates[:, :, 2].mul_(-2)
         whh_t[:, 2 * size : 3 * size].mul_(-2)
         hidden, cell = x.new_empty(2, steps + 1, batch, size)
@@ -340,7 +345,7 @@ class _GRU(torch.autograd.Function):
         size = h0.shape[1]
         gates = torch.addmm(bih, x.reshape(steps * batch, -1), wih.t()).view(steps, batch, 3, size)
         recurrent = bhh.expand(steps, batch, -1).clone()
-        whh_t = whh.t().contiguous()
+        whh_t = _transposed(whh)
         for n_part in (gates[:, :, 2], recurrent[:, :, 2 * size :], whh_t[:, 2 * size :]):
             n_part.mul_(-2)
         hidden = x.new_empty(steps + 1, batch, size)

@@ -53,6 +53,8 @@ for normalization in ("null", "batch", "valid"):
     case("MakeLoss", f(2, 3), normalization=normalization, grad_scale=3.0, valid_thresh=0.3, _train=False)
 case("MakeLoss", f(2, 3), normalization="valid", valid_thresh=100.0)
 case("MakeLoss", f(4, dtype="float64"), normalization="valid")
+for shape in ((4,), (4, 5, 1), (2, 3, 4)):
+    case("MakeLoss", f(*shape), normalization="batch")
 
 for use_linear in (True, False):
     case("SVMOutput", f(4, 5, lo=-2, hi=2), ints(4), use_linear=use_linear)

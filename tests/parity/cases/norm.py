@@ -143,3 +143,7 @@ case("LRN", f(2, 6, 3, 2), nsize=5, alpha=0.5, beta=0.6, knorm=1.5)
 case("LRN", f(2, 6, 3, 2), nsize=5, alpha=0.5, _train=False)
 case("LRN", f(2, 3, 3, 2), nsize=7, alpha=2.0)
 case("LRN", f(3, 6), nsize=3, alpha=1.0)
+
+for shape in ((1, 1, 1, 1), (1, 3, 1)):
+    case("GroupNorm", f(*shape), f(shape[1]), f(shape[1]), num_groups=shape[1], _atol=1e-4)  # nothing over sqrt(eps)
+    case("InstanceNorm", f(*shape), f(shape[1]), f(shape[1]))

@@ -40,6 +40,8 @@ for mode in sorted(GATES):
     rnn(mode, steps=1, batch=1, state_outputs=True)
     rnn(mode, steps=12, batch=3, channels=7, state=6, layers=2, bidirectional=True, _rtol=1e-4, _atol=1e-5)  # long sums
     rnn(mode, layers=2, p=0.5, _train=False)
+    rnn(mode, state=1, layers=2, bidirectional=True, state_outputs=True)
+    rnn(mode, state=1, dtype="float64")
 
 case("_rnn_param_concat", f(3), f(5), f(2), dim=0)
 case("_rnn_param_concat", f(2, 3), f(2, 1))
