@@ -26,3 +26,12 @@ def test_custom_op():
     import custom_op
 
     assert custom_op.main(epochs=2) > 0.8
+
+
+def test_the_program_of_the_readme(tmp_path, monkeypatch):
+    text = (pathlib.Path(__file__).resolve().parent.parent / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    assert names["w"].grad.shape == (784, 10) and abs(names["w"].asnumpy()).max() > 0
+    assert (names["nd"].load("w.params")["w"] == names["w"]).asnumpy().all()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -255,8 +256,12 @@ class NDArray:
         wanted = tuple(map(int, shape or _as_tuple(kwargs.get("shape", ()))))
         if not wanted:
             raise ValueError("reshape needs a shape")
-        target = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
-        return self._view(lambda data: data.reshape(target))
+        data = self._data
+        if min(wanted) <= 0 or math.prod(wanted) != data.numel():
+            wanted = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
+        if data.requires_grad or not data.is_contiguous():
+            return self._view(lambda data: data.reshape(wanted))
+        return NDArray(data.view(wanted), self._ctx)
 
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
         """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""

@@ -20,8 +20,6 @@ def infer_reshape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool 
     n > 0 is a length; 0 keeps the input's; -1 is what remains; -2 keeps all that follow; -3 joins two;
     -4 splits one into the next two codes. `reverse` reads shape and codes from the right.
     """
-    if min(codes, default=0) > 0 and math.prod(codes) == math.prod(shape):
-        return codes  # plain lengths
     if reverse:
         shape, codes = shape[::-1], codes[::-1]
     result: list[int] = []
