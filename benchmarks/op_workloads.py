@@ -133,4 +133,23 @@ HEAVY = {
     ),
 }
 
-WORKLOADS = {**SMALL, **HEAVY}
+
+def update(name, states, **attrs):
+    """A step that calls an optimizer's op in place on a weight of 4M elements."""
+
+    def setup(mx):
+        weight, grad = array(mx, 2000, 2000), array(mx, 2000, 2000)
+        kept = [mx.nd.zeros((2000, 2000)) for _ in range(states)]
+        return lambda: getattr(mx.nd, name)(weight, grad, *kept, out=weight, lr=0.01, wd=1e-4, **attrs)
+
+    return setup
+
+
+UPDATES = {
+    "sgd_update": update("sgd_update", 0),
+    "sgd_mom_update": update("sgd_mom_update", 1, momentum=0.9),
+    "adam_update": update("adam_update", 2),
+    "rmsprop_update": update("rmsprop_update", 1),
+}
+
+WORKLOADS = {**SMALL, **HEAVY, **UPDATES}

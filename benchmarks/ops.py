@@ -6,7 +6,7 @@ import argparse
 import statistics
 import sys
 
-from op_workloads import HEAVY, SMALL, SMALL_CALLS
+from op_workloads import HEAVY, SMALL, SMALL_CALLS, UPDATES
 from race import Runner, race
 
 
@@ -19,7 +19,12 @@ def main() -> None:
     args = parser.parse_args()
     ours = Runner(sys.executable, "neomx", "op_workloads")
     theirs = Runner(args.oracle, "mxnet", "op_workloads")
-    for title, group, unit, per in (("small ops", SMALL, "us", SMALL_CALLS), ("heavy ops", HEAVY, "ms", 1)):
+    groups = (
+        ("small ops", SMALL, "us", SMALL_CALLS),
+        ("heavy ops, forward and backward", HEAVY, "ms", 1),
+        ("optimizer steps, 4M elements", UPDATES, "ms", 1),
+    )
+    for title, group, unit, per in groups:
         ratios = []
         print(f"\n{title:34} {'neomx':>9} {'MXNet':>9} {'ratio':>7}")
         for name in (n for n in group if args.only in n):
