@@ -127,8 +127,9 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
     return heads, [head._data for head in heads], starts
 
 
-def _run(compute: Any, train_mode: bool) -> Any:
-    previous, Backward.train_mode = Backward.train_mode, train_mode
+def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
+    previous = Backward.train_mode, Backward.accumulating
+    Backward.train_mode, Backward.accumulating = train_mode, accumulating
     try:
         return compute()
     except RuntimeError as error:
@@ -138,7 +139,7 @@ def _run(compute: Any, train_mode: bool) -> Any:
             ) from error
         raise MXNetError(f"backward: {error}") from error
     finally:
-        Backward.train_mode = previous
+        Backward.train_mode, Backward.accumulating = previous
 
 
 def _release(heads: list[NDArray]) -> None:
@@ -169,11 +170,7 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
     """
     arrays, tensors, starts = _heads(heads, head_grads)
     with _Scope(False, train_mode):
-        previous, Gradient.accumulating = Gradient.accumulating, True
-        try:
-            _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph), train_mode)
-        finally:
-            Gradient.accumulating = previous
+        _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph), train_mode, accumulating=True)
     if not retain_graph:
         _release(arrays)
 
@@ -208,6 +205,7 @@ def grad(
                 allow_unused=True,
             ),
             train_mode,
+            accumulating=False,
         )
     for i, result in enumerate(results):
         if result is None:

@@ -62,12 +62,13 @@ modes = Modes()
 
 
 class Backward:
-    """The train_mode that the running `autograd.backward` was given; None while none runs.
+    """What the running `autograd.backward` or `autograd.grad` tells hooks and layers.
 
     One for all threads: the part of a backward that runs on a GPU has a thread of its own.
     """
 
-    train_mode: bool | None = None
+    train_mode: bool | None = None  # as it was given; None while none runs
+    accumulating = False  # whether gradients go to `.grad`: not those of autograd.grad
 
 
 class Registry:

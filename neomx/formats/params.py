@@ -272,11 +272,6 @@ def write(
             file.write(part)
 
 
-def to_bytes(records: Sequence[Record], names: Sequence[str] = (), np_shape: bool = False) -> bytes:
-    """What `write` would put into a file."""
-    return b"".join(_parts(records, names, np_shape))
-
-
 def _parts(records: Sequence[Record], names: Sequence[str], np_shape: bool) -> Iterator[bytes | memoryview]:
     yield struct.pack("<QQQ", _LIST_MAGIC, 0, len(records))
     for record in records:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import MXNetError, modes
+from ..base import Backward, MXNetError, modes
 from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
@@ -500,8 +500,6 @@ class Gradient(NDArray):
 
     __slots__ = ("_leaf",)
 
-    accumulating = False  # true while autograd.backward runs; autograd.grad leaves .grad alone
-
     def __init__(self, leaf: torch.Tensor, ctx: Context):
         self._leaf = leaf
         self._ctx = ctx
@@ -550,7 +548,7 @@ def _overwrite_gradient(leaf: torch.Tensor, in_place: bool) -> None:
 
     def forget(_: torch.Tensor) -> None:
         tensor = reference()
-        if Gradient.accumulating and tensor is not None and tensor.grad is not None:
+        if Backward.accumulating and tensor is not None and tensor.grad is not None:
             if in_place:
                 tensor.grad.zero_()
             else:

@@ -1,4 +1,4 @@
-"""Layers that work element by element: activations and dropout; and the table lookup of Embedding."""
+"""Activations: layers that work element by element."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, DType, Shape, op
+from .table import Ctx, op
 
 Tensor = torch.Tensor
 
@@ -88,50 +88,3 @@ def leaky_relu(
     slopes = torch.empty_like(data)
     out = torch.ops.aten.rrelu_with_noise(data, slopes, lower_bound, upper_bound, True, generator(ctx))
     return out, slopes
-
-
-@op("Dropout", may_alias=True)
-def dropout(
-    data: Tensor,
-    *,
-    p: float = 0.5,
-    mode: Literal["always", "training"] = "training",
-    axes: Shape = (),
-    cudnn_off: bool | None = False,
-    ctx: Ctx = None,
-) -> Tensor:
-    """Elements zeroed with probability p and the others divided by 1 - p, in training or always.
-
-    Along `axes` all elements share one fate.
-    """
-    if not 0 <= p <= 1:
-        raise MXNetError("expected p to be between 0 and 1")
-    shape = list(data.shape)
-    for axis in axes:
-        if not 0 <= axis < data.dim():
-            raise MXNetError(f"expected axes between 0 and {data.dim() - 1}")
-        shape[axis] = 1
-    if p == 0 or not (modes.training or mode == "always"):
-        return data.view_as(data)  # not data itself, which may be a variable: the result is computed from it
-    # Comparing uniform numbers takes a quarter of the time of bernoulli_.
-    mask = data.new_empty(shape, dtype=torch.float32) if axes else torch.empty_like(data, dtype=torch.float32)
-    mask.uniform_(generator=generator(ctx)).lt_(1 - p)
-    return data * (mask.mul_(1 / (1 - p)) if p < 1 else mask).to(data.dtype)
-
-
-@op("Embedding")
-def embedding(
-    data: Tensor,
-    weight: Tensor,
-    *,
-    input_dim: int,
-    output_dim: int,
-    dtype: DType = torch.float32,
-    sparse_grad: bool = False,
-) -> Tensor:
-    """Row data[i] of `weight` for each i; an index beyond either end means the first or the last row."""
-    if weight.shape != (input_dim, output_dim):
-        raise MXNetError(f"expected a weight of shape ({input_dim}, {output_dim}), got {tuple(weight.shape)}")
-    # torch passes a sparse gradient to a variable, but few other ops can take one
-    sparse = sparse_grad and weight.is_leaf and weight.requires_grad
-    return F.embedding(data.detach().long().clamp(0, input_dim - 1), weight, sparse=sparse)

@@ -1,4 +1,4 @@
-"""Ops that belong to no other family: Fourier transforms, count sketch, Hawkes processes, _copyto."""
+"""Ops that belong to no other family: Fourier transforms, count sketch, Hawkes processes."""
 
 from __future__ import annotations
 
@@ -104,9 +104,3 @@ def hawkesll(
     faded = excitation * torch.exp(-beta * gap)
     likelihood = likelihood - (lda * gap + alpha * (excitation - faded)).sum(1)
     return likelihood, _Still.apply(faded)
-
-
-@op("_copyto", may_alias=True)
-def copyto(data: Tensor) -> Tensor:
-    """A copy, in the array `out=`, which may be on another context."""
-    return data

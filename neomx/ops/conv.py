@@ -108,19 +108,43 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {1: F.conv_transpose1d, 2: F.con
 _MOST_COLUMNS = 1 << 24
 
 
-def _convolve(
+def _per_group(name: str, count: int, num_group: int) -> int:
+    if num_group < 1 or count % num_group:
+        raise MXNetError(f"expected num_group to divide {name} {count}, got {num_group}")
+    return count // num_group
+
+
+def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
+    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast."""
+    return (
+        data.dim() == 4
+        and data.shape[1] == 1
+        and dilate == (1, 1)
+        and data.device.type == "cpu"
+        and data.numel() * weight[0].numel() < _MOST_COLUMNS
+    )
+
+
+@op("Convolution_v1", same_dtype=True)  # the former name, which old symbol files use
+@op("Convolution", same_dtype=True)
+def convolution(
     data: Tensor,
     weight: Tensor,
-    bias: Tensor | None,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    dilate: tuple[int, ...],
-    pad: tuple[int, ...],
+    bias: Tensor | None = None,
+    *,
+    kernel: Shape,
+    stride: Shape = (),
+    dilate: Shape = (),
+    pad: Shape = (),
     num_filter: int,
-    num_group: int,
-    no_bias: bool,
-    layout: str | None,
+    num_group: int = 1,
+    workspace: int = 1024,
+    no_bias: bool = False,
+    cudnn_tune: Tune | None = None,
+    cudnn_off: bool = False,
+    layout: Layout | None = None,
 ) -> Tensor:
+    """Convolution in 1, 2 or 3 dimensions, plus bias."""
     channels_last = check_layout(data, kernel, layout)
     if channels_last:
         data, weight = data.movedim(-1, 1), weight.movedim(-1, 1)
@@ -143,67 +167,6 @@ def _convolve(
         else:
             result = _CONV[rank](data, weight, bias, stride, pad, dilate, num_group)
     return result.movedim(1, -1) if channels_last else result
-
-
-def _per_group(name: str, count: int, num_group: int) -> int:
-    if num_group < 1 or count % num_group:
-        raise MXNetError(f"expected num_group to divide {name} {count}, got {num_group}")
-    return count // num_group
-
-
-def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
-    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast."""
-    return (
-        data.dim() == 4
-        and data.shape[1] == 1
-        and dilate == (1, 1)
-        and data.device.type == "cpu"
-        and data.numel() * weight[0].numel() < _MOST_COLUMNS
-    )
-
-
-@op("Convolution", same_dtype=True)
-def convolution(
-    data: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    kernel: Shape,
-    stride: Shape = (),
-    dilate: Shape = (),
-    pad: Shape = (),
-    num_filter: int,
-    num_group: int = 1,
-    workspace: int = 1024,
-    no_bias: bool = False,
-    cudnn_tune: Tune | None = None,
-    cudnn_off: bool = False,
-    layout: Layout | None = None,
-) -> Tensor:
-    """Convolution in 1, 2 or 3 dimensions, plus bias."""
-    return _convolve(data, weight, bias, kernel, stride, dilate, pad, num_filter, num_group, no_bias, layout)
-
-
-@op("Convolution_v1", same_dtype=True)
-def convolution_v1(
-    data: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    *,
-    kernel: Shape,
-    stride: Shape = (),
-    dilate: Shape = (),
-    pad: Shape = (),
-    num_filter: int,
-    num_group: int = 1,
-    workspace: int = 1024,
-    no_bias: bool = False,
-    cudnn_tune: Tune | None = None,
-    cudnn_off: bool = False,
-    layout: Layout | None = None,
-) -> Tensor:
-    """The former name of Convolution, which old symbol files use."""
-    return _convolve(data, weight, bias, kernel, stride, dilate, pad, num_filter, num_group, no_bias, layout)
 
 
 @op("Deconvolution", same_dtype=True)

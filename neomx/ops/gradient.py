@@ -17,6 +17,12 @@ def identity(data: Tensor) -> Tensor:
     return data.view_as(data)
 
 
+@op("_copyto", may_alias=True)
+def copyto(data: Tensor) -> Tensor:
+    """A copy, in the array `out=`, which may be on another context."""
+    return data
+
+
 @op("_identity_with_attr_like_rhs", may_alias=True)
 def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
     """A copy of `lhs`, which must have the shape of `rhs`."""

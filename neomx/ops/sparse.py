@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 
 from ..base import MXNetError
-from .table import DType, op
+from .table import op
 
 Tensor = torch.Tensor
 
@@ -26,23 +26,3 @@ def sparse_retain(data: Tensor, indices: Tensor) -> Tensor:
         raise MXNetError(f"expected row indices in 0 .. {data.shape[0] - 1}")
     kept = torch.zeros(data.shape[0], dtype=torch.bool, device=data.device).index_fill_(0, rows, True)
     return torch.where(kept.reshape(-1, *[1] * (data.dim() - 1)), data, data.new_zeros(()))
-
-
-@op("_contrib_SparseEmbedding")
-def sparse_embedding(
-    data: Tensor,
-    weight: Tensor,
-    *,
-    input_dim: int,
-    output_dim: int,
-    dtype: DType = "float32",
-    sparse_grad: bool = False,
-) -> Tensor:
-    """Rows of `weight` at the indices `data`; the gradient of `weight` has only those rows."""
-    if tuple(weight.shape) != (input_dim, output_dim):
-        raise MXNetError(f"expected a weight of shape {(input_dim, output_dim)}")
-    indices = data.detach().long()
-    if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
-        raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
-    # torch passes a sparse gradient to a variable, but few other ops can take one
-    return torch.nn.functional.embedding(indices, weight, sparse=weight.is_leaf and weight.requires_grad)

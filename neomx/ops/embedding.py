@@ -1,0 +1,49 @@
+"""Rows of a weight, looked up by their numbers."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from ..base import MXNetError
+from .table import DType, op
+
+Tensor = torch.Tensor
+
+
+def _rows(indices: Tensor, weight: Tensor, input_dim: int, output_dim: int, sparse: bool) -> Tensor:
+    if weight.shape != (input_dim, output_dim):
+        raise MXNetError(f"expected a weight of shape ({input_dim}, {output_dim}), got {tuple(weight.shape)}")
+    # torch passes a sparse gradient to a variable, but few other ops can take one
+    return F.embedding(indices, weight, sparse=sparse and weight.is_leaf and weight.requires_grad)
+
+
+@op("Embedding")
+def embedding(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: DType = torch.float32,
+    sparse_grad: bool = False,
+) -> Tensor:
+    """Row data[i] of `weight` for each i; an index beyond either end means the first or the last row."""
+    return _rows(data.detach().long().clamp(0, input_dim - 1), weight, input_dim, output_dim, sparse_grad)
+
+
+@op("_contrib_SparseEmbedding")
+def sparse_embedding(
+    data: Tensor,
+    weight: Tensor,
+    *,
+    input_dim: int,
+    output_dim: int,
+    dtype: DType = torch.float32,
+    sparse_grad: bool = False,
+) -> Tensor:
+    """Rows of `weight` at the indices `data`, none beyond the ends; the gradient of `weight` has only those rows."""
+    indices = data.detach().long()
+    if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
+        raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
+    return _rows(indices, weight, input_dim, output_dim, sparse=True)
