@@ -230,3 +230,22 @@ def test_links_and_permissions_are_kept(tmp_path):
 def test_an_array_of_nothing(tmp_path):
     mx.nd.save(str(tmp_path / "x"), [mx.nd.array([]), mx.nd.array([1, 2])])
     assert [x.shape for x in mx.nd.load(str(tmp_path / "x"))] == [(0,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("storage", "indices", "message"),
+    [
+        ("row_sparse", [[5, 7]], r"an index lies outside 0 \.\. 3"),
+        ("row_sparse", [[-1, 0]], r"an index lies outside 0 \.\. 3"),
+        ("csr", [[0, 1, 1, 1, 2], [0, 3]], r"an index lies outside 0 \.\. 2"),
+        ("csr", [[0, 2, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
+        ("csr", [[1, 1, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
+        ("csr", [[0, 1, 1, 1, 9], [0, 1]], "indptr must rise from 0 to 2"),
+    ],
+)
+def test_indices_that_point_outside(tmp_path, storage, indices, message):
+    data = torch.ones(2, 3) if storage == "row_sparse" else torch.ones(2)
+    record = params.Sparse(storage, (4, 3), data, tuple(torch.tensor(index) for index in indices))
+    params.write(tmp_path / "x", [record])
+    with pytest.raises(mx.MXNetError, match=f"array 0 of 1: {message}"):
+        mx.nd.load(str(tmp_path / "x"))
