@@ -1,15 +1,18 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import autograd, base, context, ndarray, operator, random
+from . import attribute, autograd, base, context, name, ndarray, operator, random
 from . import ndarray as nd
+from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AttrScope",
     "Context",
     "MXNetError",
+    "attribute",
     "autograd",
     "base",
     "context",
@@ -19,6 +22,7 @@ __all__ = [
     "current_context",
     "gpu",
     "gpu_memory_info",
+    "name",
     "nd",
     "ndarray",
     "operator",
