@@ -1,6 +1,7 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random
+from . import attribute, autograd, base, context, initializer, name, ndarray, operator, random, registry
+from . import initializer as init
 from . import ndarray as nd
 from .attribute import AttrScope
 from .base import MXNetError
@@ -22,10 +23,13 @@ __all__ = [
     "current_context",
     "gpu",
     "gpu_memory_info",
+    "init",
+    "initializer",
     "name",
     "nd",
     "ndarray",
     "operator",
     "random",
+    "registry",
     "num_gpus",
 ]
