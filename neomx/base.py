@@ -52,6 +52,8 @@ class Modes(threading.local):
 
     recording = False
     training = False
+    plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+    entering: Any = None  # the Block that is being called by way of its twin
 
     def __init__(self) -> None:
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward

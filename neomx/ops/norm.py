@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch.compiler import is_compiling
 
 from ..base import Backward, MXNetError, modes
 from .table import op
@@ -74,30 +75,52 @@ def _batch_norm(
     for name, each in (("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean), ("moving_var", moving_var)):
         if each.dim() != 1 or each.shape[0] != channels:
             raise MXNetError(f"expected {name} of shape ({channels},), one for each channel, got {tuple(each.shape)}")
+    by_batch = modes.training and not use_global_stats
     if fix_gamma:
-        gamma.data.fill_(1)
+        gamma = gamma * 0 + 1 if is_compiling() else _filled_with_one(gamma)
     shape = data.shape
     axis %= rank
     if axis == rank - 1 != 1:
         data = data.reshape(-1, channels)  # the kernel is fast for (N, C), contiguous
     elif axis != 1:
         data = data.movedim(axis, 1) if rank > 1 else data.reshape(1, -1)
-    out, mean, inverse = _BatchNorm.apply(
-        data,
-        gamma,
-        beta,
-        moving_mean,
-        moving_var,
-        eps,
-        momentum,
-        fix_gamma,
-        use_global_stats,
-        modes.training and not use_global_stats,
-    )
+    if is_compiling():
+        out, mean, inverse = _traceable(data, gamma, beta, moving_mean, moving_var, eps, momentum, by_batch)
+    else:
+        out, mean, inverse = _BatchNorm.apply(
+            data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats, by_batch
+        )
     if axis == rank - 1 != 1:
         out = out.view(shape)
     elif axis != 1:
         out = out.movedim(1, axis)
+    return out, mean, inverse
+
+
+def _filled_with_one(gamma: Tensor) -> Tensor:
+    gamma.data.fill_(1)
+    return gamma
+
+
+def _traceable(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    eps: float,
+    momentum: float,
+    by_batch: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch norm as torch.compile can trace it: the moving averages take their step in a forward that records."""
+    if not by_batch:
+        out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+        return out, moving_mean.clone(), torch.rsqrt(moving_var + eps)
+    out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+    if torch.is_grad_enabled():
+        with torch.no_grad():
+            moving_mean.lerp_(mean, 1 - momentum)
+            moving_var.lerp_(_variance(inverse, eps), 1 - momentum)
     return out, mean, inverse
 
 

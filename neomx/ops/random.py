@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch.compiler import is_compiling
 
 from ..base import MXNetError
 from ..context import Context
@@ -23,8 +24,13 @@ _generators: dict[Context, torch.Generator] = {}
 _seed_of_all: int | None = None
 
 
-def generator(ctx: Context) -> torch.Generator:
-    """The generator of a context. Contexts seeded by one `seed` still give different numbers."""
+def generator(ctx: Context) -> torch.Generator | None:
+    """The generator of a context. Contexts seeded by one `seed` still give different numbers.
+
+    None, which is torch's own, in a function that torch.compile makes: it cannot hold another.
+    """
+    if is_compiling():
+        return None
     made = _generators.get(ctx)
     if made is None:
         made = _generators[ctx] = torch.Generator(device=ctx.device)
@@ -39,9 +45,10 @@ def seed(value: int, ctx: Context | None = None) -> None:
     """Start the generator of one context, or of all, anew."""
     global _seed_of_all
     if ctx is not None:
-        generator(ctx).manual_seed(_seed_for(ctx, value))
+        generator(ctx).manual_seed(_seed_for(ctx, value))  # type: ignore[union-attr]
         return
     _seed_of_all = value
+    torch.manual_seed(value & 0xFFFFFFFFFFFFFFFF)
     for each, made in _generators.items():
         made.manual_seed(_seed_for(each, value))
 
