@@ -1,7 +1,8 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random
+from . import attribute, autograd, base, context, name, ndarray, operator, random, symbol
 from . import ndarray as nd
+from . import symbol as sym
 from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
@@ -28,4 +29,6 @@ __all__ = [
     "operator",
     "random",
     "num_gpus",
+    "sym",
+    "symbol",
 ]

@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "sample": GROUND | {"formats"},
     "name": set(),
     "attribute": set(),
-    "symbol": ARRAYS | {"name", "attribute", "operator"},
+    "symbol": ARRAYS | {"name", "attribute", "operator", "executor"},  # with executor one room: the symbolic front end
+    "executor": ARRAYS | {"symbol"},
     "initializer": ARRAYS,
     "lr_scheduler": GROUND,
     "metric": ARRAYS,
