@@ -1,8 +1,28 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, initializer, name, ndarray, operator, random, registry
+from . import (
+    attribute,
+    autograd,
+    base,
+    context,
+    gluon,
+    initializer,
+    kvstore,
+    lr_scheduler,
+    metric,
+    name,
+    ndarray,
+    operator,
+    optimizer,
+    random,
+    registry,
+    symbol,
+)
 from . import initializer as init
+from . import kvstore as kv
 from . import ndarray as nd
+from . import random as rnd
+from . import symbol as sym
 from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
@@ -21,15 +41,24 @@ __all__ = [
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "gluon",
     "gpu",
     "gpu_memory_info",
     "init",
     "initializer",
+    "kv",
+    "kvstore",
+    "lr_scheduler",
+    "metric",
     "name",
     "nd",
     "ndarray",
+    "num_gpus",
     "operator",
+    "optimizer",
     "random",
     "registry",
-    "num_gpus",
+    "rnd",
+    "sym",
+    "symbol",
 ]

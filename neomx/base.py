@@ -47,6 +47,10 @@ class MXNetError(RuntimeError):
     """What neomx raises for anything a program did wrong. A RuntimeError, as in MXNet."""
 
 
+class NotImplementedForSymbol(MXNetError):
+    """A Symbol was asked for what only an NDArray has: values."""
+
+
 class Modes(threading.local):
     """Whether this thread records for autograd, and whether layers behave as in training."""
 

@@ -22,9 +22,10 @@ MAY_IMPORT = {
     "sample": GROUND | {"formats"},
     "name": set(),
     "attribute": set(),
-    "symbol": ARRAYS | {"name", "attribute", "operator"},
     "registry": {"base"},
     "initializer": ARRAYS | {"registry"},
+    "symbol": ARRAYS | {"name", "attribute", "operator", "executor"},  # with executor one room: the symbolic front end
+    "executor": ARRAYS | {"symbol"},
     "lr_scheduler": GROUND,
     "metric": ARRAYS | {"registry"},
     "recordio": GROUND | {"formats"},

@@ -128,7 +128,13 @@ def _variance(inverse: Tensor, eps: float) -> Tensor:
     return inverse.pow(-2) - eps
 
 
-@op("BatchNorm", mutates=("moving_mean", "moving_var"))
+@op(
+    "BatchNorm",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+)
 def batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -154,7 +160,13 @@ def batch_norm(
     return results if output_mean_var else results[0]
 
 
-@op("_contrib_BatchNormWithReLU", mutates=("moving_mean", "moving_var"))
+@op(
+    "_contrib_BatchNormWithReLU",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var", "mask"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+)
 def batch_norm_with_relu(
     data: Tensor,
     gamma: Tensor,
@@ -179,7 +191,13 @@ def batch_norm_with_relu(
     return (torch.relu(out), mean, inverse) if output_mean_var else torch.relu(out)
 
 
-@op("BatchNorm_v1", mutates=("moving_mean", "moving_var"))
+@op(
+    "BatchNorm_v1",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+)
 def batch_norm_v1(
     data: Tensor,
     gamma: Tensor,
@@ -200,7 +218,13 @@ def batch_norm_v1(
     return (out, mean, _variance(inverse, eps)) if output_mean_var else out
 
 
-@op("_contrib_SyncBatchNorm", mutates=("moving_mean", "moving_var"))
+@op(
+    "_contrib_SyncBatchNorm",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+)
 def sync_batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -238,7 +262,7 @@ class _ByProduct(torch.autograd.Function):
         return None, None
 
 
-@op("LayerNorm", same_dtype=True)
+@op("LayerNorm", same_dtype=True, outputs=("output", "mean", "std"), visible=lambda a: 3 if a["output_mean_var"] else 1)
 def layer_norm(
     data: Tensor,
     gamma: Tensor,
@@ -262,7 +286,7 @@ def layer_norm(
     return results if last else tuple(each.movedim(-1, axis) for each in results)
 
 
-@op("GroupNorm", same_dtype=True)
+@op("GroupNorm", same_dtype=True, outputs=("output", "mean", "std"), visible=lambda a: 3 if a["output_mean_var"] else 1)
 def group_norm(
     data: Tensor,
     gamma: Tensor,
@@ -294,7 +318,7 @@ def group_norm(
     return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
 
 
-@op("InstanceNorm", same_dtype=True)
+@op("InstanceNorm", same_dtype=True, outputs=("output", "mean", "var"), visible=1)
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.001) -> Tensor:
     """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
     if data.dim() < 3:
@@ -305,7 +329,7 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.0
 # ---- by length ----
 
 
-@op("L2Normalization")
+@op("L2Normalization", outputs=("output", "norm"), visible=1)
 def l2_normalization(
     data: Tensor, *, eps: float = 1e-10, mode: Literal["channel", "instance", "spatial"] = "instance"
 ) -> Tensor:
@@ -319,7 +343,7 @@ def l2_normalization(
     return data * torch.rsqrt(total + eps)
 
 
-@op("LRN")
+@op("LRN", outputs=("output", "tmp_norm"), visible=1)
 def lrn(data: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int) -> Tensor:
     """x / (knorm + alpha * mean of x * x over nsize neighbouring channels) ** beta."""
     if nsize < 1:
