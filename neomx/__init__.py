@@ -1,6 +1,6 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, initializer, name, ndarray, operator, random, registry
+from . import attribute, autograd, base, context, initializer, metric, name, ndarray, operator, random, registry
 from . import initializer as init
 from . import ndarray as nd
 from .attribute import AttrScope
@@ -25,6 +25,7 @@ __all__ = [
     "gpu_memory_info",
     "init",
     "initializer",
+    "metric",
     "name",
     "nd",
     "ndarray",
