@@ -16,6 +16,7 @@ import torch
 from . import ndarray, random, registry
 from .base import MXNetError, string_types
 from .ndarray import NDArray, load
+from .ops.random import generator
 from .ops.rnn import rnn_param_size
 
 __all__ = [
@@ -285,6 +286,25 @@ class Constant(Initializer):
         return json.dumps(["constant", {"value": value.tolist() if hasattr(value, "tolist") else value}])
 
 
+def _draw_uniform(arr: NDArray, scale: float) -> None:
+    if _takes_draws(arr) and scale >= 0:
+        arr._writable_data().uniform_(-scale, scale, generator=generator(arr.context))
+    else:
+        random.uniform(-scale, scale, out=arr)
+
+
+def _draw_normal(arr: NDArray, sigma: float) -> None:
+    if _takes_draws(arr) and sigma > 0:
+        arr._writable_data().normal_(0, sigma, generator=generator(arr.context))
+    else:
+        random.normal(0, sigma, out=arr)
+
+
+def _takes_draws(arr: NDArray) -> bool:
+    """Whether torch can draw straight into the array, in half the time; others are drawn aside, or refused."""
+    return arr.stype == "default" and arr.dtype in (np.float32, np.float64)
+
+
 @register
 class Uniform(Initializer):
     """Uniform numbers from -scale to scale."""
@@ -294,7 +314,7 @@ class Uniform(Initializer):
         self.scale = scale
 
     def _init_weight(self, _: str, arr: NDArray) -> None:
-        random.uniform(-self.scale, self.scale, out=arr)
+        _draw_uniform(arr, self.scale)
 
 
 @register
@@ -306,7 +326,7 @@ class Normal(Initializer):
         self.sigma = sigma
 
     def _init_weight(self, _: str, arr: NDArray) -> None:
-        random.normal(0, self.sigma, out=arr)
+        _draw_normal(arr, self.sigma)
 
 
 @register
@@ -355,9 +375,9 @@ class Xavier(Initializer):
             raise ValueError(f"Xavier: factor_type must be 'in', 'out' or 'avg', received {self.factor_type!r}")
         scale = math.sqrt(self.magnitude / fans[self.factor_type])
         if self.rnd_type == "uniform":
-            random.uniform(-scale, scale, out=arr)
+            _draw_uniform(arr, scale)
         elif self.rnd_type == "gaussian":
-            random.normal(0, scale, out=arr)
+            _draw_normal(arr, scale)
         else:
             raise ValueError(f"Xavier: rnd_type must be 'uniform' or 'gaussian', received {self.rnd_type!r}")
 

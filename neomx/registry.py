@@ -64,9 +64,9 @@ def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
         if not args and nickname not in kwargs:
             raise ValueError(f"create: expected the name of a registered {nickname}, received {kwargs}")
         name, args = (args[0], args[1:]) if args else (kwargs.pop(nickname), ())
-        if isinstance(name, base_class) or isinstance(name, str) and name.startswith(("[", "{")):
-            if args or kwargs:
-                raise AssertionError(f"{nickname} {name!r:.80} is complete; it takes no other arguments")
+        complete = isinstance(name, base_class) or (isinstance(name, str) and name.startswith(("[", "{")))
+        if complete and (args or kwargs):
+            raise AssertionError(f"{nickname} {name!r:.80} is complete; it takes no other arguments")
         if isinstance(name, base_class):
             return name
         if isinstance(name, dict):

@@ -11,8 +11,8 @@ from parity.spec import family, outcome
 case, program = family(__name__)
 
 NAMES = """x_weight weight aweight fc_bias bn_gamma bn_beta bn_running_mean bn_running_var bn_moving_mean bn_moving_var
-bn_moving_inv_var bn_moving_avg x_min xmax max stn_loc_weight stn_loc_gamma stn_loc upsampled_weight foo X_WEIGHT a_min_b
-fc_bias_quantize x_quantized_bias rnn_parameters""".split()
+bn_moving_inv_var bn_moving_avg x_min xmax max stn_loc_weight stn_loc_gamma stn_loc upsampled_weight foo X_WEIGHT
+a_min_b fc_bias_quantize x_quantized_bias rnn_parameters""".split()
 
 
 def filled(mx, init, desc, shape=(2, 3), dtype="float32"):
