@@ -1,6 +1,6 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random
+from . import attribute, autograd, base, context, gluon, image, name, ndarray, operator, random, recordio
 from . import ndarray as nd
 from .attribute import AttrScope
 from .base import MXNetError
@@ -20,12 +20,15 @@ __all__ = [
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "gluon",
     "gpu",
     "gpu_memory_info",
+    "image",
     "name",
     "nd",
     "ndarray",
     "operator",
     "random",
+    "recordio",
     "num_gpus",
 ]
