@@ -153,6 +153,15 @@ def test_a_worker_that_dies_is_named_at_once(end, told):
     assert next(iter(loader)).asnumpy().tolist() == [0, 1]  # new workers
 
 
+def test_a_worker_that_died_between_epochs_is_named_once():
+    loader = data.DataLoader(Numbers(lambda i: os.getpid()), 12, num_workers=1)
+    (batch,) = values(loader)
+    os.kill(batch[0], signal.SIGKILL)
+    with pytest.raises(mx.MXNetError, match=rf"pid {batch[0]}\) was killed by signal 9"):
+        values(loader)
+    assert values(loader) != [batch]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slow_batch_is_named_at_the_timeout(kind):
     loader = data.DataLoader(Numbers(lambda i: time.sleep(1.5) if i == 2 else i), 2, num_workers=1, timeout=0.3, **kind)

@@ -169,13 +169,13 @@ class DataLoader:
         try:
             return batch.result(self._timeout)
         except FutureTimeout as error:
-            if batch.done():  # the batch itself raised a TimeoutError
-                raise
+            if batch.done():  # it came at the last moment, or it raised a TimeoutError itself
+                return batch.result()
             who = pool.who_makes(batch) if isinstance(pool, WorkerPool) else ""
             self._close_pool()
             raise WorkerTimeout(
-                f"batch {number} did not come within timeout={self._timeout} seconds{who}. If it may take that long, raise "
-                " DataLoader's timeout; if not, its dataset, transform or batchify_fn hangs: try num_workers=0"
+                f"batch {number} did not come within timeout={self._timeout} seconds{who}. If it may take that long, "
+                "raise DataLoader's timeout; if not, its dataset, transform or batchify_fn hangs: try num_workers=0"
             ) from error
         except MXNetError:
             if isinstance(pool, WorkerPool) and pool.broken:

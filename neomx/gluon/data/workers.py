@@ -106,7 +106,8 @@ class _Worker:
         future: Future[Any] = Future()
         with self._lock:
             if self.dead:
-                raise MXNetError(self.dead)
+                future.set_exception(MXNetError(self.dead))
+                return future
             self.pending[ticket] = batch, future
         with contextlib.suppress(OSError):  # it has just died, which `_listen` tells the future
             _send(self._socket, ticket, (indices, seed))
