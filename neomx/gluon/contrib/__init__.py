@@ -1,0 +1,5 @@
+"""Parts of gluon that MXNet calls experimental."""
+
+from . import data
+
+__all__ = ["data"]
