@@ -1,6 +1,6 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random
+from . import attribute, autograd, base, context, lr_scheduler, name, ndarray, operator, optimizer, random
 from . import ndarray as nd
 from .attribute import AttrScope
 from .base import MXNetError
@@ -22,10 +22,12 @@ __all__ = [
     "current_context",
     "gpu",
     "gpu_memory_info",
+    "lr_scheduler",
     "name",
     "nd",
     "ndarray",
     "operator",
+    "optimizer",
     "random",
     "num_gpus",
 ]
