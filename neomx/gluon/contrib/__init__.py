@@ -1,5 +1,5 @@
 """Parts of gluon that MXNet calls experimental."""
 
-from . import data
+from . import cnn, data, nn, rnn
 
-__all__ = ["data"]
+__all__ = ["cnn", "data", "nn", "rnn"]
