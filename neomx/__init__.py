@@ -1,7 +1,30 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random
+from . import (
+    attribute,
+    autograd,
+    base,
+    context,
+    gluon,
+    image,
+    initializer,
+    kvstore,
+    lr_scheduler,
+    metric,
+    name,
+    ndarray,
+    operator,
+    optimizer,
+    random,
+    recordio,
+    registry,
+    symbol,
+)
+from . import initializer as init
+from . import kvstore as kv
 from . import ndarray as nd
+from . import random as rnd
+from . import symbol as sym
 from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
@@ -20,12 +43,26 @@ __all__ = [
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "gluon",
     "gpu",
     "gpu_memory_info",
+    "image",
+    "init",
+    "initializer",
+    "kv",
+    "kvstore",
+    "lr_scheduler",
+    "metric",
     "name",
     "nd",
     "ndarray",
-    "operator",
-    "random",
     "num_gpus",
+    "operator",
+    "optimizer",
+    "random",
+    "recordio",
+    "registry",
+    "rnd",
+    "sym",
+    "symbol",
 ]

@@ -81,6 +81,11 @@ def read(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> tup
         raise MXNetError(f"cannot read {name}: {error.strerror or error}") from error
 
 
+def read_array(source: bytes | bytearray | memoryview) -> Record:
+    """One array from bytes that hold it alone, as pickles of MXNet do."""
+    return _read_array(_Buffer(source))
+
+
 class _Source:
     """Bytes to take from the front, with a name for error messages and a count of what is left."""
 
@@ -270,6 +275,11 @@ def write(
     with replacing(path) as file:
         for part in _parts(records, names, np_shape):
             file.write(part)
+
+
+def encode(records: Sequence[Record], names: Sequence[str] = ()) -> bytes:
+    """The bytes that `write` would put into a file."""
+    return b"".join(_parts(records, names, np_shape=False))
 
 
 def _parts(records: Sequence[Record], names: Sequence[str], np_shape: bool) -> Iterator[bytes | memoryview]:

@@ -47,6 +47,16 @@ def load_frombuffer(buf: bytes | str) -> list[NDArray] | dict[str, NDArray]:
     return _arrays(*params.read(buf))
 
 
+def save_tobuffer(data: dict[str, NDArray]) -> bytes:
+    """The bytes of a file of arrays with names, which `load_frombuffer` reads."""
+    return params.encode([_record(array) for array in data.values()], list(data))
+
+
+def array_frombuffer(buf: bytes | bytearray) -> NDArray:
+    """The array in bytes that hold it alone, as MXNet's pickles do."""
+    return _array(params.read_array(buf))
+
+
 def _record(array: NDArray) -> params.Record:
     device = array.context.device_typeid, array.context.device_id
     if isinstance(array, BaseSparseNDArray):

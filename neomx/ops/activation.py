@@ -55,7 +55,7 @@ def _prelu(data: Tensor, gamma: Tensor | None) -> Tensor:
     return F.prelu(data, gamma) if data.dim() > 1 else F.prelu(data.unsqueeze(0), gamma).squeeze(0)
 
 
-@op("LeakyReLU")
+@op("LeakyReLU", takes={"gamma": lambda a: a["act_type"] == "prelu"}, starts={"gamma": '["Constant", {"value": 0.25}]'})
 def leaky_relu(
     data: Tensor,
     gamma: Tensor | None = None,

@@ -54,7 +54,7 @@ class _Still(torch.autograd.Function):
         return torch.zeros_like(grad)
 
 
-@op("_contrib_hawkesll")
+@op("_contrib_hawkesll", outputs=("output", "out_state"))
 def hawkesll(
     lda: Tensor,
     alpha: Tensor,

@@ -80,7 +80,7 @@ def _is_fast_format(data: Tensor) -> bool:
 # ---- fully connected ----
 
 
-@op("FullyConnected", same_dtype=True)
+@op("FullyConnected", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
 def fully_connected(
     data: Tensor,
     weight: Tensor,
@@ -125,8 +125,10 @@ def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
     )
 
 
-@op("Convolution_v1", same_dtype=True)  # the former name, which old symbol files use
-@op("Convolution", same_dtype=True)
+@op(
+    "Convolution_v1", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}
+)  # the former name, which old symbol files use
+@op("Convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
 def convolution(
     data: Tensor,
     weight: Tensor,
@@ -169,7 +171,7 @@ def convolution(
     return result.movedim(1, -1) if channels_last else result
 
 
-@op("Deconvolution", same_dtype=True)
+@op("Deconvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
 def deconvolution(
     data: Tensor,
     weight: Tensor,
@@ -236,7 +238,7 @@ def _surplus(
 # ---- deformable convolution ----
 
 
-@op("_contrib_DeformableConvolution", same_dtype=True)
+@op("_contrib_DeformableConvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
 def deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -259,7 +261,7 @@ def deformable_convolution(
     return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
 
 
-@op("_contrib_ModulatedDeformableConvolution", same_dtype=True)
+@op("_contrib_ModulatedDeformableConvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
 def modulated_deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -354,7 +356,7 @@ def _multiply_columns(
 # ---- correlation ----
 
 
-@op("Correlation", same_dtype=True)
+@op("Correlation", same_dtype=True, outputs=("output", "tmp1", "tmp2"), visible=1)
 def correlation(
     data1: Tensor,
     data2: Tensor,

@@ -162,7 +162,7 @@ def size_array(data: Tensor) -> Tensor:
     return torch.tensor([data.numel()], dtype=torch.int64, device=data.device)
 
 
-@op("_histogram", may_alias=True)
+@op("_histogram", may_alias=True, takes={"bins": lambda a: a["bin_cnt"] is None}, outputs=2)
 def histogram(
     data: Tensor, bins: Tensor | None = None, *, bin_cnt: int | None = None, range: Floats | None = None
 ) -> tuple[Tensor, Tensor]:

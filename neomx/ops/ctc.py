@@ -13,7 +13,15 @@ from .table import op
 Tensor = torch.Tensor
 
 
-@op("CTCLoss", "ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss")
+@op(
+    "CTCLoss",
+    "ctc_loss",
+    "_contrib_CTCLoss",
+    "_contrib_ctc_loss",
+    takes={"data_lengths": lambda a: a["use_data_lengths"], "label_lengths": lambda a: a["use_label_lengths"]},
+    outputs=2,
+    visible=1,
+)
 def ctc_loss(
     data: Tensor,
     label: Tensor,

@@ -195,7 +195,13 @@ class _SparsenessPenalty(torch.autograd.Function):
         return grad + penalty * ((1 - target) / (1 - average) - target / average), None, None, None, None
 
 
-@op("IdentityAttachKLSparseReg", same_dtype=True, may_alias=True, mutates=("moving_avg",))
+@op(
+    "IdentityAttachKLSparseReg",
+    same_dtype=True,
+    may_alias=True,
+    mutates=("moving_avg",),
+    starts={"moving_avg": '["zero", {}]'},
+)
 def identity_attach_kl_sparse_reg(
     data: Tensor,
     moving_avg: Tensor,

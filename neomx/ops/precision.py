@@ -31,7 +31,12 @@ def amp_cast(
     return data.to(to_torch(dtype)) if data.is_floating_point() else data
 
 
-@op("amp_multicast", may_alias=True)
+@op(
+    "amp_multicast",
+    may_alias=True,
+    takes=lambda a: [f"data_{i}" for i in range(a["num_outputs"])],
+    outputs=lambda a: a["num_outputs"],
+)
 def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) -> list[Tensor]:
     """All half and single precision arrays as one dtype: the widest among them, or the narrowest."""
     if num_outputs != len(data):
@@ -49,7 +54,7 @@ def all_finite(data: Tensor, *, init_output: bool = True) -> Tensor:
     return multi_all_finite(data, init_output=init_output)
 
 
-@op("multi_all_finite", same_dtype=True)
+@op("multi_all_finite", same_dtype=True, takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])])
 def multi_all_finite(*data: Tensor, num_arrays: int = 1, init_output: bool = True) -> Tensor:
     """1 if no element of any array is infinite or nan, else 0.
 

@@ -54,7 +54,7 @@ def _calibrated(data: Tensor, low: float | None, high: float | None) -> tuple[Te
     return low_seen.reshape(1), high_seen.reshape(1)
 
 
-@op("_contrib_quantize")
+@op("_contrib_quantize", outputs=3)
 def quantize(
     data: Tensor, min_range: Tensor, max_range: Tensor, *, out_type: Literal["int8", "uint8"] = "uint8"
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,7 +67,7 @@ def quantize(
     return (result, -limit, limit) if dtype is torch.int8 else (result, low.clone(), high.clone())
 
 
-@op("_contrib_quantize_v2", may_alias=True)
+@op("_contrib_quantize_v2", may_alias=True, outputs=3)
 def quantize_v2(
     data: Tensor,
     *,
@@ -90,7 +90,7 @@ def quantize_v2(
     return (result, -limit, limit) if dtype is torch.int8 else (result, low, high)
 
 
-@op("_contrib_quantize_asym")
+@op("_contrib_quantize_asym", outputs=("output", "scale", "shift"))
 def quantize_asym(
     data: Tensor, *, min_calib_range: float | None = None, max_calib_range: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -114,7 +114,7 @@ def dequantize(
     return data * (_range(min_range.detach(), max_range.detach()) / _HALF_STEPS[data.dtype])
 
 
-@op("_contrib_requantize")
+@op("_contrib_requantize", outputs=3)
 def requantize(
     data: Tensor,
     min_range: Tensor,

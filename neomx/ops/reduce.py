@@ -135,7 +135,7 @@ def square_sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclu
     return sum(data * data, axis=axis, keepdims=keepdims, exclude=exclude)
 
 
-@op("multi_sum_sq", same_dtype=True)
+@op("multi_sum_sq", same_dtype=True, takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])])
 def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
     """The sum of squares of each array, together in one float32 array."""
     if num_arrays != len(data):
@@ -146,7 +146,7 @@ def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
     return torch.stack(norms).square()
 
 
-@op("moments")
+@op("moments", outputs=2)
 def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[Tensor]:
     """The mean and the variance of the elements."""
     if not axes:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +15,13 @@ from .table import op
 Tensor = torch.Tensor
 
 
-@op("UpSampling", same_dtype=True)
+def _input_names(attrs: dict[str, Any]) -> Sequence[str]:
+    if attrs["sample_type"] == "bilinear":
+        return "data", "weight"
+    return [f"arg{i}" for i in range(attrs["num_args"])]
+
+
+@op("UpSampling", same_dtype=True, takes=_input_names, starts=dict.fromkeys(("weight", "arg1"), '["bilinear", {}]'))
 def upsampling(
     *data: Tensor,
     scale: int,
@@ -60,7 +67,7 @@ def _spread(data: tuple[Tensor, ...], scale: int, num_filter: int) -> Tensor:
     return F.conv_transpose2d(image, weight, stride=scale, padding=scale // 2, groups=num_filter)
 
 
-@op("_contrib_BilinearResize2D")
+@op("_contrib_BilinearResize2D", takes={"like": lambda a: a["mode"] == "like"})
 def bilinear_resize(
     data: Tensor,
     like: Tensor | None = None,

@@ -13,7 +13,7 @@ slowly (float64).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -54,7 +54,17 @@ def rnn_param_size(
     return sum(a * b for a, b in shapes) + 2 * num_layers * directions * rows
 
 
-@op("RNN", same_dtype=False)
+def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
+    states = ("state_output", "statecell_output") if attrs["mode"] == "lstm" else ("state_output",)
+    return ("output", *states) if attrs["state_outputs"] else ("output",)
+
+
+@op(
+    "RNN",
+    same_dtype=False,
+    takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
+    outputs=_output_names,
+)
 def rnn(
     data: Tensor,
     parameters: Tensor,

@@ -10,7 +10,7 @@ from .table import op
 Tensor = torch.Tensor
 
 
-@op("SequenceMask", may_alias=True)
+@op("SequenceMask", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
 def sequence_mask(
     data: Tensor,
     sequence_length: Tensor | None = None,
@@ -27,7 +27,7 @@ def sequence_mask(
     return data.masked_fill(ended.reshape(*ended.shape, *[1] * (data.dim() - 2)), value)
 
 
-@op("SequenceLast", may_alias=True)
+@op("SequenceLast", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
 def sequence_last(
     data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:
@@ -40,7 +40,7 @@ def sequence_last(
     return data[last, each] if axis == 0 else data[each, last]
 
 
-@op("SequenceReverse", may_alias=True)
+@op("SequenceReverse", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
 def sequence_reverse(
     data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:

@@ -114,7 +114,7 @@ def crop(
 # ---- split and join ----
 
 
-@op("SliceChannel", "split", may_alias=True)
+@op("SliceChannel", "split", may_alias=True, outputs=lambda a: tuple(f"output{i}" for i in range(a["num_outputs"])))
 def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Tensor | list[Tensor]:
     """Equal parts along `axis`; with `squeeze_axis` each of length 1, and without that dimension."""
     length = data.size(axis)
@@ -123,7 +123,7 @@ def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool =
     return _parts(data, [length // num_outputs] * num_outputs, axis, squeeze_axis)
 
 
-@op("_split_v2", may_alias=True)
+@op("_split_v2", may_alias=True, outputs=lambda a: a["sections"] or len(a["indices"]))
 def split_v2(
     data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
 ) -> Tensor | list[Tensor]:

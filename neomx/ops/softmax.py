@@ -43,7 +43,7 @@ def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
     return torch.arange(data.shape[axis], device=data.device).view(shape) >= length.unsqueeze(axis)
 
 
-@op("softmax")
+@op("softmax", takes={"length": lambda a: a["use_length"]})
 def softmax(
     data: Tensor,
     length: Tensor | None = None,

@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 _LONG = 32
 
 
-@op("sort")
+@op("sort", outputs=2, visible=1)
 def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:
     """The elements in order, along `axis` or all in one row."""
     values, _ = _ordered(data, axis, is_ascend)
@@ -29,7 +29,11 @@ def argsort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtyp
     return positions.to(dtype)
 
 
-@op("topk")
+@op(
+    "topk",
+    outputs=lambda a: 1 if a["ret_typ"] in ("indices", "mask") else 2,
+    visible=lambda a: 2 if a["ret_typ"] == "both" else 1,
+)
 def topk(
     data: Tensor,
     *,

@@ -1,0 +1,156 @@
+"""Reading the data in a pickle without running anything: classes that it names stay names.
+
+Numbers, strings, bytes, tuples, lists and dicts come as they are, objects as `Instance`. `pickletools` splits the bytes
+into instructions; the few that MXNet's files use are followed here, and any other is refused.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import MXNetError
+
+
+@dataclass(frozen=True)
+class Name:
+    """A class or function that a pickle names."""
+
+    module: str
+    name: str
+
+
+@dataclass(eq=False)
+class Instance:
+    """What a pickle says of an object: what makes it, from which arguments, and its state."""
+
+    maker: Name
+    arguments: tuple[Any, ...]
+    state: Any = None
+
+
+_LITERALS = {
+    *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT", "BINFLOAT"),
+    *("UNICODE", "SHORT_BINUNICODE", "BINUNICODE", "BINUNICODE8", "STRING", "SHORT_BINSTRING", "BINSTRING"),
+    *("SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
+_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_MARK = object()
+
+
+def read(data: bytes) -> Any:
+    """What is in a pickle."""
+    machine = _Machine()
+    try:
+        for opcode, argument, _ in pickletools.genops(data):
+            if opcode.name == "STOP":
+                break
+            machine.follow(opcode.name, argument)
+        (result,) = machine.stack
+    except (ValueError, IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
+        raise MXNetError(f"not a readable pickle: {error}") from error
+    return result
+
+
+class _Machine:
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.memo: dict[int, Any] = {}
+
+    def follow(self, name: str, argument: Any) -> None:
+        if name in _LITERALS:
+            self.stack.append(argument)
+        elif name in _CONSTANTS:
+            self.stack.append(_CONSTANTS[name])
+        elif name in _EMPTY:
+            self.stack.append(_EMPTY[name]())
+        elif name in _TUPLES:
+            self.stack.append(tuple(self.take(_TUPLES[name])))
+        elif name not in ("PROTO", "FRAME"):
+            step = getattr(self, "do_" + name.lower(), None)
+            if step is None:
+                raise MXNetError(f"a pickle with the instruction {name} is not read: it may hold more than data")
+            step(argument)
+
+    def take(self, count: int) -> list[Any]:
+        if count > len(self.stack):
+            raise IndexError("it takes more from its stack than there is")
+        taken = self.stack[len(self.stack) - count :]
+        del self.stack[len(self.stack) - count :]
+        return taken
+
+    def take_to_mark(self) -> list[Any]:
+        start = max(i for i, item in enumerate(self.stack) if item is _MARK)
+        taken = self.stack[start + 1 :]
+        del self.stack[start:]
+        return taken
+
+    def do_mark(self, _: Any) -> None:
+        self.stack.append(_MARK)
+
+    def do_memoize(self, _: Any) -> None:
+        self.memo[len(self.memo)] = self.stack[-1]
+
+    def do_put(self, key: int) -> None:
+        self.memo[key] = self.stack[-1]
+
+    do_binput = do_long_binput = do_put
+
+    def do_get(self, key: int) -> None:
+        self.stack.append(self.memo[key])
+
+    do_binget = do_long_binget = do_get
+
+    def do_tuple(self, _: Any) -> None:
+        self.stack.append(tuple(self.take_to_mark()))
+
+    def do_append(self, _: Any) -> None:
+        (item,) = self.take(1)
+        self.target(list).append(item)
+
+    def do_appends(self, _: Any) -> None:
+        items = self.take_to_mark()
+        self.target(list).extend(items)
+
+    def do_setitem(self, _: Any) -> None:
+        key, value = self.take(2)
+        self.target(dict)[key] = value
+
+    def do_setitems(self, _: Any) -> None:
+        items = self.take_to_mark()
+        self.target(dict).update(zip(items[::2], items[1::2], strict=True))
+
+    def target(self, kind: type) -> Any:
+        if type(self.stack[-1]) is not kind:
+            raise TypeError(f"it fills a {type(self.stack[-1]).__name__} as if it were a {kind.__name__}")
+        return self.stack[-1]
+
+    def do_global(self, names: str) -> None:
+        self.stack.append(Name(*names.split(" ")))
+
+    def do_stack_global(self, _: Any) -> None:
+        self.stack.append(Name(*self.take(2)))
+
+    def do_reduce(self, _: Any) -> None:
+        maker, arguments = self.take(2)
+        self.stack.append(_made(maker, arguments))
+
+    do_newobj = do_reduce
+
+    def do_build(self, _: Any) -> None:
+        (state,) = self.take(1)
+        self.target(Instance).state = state
+
+
+def _made(maker: Any, arguments: Any) -> Any:
+    """What a maker gives: an Instance, except for the two ways in which bytes are written."""
+    if not isinstance(maker, Name) or not isinstance(arguments, tuple):
+        raise TypeError("it makes an object of what is not a class")
+    if maker.name == "bytearray" and maker.module in ("builtins", "__builtin__"):
+        return bytearray(arguments[0] if isinstance(arguments[0], bytes) else arguments[0].encode("latin-1"))
+    if maker == Name("_codecs", "encode") and arguments[1:] == ("latin1",):
+        return arguments[0].encode("latin-1")
+    return Instance(maker, arguments)

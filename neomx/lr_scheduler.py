@@ -1,0 +1,202 @@
+"""Learning rates as functions of the number of updates so far."""
+
+from __future__ import annotations
+
+import logging
+from math import cos, pi
+
+__all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorScheduler", "PolyScheduler"]
+
+
+class LRScheduler:
+    """The base of schedules: `scheduler(num_update)` is the learning rate, `base_lr` the one it starts from.
+
+    For the first `warmup_steps` updates the rate rises from `warmup_begin_lr` to `base_lr` ('linear'), or stays at
+    `warmup_begin_lr` ('constant').
+    """
+
+    def __init__(
+        self, base_lr: float = 0.01, warmup_steps: int = 0, warmup_begin_lr: float = 0, warmup_mode: str = "linear"
+    ):
+        if not isinstance(warmup_steps, int):
+            raise AssertionError(f"warmup_steps must be an int, received {warmup_steps!r}")
+        self.base_lr: float = base_lr
+        self.warmup_steps = warmup_steps
+        self.warmup_final_lr = base_lr
+        self.warmup_begin_lr = warmup_begin_lr
+        self.warmup_mode = warmup_mode
+        if warmup_begin_lr > base_lr:
+            raise ValueError(f"warmup_begin_lr must not be above base_lr {base_lr}, received {warmup_begin_lr}")
+        if warmup_steps < 0:
+            raise ValueError(f"warmup_steps must be positive or 0, received {warmup_steps}")
+        if warmup_mode not in ("linear", "constant"):
+            raise ValueError(f"warmup_mode must be 'linear' or 'constant', received {warmup_mode!r}")
+
+    def get_warmup_lr(self, num_update: int) -> float:
+        """The rate at an update of the warmup."""
+        if num_update >= self.warmup_steps:
+            raise AssertionError(f"update {num_update} is after the warmup of {self.warmup_steps} updates")
+        if self.warmup_mode == "constant":
+            return self.warmup_begin_lr
+        return self.warmup_begin_lr + (self.warmup_final_lr - self.warmup_begin_lr) * num_update / self.warmup_steps
+
+    def __call__(self, num_update: int) -> float:
+        """The rate after `num_update` updates."""
+        raise NotImplementedError("a schedule must define __call__(num_update)")
+
+
+def _check_factor(factor: float) -> None:
+    if factor > 1.0:
+        raise ValueError(f"factor must be no more than 1 to make the rate fall, received {factor}")
+
+
+def _check_step(step: int) -> None:
+    if step < 1:
+        raise ValueError(f"a step of the schedule must be at least 1 update, received {step}")
+
+
+class FactorScheduler(LRScheduler):
+    """Multiplies the rate by `factor` every `step` updates, down to `stop_factor_lr`."""
+
+    def __init__(
+        self,
+        step: int,
+        factor: float = 1,
+        stop_factor_lr: float = 1e-8,
+        base_lr: float = 0.01,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        _check_step(step)
+        _check_factor(factor)
+        self.step = step
+        self.factor = factor
+        self.stop_factor_lr = stop_factor_lr
+        self.count = 0
+
+    def __call__(self, num_update: int) -> float:
+        """The rate after `num_update` updates, which must not fall: what passed is taken into `base_lr`."""
+        if num_update < self.warmup_steps:
+            return self.get_warmup_lr(num_update)
+        while num_update > self.count + self.step:
+            self.count += self.step
+            self.base_lr = max(self.base_lr * self.factor, self.stop_factor_lr)
+            _tell(num_update, self.base_lr)
+        return self.base_lr
+
+
+class MultiFactorScheduler(LRScheduler):
+    """Multiplies the rate by `factor` after each number of updates in the list `step`."""
+
+    def __init__(
+        self,
+        step: list[int],
+        factor: float = 1,
+        base_lr: float = 0.01,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        if not isinstance(step, list) or not step:
+            raise AssertionError(f"step must be a list of at least one number of updates, received {step!r}")
+        for i, each in enumerate(step):
+            if i and each <= step[i - 1]:
+                raise ValueError(f"step must be an increasing list of integers, received {step}")
+            _check_step(each)
+        _check_factor(factor)
+        self.step = step
+        self.cur_step_ind = 0
+        self.factor = factor
+        self.count = 0
+
+    def __call__(self, num_update: int) -> float:
+        """The rate after `num_update` updates, which must not fall: what passed is taken into `base_lr`."""
+        if num_update < self.warmup_steps:
+            return self.get_warmup_lr(num_update)
+        while self.cur_step_ind < len(self.step) and num_update > self.step[self.cur_step_ind]:
+            self.count = self.step[self.cur_step_ind]
+            self.cur_step_ind += 1
+            self.base_lr *= self.factor
+            _tell(num_update, self.base_lr)
+        return self.base_lr
+
+
+def _tell(num_update: int, lr: float) -> None:
+    logging.info("Update[%d]: the learning rate is now %0.5e", num_update, lr)
+
+
+class _Falling(LRScheduler):
+    """From `base_lr` to `final_lr`, which is reached at `max_update`."""
+
+    def __init__(
+        self,
+        max_update: int,
+        base_lr: float,
+        final_lr: float,
+        warmup_steps: int,
+        warmup_begin_lr: float,
+        warmup_mode: str,
+    ):
+        super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        if not isinstance(max_update, int):
+            raise AssertionError(f"max_update must be an int, received {max_update!r}")
+        if max_update < 1:
+            raise ValueError(f"max_update, the number of updates, must be positive, received {max_update}")
+        self.base_lr_orig = base_lr
+        self.max_update = max_update
+        self.final_lr = final_lr
+        self.max_steps = max_update - warmup_steps
+
+    def _left(self, part: float) -> float:
+        """How much is left of the way to `final_lr` (1 to 0) when `part` of the updates are done (0 to 1)."""
+        raise NotImplementedError
+
+    def __call__(self, num_update: int) -> float:
+        """The rate after `num_update` updates."""
+        if num_update < self.warmup_steps:
+            return self.get_warmup_lr(num_update)
+        if num_update <= self.max_update:
+            left = self._left((num_update - self.warmup_steps) / self.max_steps)
+            self.base_lr = self.final_lr + (self.base_lr_orig - self.final_lr) * left
+        return self.base_lr
+
+
+class PolyScheduler(_Falling):
+    """Falls to `final_lr` as the power `pwr` of the part of the updates that is left."""
+
+    def __init__(
+        self,
+        max_update: int,
+        base_lr: float = 0.01,
+        pwr: float = 2,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        super().__init__(max_update, base_lr, final_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+        self.power = pwr
+
+    def _left(self, part: float) -> float:
+        return (1 - part) ** self.power
+
+
+class CosineScheduler(_Falling):
+    """Falls to `final_lr` along half a wave of the cosine."""
+
+    def __init__(
+        self,
+        max_update: int,
+        base_lr: float = 0.01,
+        final_lr: float = 0,
+        warmup_steps: int = 0,
+        warmup_begin_lr: float = 0,
+        warmup_mode: str = "linear",
+    ):
+        super().__init__(max_update, base_lr, final_lr, warmup_steps, warmup_begin_lr, warmup_mode)
+
+    def _left(self, part: float) -> float:
+        return (1 + cos(pi * part)) / 2

@@ -1,0 +1,7 @@
+"""`mx.optimizer`: how weights change, given their gradients."""
+
+from . import contrib, optimizer
+from .optimizer import *  # noqa: F403
+from .optimizer import __all__ as _names
+
+__all__ = [*_names, "contrib", "optimizer"]

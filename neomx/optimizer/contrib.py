@@ -1,0 +1,34 @@
+"""Optimizers that MXNet keeps in `mx.optimizer.contrib`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import ndarray as nd
+from ..ndarray import NDArray
+from .base import Index, Optimizer, register
+
+__all__ = ["GroupAdaGrad"]
+
+
+@register
+class GroupAdaGrad(Optimizer):
+    """AdaGrad with one sum of squares for each row of a weight; has no decay."""
+
+    def __init__(self, eps: float = 1e-5, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.float_stable_eps = eps
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """A number for each row."""
+        if weight.ndim != 2:
+            raise AssertionError(f"GroupAdaGrad needs weights of two dimensions, received {weight.shape}")
+        return nd.zeros((weight.shape[0], 1), ctx=weight.context, stype=weight.stype)
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        lr, wd = self._begin(index)
+        if wd:
+            raise AssertionError(f"GroupAdaGrad does not support weight decay, received wd={wd}")
+        settings = dict(self._scaling(), lr=lr, epsilon=self.float_stable_eps)
+        nd.contrib.group_adagrad_update(weight, grad, state, out=weight, **settings)  # type: ignore[attr-defined]

@@ -1,0 +1,180 @@
+"""Updating many dense float32 weights in a few calls, where torch has kernels for it.
+
+A rule does for a list of weights of one learning rate, decay and count what the optimizer's `update` does for one.
+What a rule cannot do (sparse, half precision, subclasses) is left to that method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import is_
+from typing import Any
+
+import torch
+
+from ..context import Context
+from ..ndarray import NDArray
+from .base import Index, Optimizer
+
+Tensors = list[torch.Tensor]
+Rule = Callable[..., None]  # (optimizer, weights, gradients, states, learning rate, decay, count of updates)
+RULES: dict[type[Optimizer], Rule] = {}
+
+
+class Moment(NDArray):
+    """A state that is kept divided by a factor between fused steps; who reads it finds it multiplied back.
+
+    torch's kernel cannot rescale gradients without writing them. Dividing what it averages by the same factor gives
+    the same weights, and costs nothing until someone looks.
+    """
+
+    __slots__ = ("_kept", "_factor")
+    _kept: torch.Tensor
+    _factor: float
+
+    def __init__(self, data: torch.Tensor, ctx: Context):
+        self._data, self._ctx, self._grad = data, ctx, None
+
+    @property
+    def _data(self) -> torch.Tensor:  # type: ignore[override]
+        if self._factor != 1.0:
+            self._kept.mul_(self._factor)
+            self._factor = 1.0
+        return self._kept
+
+    @_data.setter
+    def _data(self, value: torch.Tensor) -> None:
+        self._kept, self._factor = value, 1.0
+
+
+def kept(moments: Iterable[NDArray], factor: float) -> Tensors:
+    """The memory of moments, divided by `factor` from now on."""
+    arrays: list[Any] = list(moments)
+    if any(moment._factor != factor for moment in arrays):
+        torch._foreach_mul_([moment._kept for moment in arrays], [moment._factor / factor for moment in arrays])
+        for moment in arrays:
+            moment._factor = factor
+    return [moment._kept for moment in arrays]
+
+
+def rule(optimizer: type[Optimizer]) -> Callable[[Rule], Rule]:
+    """Declares the rule of exactly this class; subclasses may have changed what an update is."""
+
+    def declare(function: Rule) -> Rule:
+        RULES[optimizer] = function
+        return function
+
+    return declare
+
+
+class Plan:
+    """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
+
+    def __init__(self, indices: Sequence[Index], grads: Any, weights: Any, states: Any):
+        self.arrays = [*weights, *grads, *states]
+        plain = [_is_plain(*row) for row in zip(weights, grads, states, strict=True)]
+        self.rest = [i for i, is_plain in enumerate(plain) if not is_plain]
+        self.positions = [i for i, is_plain in enumerate(plain) if is_plain]
+        self.indices = [indices[i] for i in self.positions]
+        self.weights, self.grads, self.states = ([each[i] for i in self.positions] for each in (weights, grads, states))
+        self.keys: list[Any] = []
+        self.groups: list[tuple[Any, list[int]]] = []
+
+    def is_of(self, grads: Any, weights: Any, states: Any) -> bool:
+        """Whether it was made for these arrays."""
+        arrays = [*weights, *grads, *states]
+        return len(arrays) == len(self.arrays) and all(map(is_, arrays, self.arrays))
+
+    def group(self, optimizer: Optimizer) -> list[tuple[Any, list[int]]]:
+        """(multiplier of the rate, decay, updates behind the most updated, whether it has a state), positions."""
+        counts, newest = optimizer._index_update_count, optimizer.num_update
+        keys = list(
+            zip(
+                optimizer._multipliers(self.indices, "lr_mult"),
+                optimizer._get_wds(self.indices),
+                [newest - counts[i] for i in self.indices],
+                [state is None for state in self.states],
+                strict=True,
+            )
+        )
+        if keys != self.keys:
+            groups: dict[Any, list[int]] = {}
+            for position, key in enumerate(keys):
+                groups.setdefault(key, []).append(position)
+            self.keys, self.groups = keys, list(groups.items())
+        return self.groups
+
+
+def _is_plain(weight: NDArray, grad: NDArray, state: Any) -> bool:
+    parts = state if isinstance(state, tuple) else () if state is None else (state,)
+    arrays = [weight, grad, *parts]
+    if any(not isinstance(array, NDArray) or array._sparse for array in arrays):
+        return False
+    memory = weight._data
+    return memory.is_contiguous() and all(
+        array._data.dtype is torch.float32 and array._data.shape == memory.shape and array._data.device == memory.device
+        for array in arrays
+    )
+
+
+class Fused:
+    """The plans of an updater."""
+
+    def __init__(self) -> None:
+        self.plans: dict[tuple[Index, ...], Plan] = {}
+
+    def update(self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any) -> Any:
+        """Update what a rule can; the positions of the rest."""
+        step = RULES.get(type(optimizer))
+        if step is None or optimizer.rescale_grad <= 0 or not _in_step(optimizer, indices):
+            return range(len(indices))
+        plan = self._plan(states, indices, grads, weights)
+        if plan.indices:
+            optimizer._update_count(plan.indices)
+            lr = optimizer.learning_rate
+            memory = [weight._data.data for weight in plan.weights]
+            slopes = [_contiguous(grad._data) for grad in plan.grads]
+            with torch.no_grad():
+                for (lr_mult, wd, behind, _), group in plan.group(optimizer):
+                    rows: Any = ([of[i] for i in group] for of in (memory, slopes, plan.states))
+                    step(optimizer, *rows, lr * lr_mult, wd, optimizer.num_update - behind)
+        return plan.rest
+
+    def _plan(self, states: dict[Index, Any], indices: Any, grads: Any, weights: Any) -> Plan:
+        key = tuple(indices)
+        plan, own = self.plans.get(key), [states[i] for i in indices]
+        if plan is None or not plan.is_of(grads, weights, own):
+            for i in indices:
+                states[i] = _with_moments(states[i])
+            plan = self.plans[key] = Plan(indices, grads, weights, [states[i] for i in indices])
+        return plan
+
+
+def _contiguous(grad: torch.Tensor) -> torch.Tensor:
+    return grad if grad.is_contiguous() else grad.contiguous()
+
+
+def _in_step(optimizer: Optimizer, indices: Sequence[Index]) -> bool:
+    """Whether all get one learning rate: a schedule gives an older one to those before the most updated."""
+    counts = optimizer._index_update_count
+    return optimizer.lr_scheduler is None or len(set(map(counts.get, indices))) == 1
+
+
+def _with_moments(state: Any) -> Any:
+    """A state of two or more arrays as moments: new ones where it came from a file, in memory of their own."""
+    if isinstance(state, tuple) and all(type(each) is NDArray for each in state) and len(state) > 1:
+        return tuple(Moment(each._data.clone(), each._ctx) for each in state)
+    return state
+
+
+def clipped(optimizer: Optimizer, grads: Tensors) -> Tensors:
+    """New gradients, rescaled and clipped."""
+    scaled = list(torch._foreach_mul(grads, optimizer.rescale_grad))
+    return clamp_(scaled, optimizer.clip_gradient) if optimizer.clip_gradient else scaled
+
+
+def clamp_(grads: Tensors, limit: float) -> Tensors:
+    """The same gradients, clipped in place."""
+    torch._foreach_clamp_min_(grads, -limit)
+    torch._foreach_clamp_max_(grads, limit)
+    return grads

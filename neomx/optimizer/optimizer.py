@@ -1,0 +1,35 @@
+"""All optimizers under the name of the module in which MXNet has them."""
+
+from ..ndarray import abs as NDabs
+from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
+from .base import Optimizer, create, register
+from .layerwise import LAMB, LARS, LBSGD
+from .sgd import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
+from .updater import Updater, get_updater
+
+__all__ = [
+    "AdaDelta",
+    "AdaGrad",
+    "Adam",
+    "Adamax",
+    "DCASGD",
+    "FTML",
+    "Ftrl",
+    "LAMB",
+    "LARS",
+    "LBSGD",
+    "NAG",
+    "NDabs",
+    "Nadam",
+    "Optimizer",
+    "RMSProp",
+    "SGD",
+    "SGLD",
+    "Signum",
+    "Test",
+    "Updater",
+    "ccSGD",
+    "create",
+    "get_updater",
+    "register",
+]

@@ -1,0 +1,231 @@
+"""Gradient descent and its close kin: momentum, Nesterov's momentum, signs, noise, delay compensation."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+import torch
+
+from .. import ndarray as nd
+from ..ndarray import NDArray
+from .base import Index, Optimizer, is_half, register
+from .fused import Tensors, clipped, rule
+
+
+def zeros_of(weight: NDArray, stype: str | None = None, dtype: Any = None) -> NDArray:
+    """Zeros for a state of this weight: in its shape, where it is, of its dtype unless told."""
+    return nd.zeros(weight.shape, ctx=weight.context, dtype=dtype or weight.dtype, stype=stype or "default")
+
+
+def aggregation() -> int:
+    """How many weights MXNet gives to one call of `update`."""
+    return int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "4"))
+
+
+class MasterLast(Optimizer):
+    """Of these the state of a half precision weight is (momentum, float32 copy), updated by ops that know of both."""
+
+    def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
+        """The state of a weight; with `multi_precision`, a half precision weight has (its state, float32 copy)."""
+        if self.multi_precision and is_half(weight):
+            master = weight.astype("float32")
+            return self.create_state(index, master), master
+        self._warn_of_half(weight)
+        return self.create_state(index, weight)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Change a weight and its state in place, or each of a list."""
+        self._update_each(index, weight, grad, state, masters=False)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """`update`, with float32 copies where they are used."""
+        first = weight[0] if isinstance(weight, (list, tuple)) else weight
+        self._update_each(index, weight, grad, state, masters=self.multi_precision and is_half(first))
+
+    def _update_each(self, index: Any, weight: Any, grad: Any, state: Any, masters: bool) -> None:
+        if not isinstance(index, (list, tuple)):
+            index, weight, grad, state = [index], [weight], [grad], [state]
+        self._update_count(index)
+        lrs, wds = self._get_lrs(index), self._get_wds(index)
+        settings = {**self._scaling(), **self._momentum()}
+        for row in zip(index, weight, grad, state, lrs, wds, strict=True):
+            i, w, g, s, lr, wd = row
+            inner, master = s if masters else (s, None)
+            self._update_one(i, w, g, inner, master, dict(settings, lr=lr, wd=wd))
+
+    def _momentum(self) -> dict[str, float]:
+        return {}
+
+    def _update_one(
+        self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
+    ) -> None:
+        raise NotImplementedError
+
+
+@register
+class SGD(MasterLast):
+    """Gradient descent with momentum.
+
+    state = momentum * state - lr * (rescale_grad * clip(grad) + wd * weight); weight += state. With `lazy_update` a
+    row_sparse gradient changes only the rows that it has.
+    """
+
+    def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lazy_update = lazy_update
+        self.aggregate_num = aggregation()
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """The momentum, if there is any."""
+        if self.momentum == 0.0:
+            return None
+        return zeros_of(weight, weight.stype if self.lazy_update else "default")
+
+    def _momentum(self) -> dict[str, float]:
+        return {"momentum": self.momentum} if self.momentum > 0 else {}
+
+    def _update_one(
+        self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
+    ) -> None:
+        sgd_step(weight, grad, state, master, dict(settings, lazy_update=self.lazy_update))
+
+
+def sgd_step(weight: NDArray, grad: NDArray, momentum: Any, master: Any, settings: dict[str, Any]) -> None:
+    """A step of SGD by the op for a weight with or without momentum, with or without a float32 copy."""
+    masters = () if master is None else (master,)
+    prefix = "" if master is None else "mp_"
+    if momentum is None:
+        settings = {key: value for key, value in settings.items() if key != "momentum"}
+        getattr(nd, f"{prefix}sgd_update")(weight, grad, *masters, out=weight, **settings)
+    else:
+        getattr(nd, f"{prefix}sgd_mom_update")(weight, grad, momentum, *masters, out=weight, **settings)
+
+
+@rule(SGD)
+def sgd(optimizer: SGD, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int) -> None:
+    """SGD's step of many weights.
+
+    With momentum torch's kernel is told the rate -1: the momentum has the rate in it, and `1 - dampening` is what a
+    gradient adds to it.
+    """
+    scale = optimizer.rescale_grad
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    common: Any = {"weight_decay": wd / scale, "nesterov": False, "maximize": False, "is_first_step": False}
+    if states[0] is None:
+        torch._fused_sgd_(weights, grads, [], momentum=0.0, lr=lr * scale, dampening=0.0, **common)
+        return
+    momenta = [state._data for state in states]
+    momentum = optimizer.momentum
+    if momentum <= 0:  # the kernel takes 0 for no momentum at all
+        torch._foreach_zero_(momenta)
+        momentum = 1.0
+    torch._fused_sgd_(weights, grads, momenta, momentum=momentum, lr=-1.0, dampening=1 + lr * scale, **common)
+
+
+@register
+class ccSGD(SGD):
+    """Another name of SGD, for old programs."""
+
+
+@register
+class NAG(MasterLast):
+    """Gradient descent with Nesterov's momentum, which looks ahead along the momentum."""
+
+    def __init__(self, momentum: float = 0.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.momentum = momentum
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """The momentum, if there is any."""
+        return zeros_of(weight) if self.momentum != 0.0 else None
+
+    def _momentum(self) -> dict[str, float]:
+        return {"momentum": self.momentum} if self.momentum > 0 else {}
+
+    def _update_one(
+        self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
+    ) -> None:
+        if state is None:
+            sgd_step(weight, grad, None, master, settings)
+        elif master is None:
+            nd.nag_mom_update(weight, grad, state, out=weight, **settings)
+        else:
+            nd.mp_nag_mom_update(weight, grad, state, master, out=weight, **settings)
+
+
+@register
+class SGLD(Optimizer):
+    """Stochastic gradient Langevin dynamics: half a step down, and noise whose variance is the rate."""
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight in place."""
+        lr, wd = self._begin(index)
+        noise = nd.random.normal(0, math.sqrt(lr), shape=weight.shape, dtype=weight.dtype, ctx=weight.context)
+        weight[:] += -lr / 2 * (self._scaled(grad) + wd * weight) + noise
+
+
+@register
+class Signum(Optimizer):
+    """Steps of one size, in the direction of the sign of the gradient (momentum 0) or of its running average."""
+
+    def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+        self.momentum = momentum
+        self.wd_lh = wd_lh
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """The momentum, if there is any."""
+        return zeros_of(weight, weight.stype) if self.momentum != 0.0 else None
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        lr, wd = self._begin(index)
+        if state is None:
+            nd.signsgd_update(weight, grad, out=weight, lr=lr, wd=wd, **self._scaling())
+        else:
+            settings = dict(self._scaling(), momentum=self.momentum, wd_lh=self.wd_lh)
+            nd.signum_update(weight, grad, state, out=weight, lr=lr, wd=wd, **settings)
+
+
+@register
+class DCASGD(Optimizer):
+    """Gradient descent that makes up for the delay of a gradient computed from older weights."""
+
+    def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.momentum = momentum
+        self.lamda = lamda
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """(the momentum if there is any, the weight before the last update)."""
+        return (zeros_of(weight) if self.momentum != 0.0 else None), weight.copy()
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        lr, wd = self._begin(index)
+        grad = self._scaled(grad)
+        momentum, previous = state
+        step = -lr * (grad + wd * weight + self.lamda * grad * grad * (weight - previous))
+        if momentum is not None:
+            momentum[:] = self.momentum * momentum + step
+            step = momentum
+        previous[:] = weight
+        weight[:] += step
+
+
+@register
+class Test(Optimizer):
+    """Adds the gradient to the weight, and remembers the sum."""
+
+    def create_state(self, index: Index, weight: NDArray) -> Any:
+        """The weight after the last update."""
+        return zeros_of(weight, dtype="float32")
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        weight[:] += grad * self.rescale_grad
+        state[:] = weight

@@ -1,0 +1,138 @@
+"""States of optimizers as bytes: a `.params` file whose array `header` is JSON that says where each array belongs.
+
+MXNet keeps them in pickles. Those are read too, by an interpreter that runs nothing (`formats/pickled.py`); an
+optimizer is made from its class in the registry and from plain values, never from what the bytes call for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..base import MXNetError
+from ..formats import pickled
+from ..lr_scheduler import LRScheduler
+from ..ndarray import NDArray, array
+from ..ndarray.serialize import array_frombuffer, load_frombuffer, save_tobuffer
+from .base import Optimizer
+
+_FORMAT = "neomx optimizer states 1"
+_PICKLE = b"\x80"
+
+
+def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
+    """States, and perhaps their optimizer, as bytes."""
+    arrays: dict[str, NDArray] = {}
+    content = {"format": _FORMAT, "states": _pack(states, arrays), "optimizer": _pack(optimizer, arrays)}
+    header = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
+    return save_tobuffer({"header": array(header, dtype="uint8"), **arrays})
+
+
+def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
+    """What `dumps`, or MXNet's `get_states`, made bytes of."""
+    if not isinstance(data, (bytes, bytearray)):
+        raise TypeError(f"optimizer states must be bytes as get_states gives, received {type(data).__name__}")
+    if data[:1] == _PICKLE:
+        content = _from_pickle(pickled.read(bytes(data)))
+        states, optimizer = content if isinstance(content, tuple) and len(content) == 2 else (content, None)
+    else:
+        states, optimizer = _from_container(data)
+    if not isinstance(states, dict) or not isinstance(optimizer, (Optimizer, type(None))):
+        raise MXNetError("these bytes hold no optimizer states: expected a dict of states, and perhaps an optimizer")
+    return states, optimizer
+
+
+# ---- our own ----
+
+
+def _from_container(data: bytes) -> tuple[Any, Any]:
+    arrays: Any = load_frombuffer(data)
+    try:
+        content = json.loads(arrays["header"].asnumpy().tobytes())
+        if content["format"] != _FORMAT:
+            raise MXNetError(f"optimizer states of an unknown format: {content['format']!r}, expected {_FORMAT!r}")
+        return _unpack(content["states"], arrays), _unpack(content["optimizer"], arrays)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error}") from error
+
+
+def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
+    """A value as JSON has it; what JSON does not have as {kind: content}, arrays by the name they get in `arrays`."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, NDArray):
+        name = str(len(arrays))
+        arrays[name] = value
+        return {"array": name}
+    if isinstance(value, list):
+        return [_pack(each, arrays) for each in value]
+    if isinstance(value, tuple):
+        return {"tuple": [_pack(each, arrays) for each in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(key, arrays), _pack(each, arrays)] for key, each in value.items()]}
+    if isinstance(value, (Optimizer, LRScheduler)):
+        kept = {key: each for key, each in vars(value).items() if key != "param_dict"}
+        return {"object": type(value).__name__, "has": _pack(kept, arrays)}
+    raise MXNetError(
+        f"optimizer states cannot hold a {type(value).__name__}. Expected arrays, numbers, strings, tuples, lists, "
+        "dicts, an Optimizer and an LRScheduler"
+    )
+
+
+def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
+    if isinstance(value, list):
+        return [_unpack(each, arrays) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return arrays[value["array"]]
+    if "tuple" in value:
+        return tuple(_unpack(each, arrays) for each in value["tuple"])
+    if "dict" in value:
+        return {_unpack(key, arrays): _unpack(each, arrays) for key, each in value["dict"]}
+    return _make(value["object"], _unpack(value["has"], arrays))
+
+
+# ---- MXNet's ----
+
+
+def _from_pickle(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_from_pickle(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _from_pickle(each) for key, each in value.items()}
+    if not isinstance(value, pickled.Instance):
+        return value
+    if value.maker.name in ("NDArray", "RowSparseNDArray", "CSRNDArray", "ndarray"):
+        handle = value.state.get("handle") if isinstance(value.state, dict) else None
+        if not isinstance(handle, (bytes, bytearray)):
+            raise MXNetError("a pickled array has no data")
+        return array_frombuffer(handle)
+    return _make(value.maker.name, _from_pickle(value.state))
+
+
+def _make(name: str, has: Any) -> Any:
+    """An optimizer of the registry or a schedule of this program, with these attributes."""
+    known: dict[str, Any] = {cls.__name__: cls for cls in (*Optimizer.opt_registry.values(), *_subclasses(LRScheduler))}
+    if name not in known or not isinstance(has, dict) or not all(isinstance(key, str) for key in has):
+        raise MXNetError(
+            f"the states hold an object of class {name!r}, which is no optimizer or schedule known here. Register it "
+            "with mx.optimizer.register before loading, or save the states without the optimizer"
+        )
+    made = known[name].__new__(known[name])
+    if isinstance(made, Optimizer):
+        made.__setstate__(has)
+    else:
+        vars(made).update(has)
+    return made
+
+
+def _subclasses(cls: Any) -> Iterator[Any]:
+    for each in cls.__subclasses__():
+        yield each
+        yield from _subclasses(each)

@@ -1,0 +1,83 @@
+"""Updater: an optimizer together with the states of all the weights it has met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..context import Context
+from ..ndarray import NDArray
+from .base import Index, Optimizer
+from .fused import Fused
+from .states import dumps, loads
+
+
+class Updater:
+    """`updater(index, grad, weight)` updates a weight, or each of lists, with states made at their first update."""
+
+    def __init__(self, optimizer: Optimizer):
+        self.optimizer = optimizer
+        self.states: dict[Index, Any] = {}
+        self.states_synced: dict[Index, bool] = {}
+        self.aggregate_updates = optimizer.aggregate_num > 0
+        self._fused = Fused()
+
+    def __call__(self, index: Any, grad: Any, weight: Any) -> None:
+        """Update the weights in place."""
+        if not isinstance(index, (list, tuple)):
+            index, grad, weight = [index], [grad], [weight]
+        if not weight:
+            return
+        self.optimizer._set_current_context(weight[0].context.device_id)
+        if not all(map(self.states_synced.get, index)):
+            self._prepare_states(index, weight)
+        rest = self._fused.update(self.optimizer, self.states, index, grad, weight)
+        if rest:
+            self._update_by_method(*([each[i] for i in rest] for each in (index, grad, weight)))
+
+    def _prepare_states(self, indices: Any, weights: Any) -> None:
+        """Make the states of new weights, and bring those from a file to their weights."""
+        for i, w in zip(indices, weights, strict=True):
+            if i not in self.states:
+                self.states[i] = self.optimizer.create_state_multi_precision(i, w)
+            elif not self.states_synced[i]:
+                self.states[i] = self.sync_state_context(self.states[i], w.context)
+            self.states_synced[i] = True
+
+    def _update_by_method(self, indices: Any, grads: Any, weights: Any) -> None:
+        """Through the optimizer's own method: one by one, or as many at once, of one dtype, as it wants."""
+        if not self.aggregate_updates:
+            for i, g, w in zip(indices, grads, weights, strict=True):
+                self.optimizer.update_multi_precision(i, w, g, self.states[i])
+            return
+        rows: dict[Any, list[tuple[Index, NDArray, NDArray, Any]]] = {}
+        for i, g, w in zip(indices, grads, weights, strict=True):
+            rows.setdefault(w.dtype, []).append((i, w, g, self.states[i]))
+        size = min(self.optimizer.aggregate_num, len(indices))
+        for same in rows.values():
+            for start in range(0, len(same), size):
+                self.optimizer.update_multi_precision(*map(list, zip(*same[start : start + size], strict=True)))
+
+    def sync_state_context(self, state: Any, context: Context) -> Any:
+        """A state with its arrays on this context."""
+        if isinstance(state, NDArray):
+            return state.as_in_context(context)
+        if isinstance(state, (tuple, list)):
+            return type(state)(self.sync_state_context(each, context) for each in state)
+        return state
+
+    def get_states(self, dump_optimizer: bool = False) -> bytes:
+        """The states, and if told the optimizer, as bytes for a file."""
+        return dumps(self.states, self.optimizer if dump_optimizer else None)
+
+    def set_states(self, states: bytes) -> None:
+        """Take the states, and the optimizer if it is there, from what `get_states` gave here or in MXNet."""
+        self.states, optimizer = loads(states)
+        if optimizer is not None:
+            self.optimizer = optimizer
+            self.aggregate_updates = optimizer.aggregate_num > 0
+        self.states_synced = dict.fromkeys(self.states, False)
+
+
+def get_updater(optimizer: Optimizer) -> Updater:
+    """A function `updater(index, grad, weight)` that updates weights with this optimizer."""
+    return Updater(optimizer)
