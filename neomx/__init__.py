@@ -1,6 +1,6 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, name, ndarray, operator, random, symbol
+from . import attribute, autograd, base, context, executor, name, ndarray, operator, random, symbol
 from . import ndarray as nd
 from . import symbol as sym
 from .attribute import AttrScope
@@ -21,6 +21,7 @@ __all__ = [
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "executor",
     "gpu",
     "gpu_memory_info",
     "name",
