@@ -169,12 +169,12 @@ def _with_moments(state: Any) -> Any:
 
 def clipped(optimizer: Optimizer, grads: Tensors) -> Tensors:
     """New gradients, rescaled and clipped."""
-    scaled = list(torch._foreach_mul(grads, optimizer.rescale_grad))
-    return clamp_(scaled, optimizer.clip_gradient) if optimizer.clip_gradient else scaled
+    return clamp_(list(torch._foreach_mul(grads, optimizer.rescale_grad)), optimizer.clip_gradient)
 
 
-def clamp_(grads: Tensors, limit: float) -> Tensors:
-    """The same gradients, clipped in place."""
-    torch._foreach_clamp_min_(grads, -limit)
-    torch._foreach_clamp_max_(grads, limit)
-    return grads
+def clamp_(tensors: Tensors, limit: float | None) -> Tensors:
+    """The same tensors, clipped in place where there is a limit."""
+    if limit:
+        torch._foreach_clamp_min_(tensors, -limit)
+        torch._foreach_clamp_max_(tensors, limit)
+    return tensors
