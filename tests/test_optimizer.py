@@ -3,6 +3,7 @@
 import copy
 import pathlib
 import pickle
+import weakref
 
 import numpy as np
 import pytest
@@ -352,3 +353,26 @@ def test_optimizers_can_be_copied():
         assert other.lr == 0.3 and other.param_dict == {}
         other._update_count(0)
         assert other._all_index_update_counts == {0: {0: 2, 1: 1}} and other.num_update == 2
+
+
+def test_an_updater_keeps_no_gradients_alive():
+    updater = mx.optimizer.get_updater(mx.optimizer.Adam())
+    weight, grad = mx.nd.ones(3), mx.nd.ones(3)
+    updater(0, grad, weight)
+    references = weakref.ref(weight), weakref.ref(grad)
+    del weight, grad
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_gradients_made_anew_for_each_update():
+    """As a key-value store has them."""
+
+    def run(updater):
+        weights = [mx.nd.ones((2, 2)), mx.nd.ones(3)]
+        for step in range(4):
+            for i, weight in enumerate(weights):
+                updater(i, weight * step, weight)
+        return [weight.asnumpy() for weight in weights]
+
+    make = lambda: mx.optimizer.get_updater(mx.optimizer.Adam(rescale_grad=0.1))  # noqa: E731
+    assert_same(run(make()), run(one_by_one(make())))

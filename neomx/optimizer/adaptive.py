@@ -68,7 +68,7 @@ class Adam(Optimizer):
 _LONG_AGO = torch.tensor(math.inf)  # at this count torch's kernel corrects nothing
 
 
-@rule(Adam)
+@rule(Adam, moments=True)
 def adam(
     optimizer: Adam, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:

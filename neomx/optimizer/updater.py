@@ -76,6 +76,7 @@ class Updater:
             self.optimizer = optimizer
             self.aggregate_updates = optimizer.aggregate_num > 0
         self.states_synced = dict.fromkeys(self.states, False)
+        self._fused = Fused()
 
 
 def get_updater(optimizer: Optimizer) -> Updater:
