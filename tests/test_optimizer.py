@@ -333,6 +333,45 @@ def test_plain_data_is_read_from_pickles(protocol):
     assert pickled.read(pickle.dumps(data, protocol)) == data
 
 
+@pytest.mark.parametrize(
+    ("saved_by", "loaded_by", "message"),
+    [
+        (("adam", {}), ("sgd", {"momentum": 0.9}), r"is \(an array.*SGD.*needs an array of shape \(3, 4\)"),
+        (("sgd", {"momentum": 0.9}), ("adam", {}), r"is an array.*Adam.*needs \(an array"),
+        (("sgd", {}), ("sgd", {"momentum": 0.9}), "is nothing"),
+        (("adam", {}), ("rmsprop", {"centered": True}), "RMSProp"),
+    ],
+)
+def test_states_of_another_optimizer(saved_by, loaded_by, message):
+    _, weights, saved = trained(saved_by[0], range(1), False, **saved_by[1])
+    updater = mx.optimizer.get_updater(mx.optimizer.create(loaded_by[0], **loaded_by[1]))
+    updater.set_states(saved)
+    with pytest.raises(mx.MXNetError, match=message):
+        steps(updater, weights, range(1))
+
+
+def test_an_optimizer_without_states_takes_any():
+    """As in MXNet."""
+    _, weights, saved = trained("adam", range(1), False)
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD())
+    updater.set_states(saved)
+    steps(updater, weights, range(1))
+    assert updater.states[0] is None
+
+
+def test_what_an_update_needs():
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD())
+    with pytest.raises(ValueError, match="2 indices, 1 gradients and 2 weights"):
+        updater([0, 1], [mx.nd.ones(2)], [mx.nd.ones(2), mx.nd.ones(2)])
+    with pytest.raises(AssertionError, match="NDArrays, received a NoneType"):
+        updater(0, None, mx.nd.ones(2))
+    with pytest.raises(mx.MXNetError, match=r"shape \(2,\), got \(3,\)"):
+        updater(0, mx.nd.ones(3), mx.nd.ones(2))
+    with pytest.raises(mx.MXNetError, match="one dtype"):
+        updater(0, mx.nd.ones(2).astype("float64"), mx.nd.ones(2))
+    updater([], [], [])
+
+
 def test_an_unknown_optimizer_in_states():
     class Private(mx.optimizer.SGD):
         pass

@@ -72,6 +72,9 @@ class Plan:
     """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
 
     def __init__(self, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
+        for array in (*weights, *grads):
+            if not isinstance(array, NDArray):
+                raise AssertionError(f"an update needs NDArrays, received a {type(array).__name__}")
         self.arrays = [weakref.ref(array) for array in (*weights, *grads)]
         self.all_states = states
         plain = [_is_plain(*row) for row in zip(weights, grads, states, strict=True)]
