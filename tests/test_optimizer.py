@@ -403,6 +403,18 @@ def test_an_updater_keeps_no_gradients_alive():
     assert [reference() for reference in references] == [None, None]
 
 
+def test_states_that_a_program_drops_or_sets():
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD(momentum=0.9, learning_rate=1.0))
+    weight, grad = mx.nd.zeros(2), mx.nd.ones(2)
+    updater(0, grad, weight)
+    updater.states = {}
+    updater(0, grad, weight)
+    assert weight.asnumpy().tolist() == [-2, -2]
+    updater.states[1] = mx.nd.ones(2)
+    updater(1, grad, mx.nd.zeros(2))
+    np.testing.assert_allclose(updater.states[1].asnumpy(), -0.1, rtol=1e-6)
+
+
 def test_gradients_made_anew_for_each_update():
     """As a key-value store has them."""
 

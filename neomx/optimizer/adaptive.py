@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -65,7 +66,10 @@ class Adam(Optimizer):
         )
 
 
-_LONG_AGO = torch.tensor(math.inf)  # at this count torch's kernel corrects nothing
+@functools.cache
+def _long_ago(device: torch.device) -> torch.Tensor:
+    """A count of updates at which torch's kernel corrects nothing: the correction is in the rate already."""
+    return torch.tensor(math.inf, device=device)
 
 
 @rule(Adam, moments=True)
@@ -83,7 +87,7 @@ def adam(
         kept(means, scale),
         kept(variances, scale * scale),
         [],
-        [_LONG_AGO.to(weights[0].device)] * len(weights),
+        [_long_ago(weights[0].device)] * len(weights),
         lr=optimizer._corrected(lr, count),
         beta1=single(optimizer.beta1),
         beta2=single(optimizer.beta2),

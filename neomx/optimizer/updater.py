@@ -30,7 +30,7 @@ class Updater:
         if not weight:
             return
         self.optimizer._set_current_context(weight[0].context.device_id)
-        if not all(map(self.states_synced.get, index)):
+        if not (all(map(self.states_synced.get, index)) and all(map(self.states.__contains__, index))):
             self._prepare_states(index, weight)
         rest = self._fused.update(self.optimizer, self.states, index, grad, weight)
         if rest:
@@ -41,7 +41,7 @@ class Updater:
         for i, w in zip(indices, weights, strict=True):
             if i not in self.states:
                 self.states[i] = self.optimizer.create_state_multi_precision(i, w)
-            elif not self.states_synced[i]:
+            elif not self.states_synced.get(i, True):
                 self.states[i] = self._fitting(i, w, self.sync_state_context(self.states[i], w.context))
             self.states_synced[i] = True
 
