@@ -1,7 +1,7 @@
 """Two interpreters run the same workload in turns, so that a noisy machine disturbs both alike.
 
 A workload is a function `setup(mx)` that returns the step to time. The child below loads a module of workloads, with
-`mx` being neomx or real MXNet, and times steps when told to.
+`mx` being neomx (also for plain torch) or real MXNet, and times steps when told to.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ workloads, engine = sys.argv[1:3]
 import numpy
 if engine == "mxnet":
     import mxnet as mx
+    wait = mx.nd.waitall
 else:
     import neomx as mx, torch
     torch.set_num_threads(1)
+    wait = lambda: None
 module = importlib.import_module(workloads)
 steps = {}
 print("ready", flush=True)
@@ -33,12 +35,12 @@ for line in sys.stdin:
         steps[name] = module.WORKLOADS[name](mx)
         for _ in range(3):
             steps[name]()
-        mx.nd.waitall()
+        wait()
     step, count = steps[name], 0
     start = time.perf_counter()
     while True:
         step()
-        mx.nd.waitall()
+        wait()
         count += 1
         spent = time.perf_counter() - start
         if spent > seconds:

@@ -1,7 +1,31 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
-from . import attribute, autograd, base, context, lr_scheduler, name, ndarray, operator, optimizer, random
+from . import (
+    attribute,
+    autograd,
+    base,
+    context,
+    executor,
+    gluon,
+    image,
+    initializer,
+    kvstore,
+    lr_scheduler,
+    metric,
+    name,
+    ndarray,
+    operator,
+    optimizer,
+    random,
+    recordio,
+    registry,
+    symbol,
+)
+from . import initializer as init
+from . import kvstore as kv
 from . import ndarray as nd
+from . import random as rnd
+from . import symbol as sym
 from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
@@ -20,14 +44,27 @@ __all__ = [
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "executor",
+    "gluon",
     "gpu",
     "gpu_memory_info",
+    "image",
+    "init",
+    "initializer",
+    "kv",
+    "kvstore",
     "lr_scheduler",
+    "metric",
     "name",
     "nd",
     "ndarray",
+    "num_gpus",
     "operator",
     "optimizer",
     "random",
-    "num_gpus",
+    "recordio",
+    "registry",
+    "rnd",
+    "sym",
+    "symbol",
 ]

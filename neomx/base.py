@@ -47,11 +47,17 @@ class MXNetError(RuntimeError):
     """What neomx raises for anything a program did wrong. A RuntimeError, as in MXNet."""
 
 
+class NotImplementedForSymbol(MXNetError):
+    """A Symbol was asked for what only an NDArray has: values."""
+
+
 class Modes(threading.local):
     """Whether this thread records for autograd, and whether layers behave as in training."""
 
     recording = False
     training = False
+    plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+    entering: Any = None  # the Block that is being called by way of its twin
 
     def __init__(self) -> None:
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import is_grad_enabled
 from torch._C import _set_grad_enabled as set_grad_enabled
+from torch.compiler import is_compiling
 
 from ..base import MXNetError, modes
 from ..context import Context, current_context
@@ -57,7 +58,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
-            if in_graph and modes.recording:
+            if in_graph and modes.recording and not modes.plain:
                 (result,) = _join((result,), tensors)
                 if out is None:
                     return on_tape(cls(result, ctx))
@@ -66,7 +67,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             return store(op.name, (result,), out)
         if op.may_alias:
             result = [own(r, tensors) for r in result]
-        if in_graph and modes.recording:
+        if in_graph and modes.recording and not modes.plain:
             result = _join(result, tensors)
             if out is None:
                 return [on_tape(cls(r, ctx)) for r in result]
@@ -85,7 +86,7 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
 
     A result in the autograd graph may stay a view: nothing may be written to it while recording.
     """
-    if result.grad_fn is None:
+    if not is_compiling() and result.grad_fn is None:
         memory = result.untyped_storage().data_ptr()
         for tensor in inputs:
             if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
@@ -120,7 +121,9 @@ def _join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]
 
 
 def on_tape(array: Any) -> Any:
-    """`array`, of which backward will know that it was recorded."""
+    """`array`, of which backward will know that it was recorded; where torch drives, it need not."""
+    if modes.plain:
+        return array
     tape = modes.tape
     if len(tape) > modes.tape_limit:
         tape[:] = [reference for reference in tape if reference() is not None]
@@ -165,7 +168,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
 def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
     """The function `nd.<name>` of an op."""
 
-    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # a name is for symbols
         arrays, attrs = op.bind(args, kwargs, cls)
         if out is not None and op.needs_ctx and not arrays:
             _describe(op, attrs, out)

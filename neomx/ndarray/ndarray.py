@@ -35,13 +35,12 @@ def _method(name: str) -> Callable[..., Any]:
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     """A binary operator: one op for two arrays, another for an array and a number."""
-    with_array, with_scalar = OPS[array_op], OPS[scalar_op]
-
     def binary(self: NDArray, other: Any) -> Any:
+        # Looked up each time: torch.compile can follow a global, not what a closure keeps.
         if isinstance(other, NDArray):
-            return apply(with_array, (self, other), {}, None, NDArray)
+            return apply(OPS[array_op], (self, other), {}, None, NDArray)
         if isinstance(other, _NUMBERS):
-            return apply(with_scalar, (self,), {"scalar": other}, None, NDArray)
+            return apply(OPS[scalar_op], (self,), {"scalar": other}, None, NDArray)
         return _not_supported(other)
 
     return binary
@@ -266,6 +265,8 @@ class NDArray:
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
         """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
         data = self._data
+        if modes.plain:
+            return NDArray(of(data), self._ctx)
         if data.requires_grad and modes.recording:
             with torch.enable_grad():
                 return on_tape(NDArray(of(data), self._ctx))
@@ -524,7 +525,14 @@ class Gradient(NDArray):
             raise ValueError(f"grad_req must be 'write', 'add' or 'null', received {grad_req!r}")
         if buffer is not None and buffer._sparse:
             raise MXNetError("a sparse array cannot be a gradient buffer. Use x.attach_grad(stype=...)")
-        leaf = array._data.detach()
+        leaf = array._data
+        if isinstance(leaf, torch.nn.Parameter):  # others hold it too: it stays the same object
+            leaf.grad = None
+            if hasattr(leaf, "_overwrites"):
+                leaf._overwrites.remove()
+            leaf.requires_grad_(False)
+        else:
+            leaf = leaf.detach()
         array._data, array._grad = leaf, None
         if grad_req == "null":
             return
@@ -554,7 +562,7 @@ def _overwrite_gradient(leaf: torch.Tensor, in_place: bool) -> None:
             else:
                 tensor.grad = None
 
-    leaf.register_hook(forget)
+    leaf._overwrites = leaf.register_hook(forget)  # type: ignore[attr-defined]
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -202,7 +202,7 @@ def box_decode(
     return apply_offsets(deltas, anchors)
 
 
-@op("_contrib_bipartite_matching")
+@op("_contrib_bipartite_matching", outputs=2)
 @torch.no_grad()
 def bipartite_matching(
     data: Tensor, *, is_ascend: bool = False, threshold: float, topk: int = -1
@@ -243,7 +243,7 @@ class _Rows(torch.autograd.Function):
         return room.scatter_add(1, index, grad)[:, :n], None, None
 
 
-@op("_contrib_box_nms", "_contrib_box_non_maximum_suppression")
+@op("_contrib_box_nms", "_contrib_box_non_maximum_suppression", outputs=2, visible=1)
 def box_nms(
     data: Tensor,
     *,

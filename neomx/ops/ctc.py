@@ -8,12 +8,21 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import op
+from .table import op, typed
 
 Tensor = torch.Tensor
 
 
-@op("CTCLoss", "ctc_loss", "_contrib_CTCLoss", "_contrib_ctc_loss")
+@op(
+    "CTCLoss",
+    "ctc_loss",
+    "_contrib_CTCLoss",
+    "_contrib_ctc_loss",
+    takes={"data_lengths": lambda a: a["use_data_lengths"], "label_lengths": lambda a: a["use_label_lengths"]},
+    outputs=2,
+    visible=1,
+    types=typed([0]),
+)
 def ctc_loss(
     data: Tensor,
     label: Tensor,

@@ -192,7 +192,7 @@ def potri(A: Tensor) -> Tensor:
 # ---- factorizations ----
 
 
-@op("_linalg_gelqf", "linalg_gelqf")
+@op("_linalg_gelqf", "linalg_gelqf", outputs=2)
 def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
     """The Q with orthonormal rows and the lower triangular L of A = L Q."""
     _check_floats(A)
@@ -202,7 +202,7 @@ def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
     return q.mT, r.mT
 
 
-@op("_linalg_syevd")
+@op("_linalg_syevd", outputs=2)
 def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
     """The U with eigenvectors as rows and the ascending eigenvalues L of a symmetric A = U' diag(L) U."""
     _check_square(A)
@@ -223,14 +223,14 @@ def inverse(A: Tensor) -> Tensor:
     return torch.linalg.inv(A)
 
 
-@op("_linalg_det", "linalg_det")
+@op("_linalg_det", "linalg_det", outputs=3, visible=1)
 def det(A: Tensor) -> Tensor:
     """The determinant of square matrices."""
     _check_square(A)
     return _never_0d(torch.linalg.det(A))
 
 
-@op("_linalg_slogdet", "linalg_slogdet")
+@op("_linalg_slogdet", "linalg_slogdet", outputs=4, visible=2)
 def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its absolute value."""
     _check_square(A)

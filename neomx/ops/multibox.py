@@ -48,7 +48,7 @@ def multibox_prior(
     return boxes.clamp_(0, 1) if clip else boxes
 
 
-@op("_contrib_MultiBoxTarget", same_dtype=True)
+@op("_contrib_MultiBoxTarget", same_dtype=True, outputs=("loc_target", "loc_mask", "cls_target"))
 @torch.no_grad()
 def multibox_target(
     anchor: Tensor,

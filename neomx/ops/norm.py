@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch.compiler import is_compiling
 
 from ..base import Backward, MXNetError, modes
-from .table import op
+from .table import Types, by_data, op
 
 Tensor = torch.Tensor
 
@@ -74,26 +75,21 @@ def _batch_norm(
     for name, each in (("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean), ("moving_var", moving_var)):
         if each.dim() != 1 or each.shape[0] != channels:
             raise MXNetError(f"expected {name} of shape ({channels},), one for each channel, got {tuple(each.shape)}")
+    by_batch = modes.training and not use_global_stats
     if fix_gamma:
-        gamma.data.fill_(1)
+        gamma = gamma * 0 + 1 if is_compiling() else _filled_with_one(gamma)
     shape = data.shape
     axis %= rank
     if axis == rank - 1 != 1:
         data = data.reshape(-1, channels)  # the kernel is fast for (N, C), contiguous
     elif axis != 1:
         data = data.movedim(axis, 1) if rank > 1 else data.reshape(1, -1)
-    out, mean, inverse = _BatchNorm.apply(
-        data,
-        gamma,
-        beta,
-        moving_mean,
-        moving_var,
-        eps,
-        momentum,
-        fix_gamma,
-        use_global_stats,
-        modes.training and not use_global_stats,
-    )
+    if is_compiling():
+        out, mean, inverse = _traceable(data, gamma, beta, moving_mean, moving_var, eps, momentum, by_batch)
+    else:
+        out, mean, inverse = _BatchNorm.apply(
+            data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats, by_batch
+        )
     if axis == rank - 1 != 1:
         out = out.view(shape)
     elif axis != 1:
@@ -101,11 +97,63 @@ def _batch_norm(
     return out, mean, inverse
 
 
+def _filled_with_one(gamma: Tensor) -> Tensor:
+    gamma.data.fill_(1)
+    return gamma
+
+
+def _traceable(
+    data: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    moving_mean: Tensor,
+    moving_var: Tensor,
+    eps: float,
+    momentum: float,
+    by_batch: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch norm as torch.compile can trace it: the moving averages take their step in a forward that records."""
+    if not by_batch:
+        out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+        return out, moving_mean.clone(), torch.rsqrt(moving_var + eps)
+    out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
+    if torch.is_grad_enabled():
+        with torch.no_grad():
+            moving_mean.lerp_(mean, 1 - momentum)
+            moving_var.lerp_(_variance(inverse, eps), 1 - momentum)
+    return out, mean, inverse
+
+
 def _variance(inverse: Tensor, eps: float) -> Tensor:
     return inverse.pow(-2) - eps
 
 
-@op("BatchNorm", mutates=("moving_mean", "moving_var"))
+@by_data
+def _channel_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[attrs.get("axis", 1)],)] * 4
+
+
+@by_data
+def _group_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(attrs["num_groups"],)] * 2
+
+
+def _batch_norm_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    """Half precision data has single precision statistics."""
+    statistics = torch.float32 if types[0] in (torch.float16, torch.bfloat16) else types[0]
+    known = [types[0], *(t or statistics for t in types[1:])]
+    return known, [types[0], *[statistics] * 2][: 3 if attrs["output_mean_var"] else 1]
+
+
+@op(
+    "BatchNorm",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
+)
 def batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -131,7 +179,15 @@ def batch_norm(
     return results if output_mean_var else results[0]
 
 
-@op("_contrib_BatchNormWithReLU", mutates=("moving_mean", "moving_var"))
+@op(
+    "_contrib_BatchNormWithReLU",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var", "mask"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
+)
 def batch_norm_with_relu(
     data: Tensor,
     gamma: Tensor,
@@ -156,7 +212,15 @@ def batch_norm_with_relu(
     return (torch.relu(out), mean, inverse) if output_mean_var else torch.relu(out)
 
 
-@op("BatchNorm_v1", mutates=("moving_mean", "moving_var"))
+@op(
+    "BatchNorm_v1",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
+)
 def batch_norm_v1(
     data: Tensor,
     gamma: Tensor,
@@ -177,7 +241,15 @@ def batch_norm_v1(
     return (out, mean, _variance(inverse, eps)) if output_mean_var else out
 
 
-@op("_contrib_SyncBatchNorm", mutates=("moving_mean", "moving_var"))
+@op(
+    "_contrib_SyncBatchNorm",
+    mutates=("moving_mean", "moving_var"),
+    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
+    outputs=("output", "mean", "var"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
+)
 def sync_batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -215,7 +287,13 @@ class _ByProduct(torch.autograd.Function):
         return None, None
 
 
-@op("LayerNorm", same_dtype=True)
+@op(
+    "LayerNorm",
+    same_dtype=True,
+    outputs=("output", "mean", "std"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+)
 def layer_norm(
     data: Tensor,
     gamma: Tensor,
@@ -239,7 +317,13 @@ def layer_norm(
     return results if last else tuple(each.movedim(-1, axis) for each in results)
 
 
-@op("GroupNorm", same_dtype=True)
+@op(
+    "GroupNorm",
+    same_dtype=True,
+    outputs=("output", "mean", "std"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_group_shapes,
+)
 def group_norm(
     data: Tensor,
     gamma: Tensor,
@@ -271,7 +355,7 @@ def group_norm(
     return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
 
 
-@op("InstanceNorm", same_dtype=True)
+@op("InstanceNorm", same_dtype=True, outputs=("output", "mean", "var"), visible=1, infer=_channel_shapes)
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.001) -> Tensor:
     """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
     if data.dim() < 3:
@@ -282,7 +366,7 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.0
 # ---- by length ----
 
 
-@op("L2Normalization")
+@op("L2Normalization", outputs=("output", "norm"), visible=1, infer="same")
 def l2_normalization(
     data: Tensor, *, eps: float = 1e-10, mode: Literal["channel", "instance", "spatial"] = "instance"
 ) -> Tensor:
@@ -296,7 +380,7 @@ def l2_normalization(
     return data * torch.rsqrt(total + eps)
 
 
-@op("LRN")
+@op("LRN", outputs=("output", "tmp_norm"), visible=1, infer="same")
 def lrn(data: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int) -> Tensor:
     """x / (knorm + alpha * mean of x * x over nsize neighbouring channels) ** beta."""
     if nsize < 1:

@@ -157,7 +157,7 @@ def mp_sgd_mom_update(
     return _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
 
-@op("multi_sgd_update", same_dtype=True)
+@op("multi_sgd_update", same_dtype=True, outputs=lambda a: a["num_weights"])
 def multi_sgd_update(
     *data: Tensor,
     lrs: Floats,
@@ -175,7 +175,7 @@ def multi_sgd_update(
     ]
 
 
-@op("multi_sgd_mom_update", same_dtype=True, mutates=("data",))
+@op("multi_sgd_mom_update", same_dtype=True, mutates=("data",), outputs=lambda a: a["num_weights"])
 def multi_sgd_mom_update(
     *data: Tensor,
     lrs: Floats,
@@ -194,7 +194,7 @@ def multi_sgd_mom_update(
     ]
 
 
-@op("multi_mp_sgd_update", mutates=("data",))
+@op("multi_mp_sgd_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def multi_mp_sgd_update(
     *data: Tensor,
     lrs: Floats,
@@ -212,7 +212,7 @@ def multi_mp_sgd_update(
     ]
 
 
-@op("multi_mp_sgd_mom_update", mutates=("data",))
+@op("multi_mp_sgd_mom_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def multi_mp_sgd_mom_update(
     *data: Tensor,
     lrs: Floats,
@@ -238,7 +238,7 @@ def _preloaded(data: Sequence[Tensor]) -> tuple[Sequence[Tensor], tuple[float, .
     return data[:-2], tuple(data[-2].tolist()), tuple(data[-1].tolist())
 
 
-@op("preloaded_multi_sgd_update")
+@op("preloaded_multi_sgd_update", outputs=lambda a: a["num_weights"])
 def preloaded_multi_sgd_update(
     *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
 ) -> list[Tensor]:
@@ -249,7 +249,7 @@ def preloaded_multi_sgd_update(
     )
 
 
-@op("preloaded_multi_sgd_mom_update", mutates=("data",))
+@op("preloaded_multi_sgd_mom_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def preloaded_multi_sgd_mom_update(
     *data: Tensor,
     momentum: float = 0.0,
@@ -270,7 +270,7 @@ def preloaded_multi_sgd_mom_update(
     )
 
 
-@op("preloaded_multi_mp_sgd_update", mutates=("data",))
+@op("preloaded_multi_mp_sgd_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def preloaded_multi_mp_sgd_update(
     *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
 ) -> list[Tensor]:
@@ -281,7 +281,7 @@ def preloaded_multi_mp_sgd_update(
     )
 
 
-@op("preloaded_multi_mp_sgd_mom_update", mutates=("data",))
+@op("preloaded_multi_mp_sgd_mom_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def preloaded_multi_mp_sgd_mom_update(
     *data: Tensor,
     momentum: float = 0.0,
@@ -406,7 +406,7 @@ def signum_update(
 # ---- layer-wise learning rates ----
 
 
-@op("multi_lars", same_dtype=True)
+@op("multi_lars", same_dtype=True, infer="same")
 def multi_lars(
     lrs: Tensor,
     weights_sum_sq: Tensor,

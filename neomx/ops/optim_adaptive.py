@@ -132,7 +132,7 @@ def _number(rescale_grad: Tensor) -> float:
     return rescale_grad.item()
 
 
-@op("_multi_adamw_update", mutates=("data",))
+@op("_multi_adamw_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def multi_adamw_update(
     *data: Tensor,
     lrs: Floats,
@@ -154,7 +154,7 @@ def multi_adamw_update(
     ]
 
 
-@op("_multi_mp_adamw_update", mutates=("data",))
+@op("_multi_mp_adamw_update", mutates=("data",), outputs=lambda a: a["num_weights"])
 def multi_mp_adamw_update(
     *data: Tensor,
     lrs: Floats,
@@ -298,7 +298,7 @@ def mp_lamb_update_phase2(
     return _lamb_step(master, g, r1.data, r2.data, lr, lower_bound, upper_bound, out=master).to(weight.dtype)
 
 
-@op("_multi_lamb_update", same_dtype=True, mutates=("data",))
+@op("_multi_lamb_update", same_dtype=True, mutates=("data",), outputs=lambda a: a["num_tensors"])
 def multi_lamb_update(
     *data: Tensor,
     learning_rates: Floats,
@@ -324,7 +324,7 @@ def multi_lamb_update(
     return results
 
 
-@op("_multi_mp_lamb_update", mutates=("data",))
+@op("_multi_mp_lamb_update", mutates=("data",), outputs=lambda a: a["num_tensors"])
 def multi_mp_lamb_update(
     *data: Tensor,
     learning_rates: Floats,

@@ -18,7 +18,13 @@ Pool = Literal["avg", "lp", "max", "sum"]
 Convention = Literal["full", "same", "valid"]
 
 
-@op("Pooling")
+def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
+    """Where MXNet keeps which element was the largest, it has an output for that."""
+    keeps = attrs["pool_type"] == "max" and attrs["kernel"] and not (attrs["layout"] or "").endswith("C")
+    return ("output", "workspace") if keeps else ("output",)
+
+
+@op("Pooling", outputs=_output_names, visible=1)
 def pooling(
     data: Tensor,
     *,
@@ -53,7 +59,9 @@ def pooling(
     if global_pool:
         result = _pool_all(data, pool_type, p_value)
     else:
-        windows = _Windows(data.shape[2:], kernel, stride, pad, pooling_convention)
+        # torch.compile cannot see into a cache, and computes this once anyway.
+        make = _Windows if torch.compiler.is_compiling() else _windows
+        windows = make(data.shape[2:], kernel, stride, pad, pooling_convention)
         if pool_type == "max":
             result = windows.max(data)
         elif pool_type == "avg":
@@ -72,7 +80,6 @@ def _check_floats(data: Tensor) -> None:
         raise MXNetError("expected an array of floats. Use astype")
 
 
-@functools.lru_cache(maxsize=256)
 class _Windows:
     """Where the windows of a pooling lie, and what torch needs to know to pool them."""
 
@@ -149,6 +156,9 @@ class _Windows:
                 size = (start + k).clamp(max=n) - start.clamp(min=0)
             result = result.unsqueeze(-1) * size.clamp(min=1)
         return result
+
+
+_windows = functools.lru_cache(maxsize=256)(_Windows)
 
 
 def _pool_all(data: Tensor, pool_type: str, p_value: int | None) -> Tensor:

@@ -37,8 +37,13 @@ def _move(anchors: Tensor, deltas: Tensor, edges: bool) -> Tensor:
     return torch.cat((centre - half, centre + half), -1)
 
 
-@op("_contrib_Proposal", same_dtype=True)
-@op("_contrib_MultiProposal", same_dtype=True)
+@op("_contrib_Proposal", same_dtype=True, outputs=("output", "score"), visible=lambda a: 2 if a["output_score"] else 1)
+@op(
+    "_contrib_MultiProposal",
+    same_dtype=True,
+    outputs=("output", "score"),
+    visible=lambda a: 2 if a["output_score"] else 1,
+)
 @torch.no_grad()
 def multi_proposal(
     cls_prob: Tensor,

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
+from torch.compiler import is_compiling
 
 from ..base import MXNetError
 from ..context import Context
@@ -23,8 +24,13 @@ _generators: dict[Context, torch.Generator] = {}
 _seed_of_all: int | None = None
 
 
-def generator(ctx: Context) -> torch.Generator:
-    """The generator of a context. Contexts seeded by one `seed` still give different numbers."""
+def generator(ctx: Context) -> torch.Generator | None:
+    """The generator of a context. Contexts seeded by one `seed` still give different numbers.
+
+    None, which is torch's own, in a function that torch.compile makes: it cannot hold another.
+    """
+    if is_compiling():
+        return None
     made = _generators.get(ctx)
     if made is None:
         made = _generators[ctx] = torch.Generator(device=ctx.device)
@@ -39,9 +45,10 @@ def seed(value: int, ctx: Context | None = None) -> None:
     """Start the generator of one context, or of all, anew."""
     global _seed_of_all
     if ctx is not None:
-        generator(ctx).manual_seed(_seed_for(ctx, value))
+        generator(ctx).manual_seed(_seed_for(ctx, value))  # type: ignore[union-attr]
         return
     _seed_of_all = value
+    torch.manual_seed(value & 0xFFFFFFFFFFFFFFFF)
     for each, made in _generators.items():
         made.manual_seed(_seed_for(each, value))
 
@@ -243,7 +250,7 @@ def randint(
     return torch.randint(low, high, _full_shape(shape), dtype=kind, device=ctx.device, generator=generator(ctx))
 
 
-@op("_sample_multinomial", "sample_multinomial")
+@op("_sample_multinomial", "sample_multinomial", outputs=lambda a: 2 if a["get_prob"] else 1)
 def multinomial(
     data: Tensor,
     *,
@@ -276,7 +283,7 @@ def shuffle(data: Tensor, *, ctx: Ctx = None) -> Tensor:
     return data[torch.randperm(len(data), device=data.device, generator=generator(ctx))]
 
 
-@op("_sample_unique_zipfian")
+@op("_sample_unique_zipfian", outputs=2)
 def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, ctx: Ctx = None) -> list[Tensor]:
     """Distinct classes below range_max for each row, class c by log((c + 2) / (c + 1)), and how many draws it took."""
     if shape is None or len(shape) != 2:

@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
 from .conv import check_shape
-from .table import op
+from .table import by_data, op
 
 Tensor = torch.Tensor
 
 
-@op("UpSampling", same_dtype=True)
+def _input_names(attrs: dict[str, Any]) -> Sequence[str]:
+    if attrs["sample_type"] == "bilinear":
+        return "data", "weight"
+    return [f"arg{i}" for i in range(attrs["num_args"])]
+
+
+@by_data
+def _kernel_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    if attrs["sample_type"] != "bilinear":
+        raise LookupError
+    width = 2 * attrs["scale"] - attrs["scale"] % 2
+    return [(attrs["num_filter"], 1, width, width)]
+
+
+@op(
+    "UpSampling",
+    same_dtype=True,
+    takes=_input_names,
+    starts=dict.fromkeys(("weight", "arg1"), '["bilinear", {}]'),
+    infer=_kernel_shape,
+)
 def upsampling(
     *data: Tensor,
     scale: int,
@@ -60,7 +81,7 @@ def _spread(data: tuple[Tensor, ...], scale: int, num_filter: int) -> Tensor:
     return F.conv_transpose2d(image, weight, stride=scale, padding=scale // 2, groups=num_filter)
 
 
-@op("_contrib_BilinearResize2D")
+@op("_contrib_BilinearResize2D", takes={"like": lambda a: a["mode"] == "like"})
 def bilinear_resize(
     data: Tensor,
     like: Tensor | None = None,

@@ -94,7 +94,7 @@ def _sum(table: Tensor, rows: Tensor, weights: Tensor, sizes: Tensor) -> Tensor:
     return embedding_bag(rows, table, sizes.cumsum(0) - sizes, mode="sum", per_sample_weights=weights)
 
 
-@op("ROIPooling", same_dtype=True)
+@op("ROIPooling", same_dtype=True, outputs=("output", "maxidx"), visible=1)
 def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale: float) -> Tensor:
     """The maximum in each cell of a grid laid over each region (image, left, top, right, bottom), in whole pixels."""
     _check(data, rois)
@@ -242,7 +242,13 @@ def position_sensitive_roi_pooling(
     return result.reshape(len(rois), pooled_size, pooled_size, output_dim).permute(0, 3, 1, 2).contiguous()
 
 
-@op("_contrib_DeformablePSROIPooling", same_dtype=True)
+@op(
+    "_contrib_DeformablePSROIPooling",
+    same_dtype=True,
+    takes={"trans": lambda a: not a["no_trans"]},
+    outputs=("output", "top_count"),
+    visible=1,
+)
 def deformable_position_sensitive_roi_pooling(
     data: Tensor,
     rois: Tensor,

@@ -51,7 +51,7 @@ def _span(length: int, like: Tensor) -> Tensor:
     return steps * (2 / (length - 1) if length > 1 else 0) - 1
 
 
-@op("GridGenerator")
+@op("GridGenerator", outputs=("output", "grid_dst"), visible=1)
 def grid_generator(data: Tensor, *, transform_type: Literal["affine", "warp"], target_shape: Shape = (0, 0)) -> Tensor:
     """A grid for BilinearSampler from affine parameters (N, 6), or from a flow (N, 2, H, W) in pixels."""
     if transform_type == "affine":
@@ -70,13 +70,13 @@ def _sample(data: Tensor, grid: Tensor) -> Tensor:
     return F.grid_sample(data, grid.permute(0, 2, 3, 1), "bilinear", "zeros", align_corners=True)
 
 
-@op("BilinearSampler", same_dtype=True)
+@op("BilinearSampler", same_dtype=True, outputs=("output", "tmp"), visible=1)
 def bilinear_sampler(data: Tensor, grid: Tensor, *, cudnn_off: bool | None = None) -> Tensor:
     """Data at the places that `grid` (N, (x, y), H, W) names, -1 to 1 being the image; 0 outside of it."""
     return _sample(data, grid)
 
 
-@op("SpatialTransformer", same_dtype=True)
+@op("SpatialTransformer", same_dtype=True, outputs=("output", "grid_dst", "grid_src"), visible=1)
 def spatial_transformer(
     data: Tensor,
     loc: Tensor,

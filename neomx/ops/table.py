@@ -1,6 +1,6 @@
 """THE op table. An op is one decorated function on torch tensors.
 
-    @op("Pooling", "pool")
+    @op("Pooling", "pool", outputs=_output_names, visible=1)
     def pooling(data, *, kernel: Shape = (), pool_type: Literal["max", "avg"] = "max"):
         "One line that says what it computes."
 
@@ -36,6 +36,12 @@ DType = Annotated[torch.dtype, "dtype"]
 Ctx = Annotated[Context, "ctx"]
 Any_ = Annotated[Any, "anything"]  # handed over as it is
 
+# What facts about symbols are told in: a dimension of 0 and a shape or dtype of None are unknown.
+Outputs = int | tuple[str, ...]
+Shapes = Sequence[tuple[int, ...] | None]
+Types = Sequence[torch.dtype | None]
+Condition = Callable[[dict[str, Any]], bool]
+
 
 class Op:
     """A row of the table: the function, its names, and what the signature says about its arguments."""
@@ -59,6 +65,12 @@ class Op:
         "attr_order",
         "takes_any",
         "checks_names",
+        "takes",
+        "starts",
+        "outputs",
+        "visible",
+        "infer",
+        "types",
     )
 
     def __init__(
@@ -68,8 +80,16 @@ class Op:
         same_dtype: bool,
         may_alias: bool,
         mutates: Sequence[str],
+        takes: dict[str, Condition] | Callable[[dict[str, Any]], Sequence[str]] | None = None,
+        starts: dict[str, str] | None = None,
+        outputs: Outputs | Callable[[dict[str, Any]], Outputs] = 1,
+        visible: int | Callable[[dict[str, Any]], int] | None = None,
+        infer: Literal["same"] | Callable[..., Shapes] | None = None,
+        types: Callable[..., tuple[Types, Types]] | None = None,
     ):
         self.fn, self.name, self.names = fn, names[0], tuple(names)
+        self.takes, self.starts, self.outputs, self.visible = takes, starts or {}, outputs, visible
+        self.infer, self.types = infer, types
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
         parameters = inspect.signature(fn, eval_str=True).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -111,35 +131,8 @@ class Op:
     def _bind_anything(
         self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        attrs: dict[str, Any] = {}
-        if self.variadic:
-            count = 0
-            while count < len(args) and isinstance(args[count], array_type):
-                count += 1
-            arrays, extra = list(args[:count]), args[count:]
-        else:
-            count = len(self.inputs)
-            arrays, extra = list(args[:count]), args[count:]
-        for name, value in zip(self.attr_order, extra, strict=False):
-            attrs[name] = self.convert(name, value)
-        if len(extra) > len(self.attr_order):
-            raise MXNetError(f"{self.name}: too many arguments. Signature: {self.signature()}")
-        for name, value in kwargs.items():
-            index = self.input_index.get(name)
-            if index is not None:
-                if index < len(arrays) and arrays[index] is not None:
-                    raise MXNetError(f"{self.name}: argument {name} was given twice")
-                arrays.extend([None] * (index + 1 - len(arrays)))
-                arrays[index] = value
-            elif name in self.attrs:
-                attrs[name] = self.convert(name, value)
-            elif self.takes_any:
-                attrs[name] = value
-            elif self.checks_names and name != "name" and not (name.startswith("__") and name.endswith("__")):
-                raise MXNetError(
-                    f"{self.name}: unknown argument {name!r}.{suggest(name, (*self.inputs, *self.attrs))} "
-                    f"Signature: {self.signature()}"
-                )
+        arrays, given = self.sort(args, kwargs, array_type)
+        attrs = self.converted(given)
         for i, array in enumerate(arrays):
             if not isinstance(array, array_type) and (array is not None or i < self.required_inputs):
                 raise MXNetError(
@@ -149,10 +142,45 @@ class Op:
         if len(arrays) < self.required_inputs:
             missing = ", ".join(self.inputs[len(arrays) : self.required_inputs])
             raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
+        return arrays, attrs
+
+    def sort(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[list[Any], dict[str, Any]]:
+        """A call's arguments as the inputs by position, None where not given, and the attributes as they were given."""
+        count = len(self.inputs)
+        if self.variadic:
+            count = next((i for i, arg in enumerate(args) if not isinstance(arg, array_type)), len(args))
+        arrays, extra = list(args[:count]), args[count:]
+        if len(extra) > len(self.attr_order):
+            raise MXNetError(f"{self.name}: too many arguments. Signature: {self.signature()}")
+        given = dict(zip(self.attr_order, extra, strict=False))
+        for name, value in kwargs.items():
+            index = self.input_index.get(name)
+            if index is None:
+                given[name] = value
+                continue
+            if index < len(arrays) and arrays[index] is not None:
+                raise MXNetError(f"{self.name}: argument {name} was given twice")
+            arrays.extend([None] * (index + 1 - len(arrays)))
+            arrays[index] = value
+        return arrays, given
+
+    def converted(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Attributes as the op's function wants them; refuses unknown names and misses required ones."""
+        attrs = {}
+        for name, value in given.items():
+            if name in self.attrs:
+                attrs[name] = self.convert(name, value)
+            elif self.takes_any:
+                attrs[name] = value
+            elif self.checks_names and name != "name" and not (name.startswith("__") and name.endswith("__")):
+                raise MXNetError(
+                    f"{self.name}: unknown argument {name!r}.{suggest(name, (*self.inputs, *self.attrs))} "
+                    f"Signature: {self.signature()}"
+                )
         if not self.required_attrs <= attrs.keys():
             missing = ", ".join(sorted(self.required_attrs - attrs.keys()))
             raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
-        return arrays, attrs
+        return attrs
 
     def convert(self, name: str, value: Any) -> Any:
         """An attribute's value as the op's function wants it, from any spelling that MXNet takes."""
@@ -160,6 +188,34 @@ class Op:
             return self.attrs[name](value)
         except (TypeError, ValueError, SyntaxError) as error:
             raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r}") from None
+
+    def input_names(self, attrs: dict[str, Any], count: int = 0) -> Sequence[str]:
+        """The names of the inputs that a symbol of this op has; `count` are given to an op of any number."""
+        if callable(self.takes):
+            return self.takes({**self.defaults, **attrs})
+        if self.variadic:
+            return [f"arg{i}" for i in range(max(count, attrs.get("num_args", 0)))]
+        if self.takes is None:
+            return self.inputs[: self.required_inputs]
+        attrs = {**self.defaults, **attrs}
+        optional = self.inputs[self.required_inputs :]
+        return (
+            *self.inputs[: self.required_inputs],
+            *(n for n in optional if n in self.takes and self.takes[n](attrs)),
+        )
+
+    def output_names(self, attrs: dict[str, Any]) -> tuple[str, ...]:
+        """The names of all outputs; a program sees the first `visible_outputs`."""
+        outputs = self.outputs({**self.defaults, **attrs}) if callable(self.outputs) else self.outputs
+        if isinstance(outputs, tuple):
+            return outputs
+        return ("output",) if outputs == 1 else tuple(f"output{i}" for i in range(outputs))
+
+    def visible_outputs(self, attrs: dict[str, Any]) -> int:
+        """How many outputs a program sees."""
+        if self.visible is None:
+            return len(self.output_names(attrs))
+        return self.visible({**self.defaults, **attrs}) if callable(self.visible) else self.visible
 
     def signature(self) -> str:
         """The call as a reader would write it: `Pooling(data, kernel=(), pool_type='max')`."""
@@ -175,23 +231,64 @@ class Op:
 
 
 def op(
-    *names: str, same_dtype: bool = False, may_alias: bool = False, mutates: Sequence[str] = ()
+    *names: str, same_dtype: bool = False, may_alias: bool = False, mutates: Sequence[str] = (), **of_symbols: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function into the table under `names`, the first being the one that messages use.
 
     same_dtype  the tensors must have one dtype, as MXNet demands of arithmetic
     may_alias   the result may be a view of an input; front ends that promise a fresh array copy it
     mutates     the inputs that the function changes in place (optimizer states, moving averages)
+
+    What a symbol must know before anything is computed. A function among these gets the attributes, defaults included.
+
+    takes       {optional input: function that says whether a node has it}; for an op of any number of inputs, a
+                function that gives their names
+    starts      {input: initializer as JSON}, a hint for variables that are such inputs
+    outputs     how many outputs there are, or their names; with more than one, names are output0, output1, ...
+    visible     how many of the outputs a program sees: all unless told. The function returns just these
+    infer       (input shapes, output shapes, attributes) -> input shapes, with what follows for those that are None;
+                "same": all inputs and outputs have one shape
+    types       (input dtypes, attributes) -> (input dtypes, output dtypes), None where unknown; unless told all are
+                one dtype, and outputs have the attribute `dtype` where there is one
     """
 
     def enter(fn: Callable[..., Any]) -> Callable[..., Any]:
-        row = Op(fn, names, same_dtype, may_alias, mutates)
+        row = Op(fn, names, same_dtype, may_alias, mutates, **of_symbols)
         for name in names:
             assert name not in OPS, f"two ops are called {name}"
             OPS[name] = row
         return fn
 
     return enter
+
+
+def typed(
+    outputs: Sequence[torch.dtype | int], inputs: Sequence[torch.dtype | int | None] = ()
+) -> Callable[[Types, dict[str, Any]], tuple[Types, Types]]:
+    """`types=` for an op whose dtypes are fixed, or those of one of its inputs, told by number. None: any dtype."""
+
+    def types(given: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+        known = list(given)
+        for i, dtype in enumerate(inputs[: len(known)]):
+            if dtype is not None and known[i] is None:
+                known[i] = known[dtype] if isinstance(dtype, int) else dtype
+        return known, [known[dtype] if isinstance(dtype, int) else dtype for dtype in outputs]
+
+    return types
+
+
+def by_data(rule: Callable[[tuple[int, ...], dict[str, Any]], Sequence[tuple[int, ...]]]) -> Callable[..., Shapes]:
+    """`infer=` from a rule for the shapes of all inputs after the first, given that one's."""
+
+    def infer(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+        if shapes[0] is None:
+            return shapes
+        try:
+            return [shapes[0], *rule(shapes[0], attrs)][: len(shapes)]
+        except (LookupError, ArithmeticError):
+            return shapes  # what is wrong with them the op itself says best
+
+    return infer
 
 
 def get_op(name: str) -> Op:

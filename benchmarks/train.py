@@ -1,0 +1,45 @@
+"""`make bench`: training steps of neomx against real MXNet 1.9.1 and against plain torch, one thread, in turns.
+
+Ratios below 1 are in our favour: our time by theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+
+from race import Runner, race
+from train_workloads import WORKLOADS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--oracle", default="", help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long one side runs in a round")
+    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    args = parser.parse_args()
+    ours = Runner(sys.executable, "neomx", "train_workloads")
+    others = {"torch": Runner(sys.executable, "torch", "torch_workloads")}
+    if args.oracle:
+        others["MXNet"] = Runner(args.oracle, "mxnet", "train_workloads")
+    heads = "".join(f"{name:>11} {'ratio':>6}" for name in others)
+    print(f"{'a training step':44} {'neomx':>10}{heads}")
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for name in (n for n in WORKLOADS if args.only in n):
+        mode, cells, mine = name.rpartition("(")[2].rstrip(")"), "", []
+        for other, runner in others.items():
+            a, b, ratio = race(ours, runner, name, args.rounds, args.seconds)
+            mine.append(a)
+            ratios.setdefault((mode, other), []).append(ratio)
+            cells += f"{b * 1e3:8.2f} ms {ratio:6.2f}"
+        print(f"{name:44} {statistics.median(mine) * 1e3:7.2f} ms{cells}", flush=True)
+    for (mode, other), each in ratios.items():
+        print(f"geometric mean, {mode}, against {other}: {statistics.geometric_mean(each):.2f}")
+    for runner in (ours, *others.values()):
+        runner.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,621 @@
+"""Block, HybridBlock and SymbolBlock: what every model is made of."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from .. import ndarray as nd
+from .. import symbol
+from ..base import MXNetError
+from ..context import Context
+from ..formats.atomic import replacing
+from ..ndarray import NDArray
+from ..symbol import Symbol
+from .cached import CachedGraph, check_backend
+from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into
+from .scope import BlockScope
+from .structure import flatten
+from .summary import print_summary
+from .twin import Twin, call_through, house, make_twin
+
+__all__ = ["Block", "DeferredInitializationError", "HookHandle", "HybridBlock", "SymbolBlock"]
+
+
+class HookHandle:
+    """A registered hook; `detach()` takes it away, as does the end of a `with` block."""
+
+    def __init__(self, hooks: dict[int, Any], hook: Any):
+        self._hooks = hooks
+        hooks[id(self)] = hook
+
+    def detach(self) -> None:
+        """Take the hook away."""
+        self._hooks.pop(id(self), None)
+
+    def __enter__(self) -> HookHandle:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.detach()
+
+
+class Block:
+    """A model or a layer: parameters, child Blocks, and a `forward`.
+
+    A subclass makes children and parameters in `__init__`, inside `with self.name_scope():`, and overrides `forward`.
+    """
+
+    _children: dict[str, Block]
+    _twin: Twin | None
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
+        self._empty_prefix = prefix == ""
+        self._prefix, self._params = BlockScope.create(prefix, params, self._alias())
+        self._name = self._prefix.removesuffix("_")
+        self._scope = BlockScope(self)
+        self._children = {}
+        self._reg_params: dict[str, Parameter] = {}
+        self._forward_hooks: dict[int, Any] = {}
+        self._forward_pre_hooks: dict[int, Any] = {}
+        self._twin = None
+
+    def __repr__(self) -> str:
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._children.items()]
+        return f"{type(self).__name__}(\n" + "\n".join(lines) + "\n)"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        existing = self.__dict__.get(name)
+        if isinstance(existing, (Parameter, Block)) and not isinstance(value, type(existing)):
+            raise TypeError(
+                f"Changing attribute type for {name} from {type(existing)} to {type(value)} is not allowed. "
+                "Give the new one another name"
+            )
+        if isinstance(value, Block):
+            self.register_child(value, name)
+        elif isinstance(value, Parameter):
+            if name in self._reg_params:
+                raise AssertionError(
+                    f"Overriding Parameter attribute {name} is not allowed. If you want to share parameters between "
+                    "blocks, please set 'params' at Block construction instead."
+                )
+            self._reg_params[name] = value
+            if self._twin is not None:
+                house(self._twin, name, value)
+        super().__setattr__(name, value)
+
+    def _alias(self) -> str:
+        return type(self).__name__.lower()
+
+    # ---- names and parameters ----
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its parameters begin with."""
+        return self._prefix
+
+    @property
+    def name(self) -> str:
+        """Its name: the prefix without the last underscore."""
+        return self._name
+
+    def name_scope(self) -> BlockScope:
+        """`with self.name_scope():` children made inside carry this Block's prefix."""
+        return self._scope
+
+    @property
+    def params(self) -> ParameterDict:
+        """Its own parameters, without those of its children."""
+        return self._params
+
+    def collect_params(self, select: str | None = None) -> ParameterDict:
+        """Its parameters and those of its children, or those whose names match the regular expression `select`."""
+        self._check_containers()
+        collected = ParameterDict(self._params.prefix)
+        pattern = None if select is None else re.compile(select)
+        for block in self._walk():
+            collected.update(
+                {name: param for name, param in block.params.items() if pattern is None or pattern.match(name)}
+            )
+        return collected
+
+    def _walk(self) -> Iterable[Block]:
+        yield self
+        for child in self._children.values():
+            yield from child._walk()
+
+    def _check_containers(self) -> None:
+        """Warn of Blocks in plain lists and dictionaries, which nobody would train."""
+        children = {id(child) for child in self._children.values()}
+
+        def holds_others(value: Any) -> bool:
+            if isinstance(value, (list, tuple)):
+                return any(holds_others(item) for item in value)
+            if isinstance(value, dict):
+                return any(holds_others(item) for item in value.values())
+            return isinstance(value, Block) and id(value) not in children
+
+        for name, value in vars(self).items():
+            if name != "_children" and isinstance(value, (list, tuple, dict)) and holds_others(value):
+                warnings.warn(
+                    f'"{type(self).__name__}.{name}" is an unregistered container with Blocks: their parameters are '
+                    "not collected. Register them with register_child(), or use nn.Sequential/nn.HybridSequential.",
+                    stacklevel=3,
+                )
+        for child in self._children.values():
+            child._check_containers()
+
+    def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
+        """Parameters by their place in the structure: 'features.0.weight'."""
+        prefix = prefix + "." if prefix else ""
+        collected = {prefix + name: param for name, param in self._reg_params.items()}
+        for name, child in self._children.items():
+            collected.update(child._collect_params_with_prefix(prefix + name))
+        return collected
+
+    def initialize(self, init: Any = None, ctx: Any = None, verbose: bool = False, force_reinit: bool = False) -> None:
+        """Initialise all parameters, by `init` (else Uniform(0.07)) where they have no initializer of their own."""
+        self.collect_params().initialize(init, ctx, verbose, force_reinit)
+
+    # ---- files ----
+
+    def save_parameters(self, filename: str, deduplicate: bool = False) -> None:
+        """Write all parameters to a `.params` file, by their place in the structure."""
+        params = self._collect_params_with_prefix()
+        if deduplicate:
+            last = {id(param): name for name, param in params.items()}
+            params = {name: params[name] for name in last.values()}
+        nd.save(filename, {name: param._reduce() for name, param in params.items()})
+
+    def load_parameters(
+        self,
+        filename: str,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Read parameters from a file that `save_parameters`, `collect_params().save` or `export` wrote.
+
+        Nothing changes unless all of the file fits.
+        """
+        loaded = nd.load(filename)
+        params = self._collect_params_with_prefix()
+        if not loaded and not params:
+            return
+        if not isinstance(loaded, dict):
+            raise MXNetError(
+                f"expected named parameters in file {filename!r}, found {len(loaded)} arrays without names"
+            )
+        if (
+            not any("." in name for name in loaded) and not loaded.keys() <= params.keys()
+        ):  # whole names, as in old files
+            self.collect_params().load_dict(
+                loaded, ctx, allow_missing, ignore_extra, self._old_prefix(loaded), filename, cast_dtype, dtype_source
+            )
+            return
+        aliases: dict[int, list[tuple[str, Parameter]]] = {}
+        for name, param in params.items():
+            aliases.setdefault(id(param), []).append((name, param))
+        by_first_name = {names[0][0]: names for names in aliases.values()}
+        source = f" in file {filename!r}"
+        load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source)
+
+    def _old_prefix(self, loaded: dict[str, NDArray]) -> str:
+        """The prefix that `collect_params().save(strip_prefix=net.prefix)` took from the names, if it did."""
+        whole = set(self.collect_params().keys())
+        plain = {name[4:] if name.startswith(("arg:", "aux:")) else name for name in loaded}
+        return "" if plain & whole or not all(name.startswith(self.prefix) for name in whole) else self.prefix
+
+    def save_params(self, filename: str) -> None:
+        """The old way to save: whole names without the prefix. Deprecated in favour of `save_parameters`."""
+        warnings.warn("save_params is deprecated. Please use save_parameters.", DeprecationWarning, stacklevel=2)
+        self.collect_params().save(filename, strip_prefix=self.prefix)
+
+    def load_params(
+        self, filename: str, ctx: Any = None, allow_missing: bool = False, ignore_extra: bool = False
+    ) -> None:
+        """The old name of `load_parameters`."""
+        warnings.warn("load_params is deprecated. Please use load_parameters.", DeprecationWarning, stacklevel=2)
+        self.load_parameters(filename, ctx, allow_missing, ignore_extra)
+
+    def save(self, prefix: str) -> None:
+        """Write the graphs of the hybridized Blocks and all parameters: `prefix-model.json`, `prefix-model.params`."""
+        graphs = {block.name: block._describe() for block in self._walk() if isinstance(block, HybridBlock)}
+        with replacing(f"{prefix}-model.json") as file:
+            file.write(json.dumps(graphs).encode())
+        self.save_parameters(f"{prefix}-model.params")
+
+    def load(self, prefix: str) -> None:
+        """Read what `save` wrote, into a Block of the same structure."""
+        with open(f"{prefix}-model.json", encoding="utf-8") as file:
+            try:
+                graphs = json.load(file)
+            except ValueError as error:
+                raise MXNetError(f"{prefix}-model.json is not JSON: {error}") from None
+        blocks = [block for block in self._walk() if isinstance(block, HybridBlock)]
+        if len(graphs) != len(blocks):
+            raise MXNetError(f"{prefix}-model.json holds {len(graphs)} Blocks, this one has {len(blocks)}")
+        self.load_parameters(f"{prefix}-model.params")
+
+    # ---- children, hooks ----
+
+    def register_child(self, block: Block, name: str | None = None) -> None:
+        """Make `block` a child, so that its parameters are found."""
+        name = str(len(self._children)) if name is None else name
+        self._children[name] = block
+        if self._twin is not None:
+            self._twin._modules[name] = block.torch()
+
+    def register_forward_pre_hook(self, hook: Callable[[Block, Any], Any]) -> HookHandle:
+        """Call `hook(block, inputs)` before each forward."""
+        return HookHandle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook: Callable[[Block, Any, Any], Any]) -> HookHandle:
+        """Call `hook(block, inputs, output)` after each forward."""
+        return HookHandle(self._forward_hooks, hook)
+
+    def register_op_hook(self, callback: Callable[[str, str, NDArray], Any], monitor_all: bool = False) -> None:
+        """Call `callback(name, op, array)` for what each op of a hybridized Block gives (with `monitor_all`: takes)."""
+        for child in self._children.values():
+            child.register_op_hook(callback, monitor_all)
+
+    def apply(self, fn: Callable[[Block], Any]) -> Block:
+        """Call `fn` on every child, and theirs, then on this Block."""
+        for child in self._children.values():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    def hybridize(self, active: bool = True, **kwargs: Any) -> None:
+        """Have HybridBlocks among the children run as graphs."""
+        for child in self._children.values():
+            child.hybridize(active, **kwargs)
+
+    def cast(self, dtype: Any) -> None:
+        """Change the type of all parameters."""
+        for child in self._children.values():
+            child.cast(dtype)
+        for param in self.params.values():
+            param.cast(dtype)
+
+    def reset_ctx(self, ctx: Any) -> None:
+        """Move all parameters to other contexts."""
+        self.collect_params().reset_ctx(ctx)
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero."""
+        self.collect_params().zero_grad()
+
+    def summary(self, *inputs: Any) -> None:
+        """Print each layer's output shape and number of parameters, for these inputs."""
+        print_summary(self, inputs)
+
+    # ---- running ----
+
+    def __call__(self, *args: Any) -> Any:
+        if self._twin is not None and self._twin.has_hooks():
+            return call_through(self._twin, args)
+        return self._run(args)
+
+    def _run(self, args: Any) -> Any:
+        for hook in self._forward_pre_hooks.values() if self._forward_pre_hooks else ():
+            hook(self, args)
+        output = self.forward(*args)
+        for hook in self._forward_hooks.values() if self._forward_hooks else ():
+            hook(self, args, output)
+        return output
+
+    def forward(self, *args: Any) -> Any:
+        """Compute the output. A subclass overrides it."""
+        raise NotImplementedError(f"{type(self).__name__} must override forward")
+
+    def torch(self) -> Twin:
+        """Its twin: a torch module on the same memory, for torch.optim, DDP, torch.compile, torch.export..."""
+        if self._twin is None:
+            self._twin = make_twin(self)
+        return self._twin
+
+
+class HybridBlock(Block):
+    """A Block whose `hybrid_forward(F, x, ...)` runs on arrays and on symbols, so `hybridize()` can make it a graph."""
+
+    def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
+        super().__init__(prefix, params)
+        self._active = False
+        self._backend: str | None = None
+        self._backend_options: dict[str, Any] = {}
+        self._graphs: dict[str, CachedGraph] = {}  # by the nesting of the arguments
+        self._last_graph: CachedGraph | None = None
+        self._op_hook: tuple[Callable[..., Any], bool] | None = None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if isinstance(value, HybridBlock):
+            self._clear_cached_op()
+
+    def register_child(self, block: Block, name: str | None = None) -> None:
+        """Make `block`, which must be a HybridBlock too, a child."""
+        if not isinstance(block, HybridBlock):
+            raise ValueError(
+                f"Children of HybridBlock must also be HybridBlock, but {block!r:.200} has type {type(block)}. If you "
+                "are using Sequential, please try HybridSequential instead."
+            )
+        super().register_child(block, name)
+        self._clear_cached_op()
+
+    def _clear_cached_op(self) -> None:
+        self._graphs, self._last_graph = {}, None
+
+    def hybridize(
+        self,
+        active: bool = True,
+        backend: str | None = None,
+        clear: bool = True,
+        static_alloc: bool = False,
+        static_shape: bool = False,
+        inline_limit: int = 2,
+        forward_bulk_size: int | None = None,
+        backward_bulk_size: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Run as a graph from the next call on; with `backend='inductor'` compiled by torch.compile.
+
+        MXNet's memory and bulking flags are taken and have no effect: torch allocates as it goes. `kwargs` go to
+        torch.compile if there is a backend.
+        """
+        if backend is not None:
+            check_backend(backend)
+        self._active, self._backend, self._backend_options = active, backend, kwargs if backend is not None else {}
+        if clear:
+            self._clear_cached_op()
+        if active and (self._forward_hooks or self._forward_pre_hooks):
+            warnings.warn(
+                f'"{self.name}" is being hybridized while still having forward hook/pre-hook. If "{self.name}" is a '
+                "child of HybridBlock, the hooks will not take effect.",
+                stacklevel=2,
+            )
+        super().hybridize(active)
+
+    def cast(self, dtype: Any) -> None:
+        """Change the type of all parameters."""
+        self._clear_cached_op()
+        super().cast(dtype)
+
+    def optimize_for(self, x: Any, *args: Any, backend: str | None = None, clear: bool = False, **kwargs: Any) -> None:
+        """`hybridize` for a backend, and build the graph for these inputs now."""
+        self.hybridize(True, backend, clear, **kwargs)
+        self._graph_for((x, *args))
+
+    def infer_shape(self, *args: Any) -> None:
+        """Find the shapes of the parameters from inputs."""
+        CachedGraph(self, args).infer_shapes(args)
+
+    def infer_type(self, *args: Any) -> None:
+        """Find the types of the parameters from inputs."""
+        CachedGraph(self, args).infer_types(args)
+
+    def _finish_deferred(self, graph: CachedGraph, args: Any) -> None:
+        """Initialise the parameters that waited for their shapes."""
+        try:
+            graph.infer_shapes(args)
+        except (MXNetError, ValueError, TypeError, AssertionError) as error:
+            raise ValueError(
+                f"Deferred initialization failed because shape cannot be inferred. {self.name}: {error}"
+            ) from error
+        for param in graph.params:
+            param._finish_deferred_init()
+
+    def _graph_for(self, args: Any) -> CachedGraph:
+        """The graph of calls with arguments nested like these."""
+        key = _nesting(args)
+        graph = self._graphs.get(key)
+        if graph is None:
+            graph = CachedGraph(self, args)
+            if any(param._deferred_init for param in graph.params):
+                self._finish_deferred(graph, args)
+            graph.compile(self._backend, self._backend_options)
+            self._graphs[key] = graph
+        self._last_graph = graph
+        return graph
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """Compute the output of arrays, or the symbol of symbols, by `hybrid_forward`."""
+        if isinstance(x, NDArray):
+            if self._active:
+                return self._graph_for((x, *args))((x, *args), self._op_hook)
+            ctx = x._ctx
+        elif isinstance(x, Symbol):
+            return self._symbolic(x, *args)
+        else:
+            return self._forward_nested(x, *args)
+        return self.hybrid_forward(nd, x, *args, **self._own_arrays(ctx, (x, *args)))
+
+    def _own_arrays(self, ctx: Context, args: Any) -> dict[str, NDArray]:
+        try:
+            return {name: param.data(ctx) for name, param in self._reg_params.items()}
+        except DeferredInitializationError:
+            graph = CachedGraph(self, args)
+            self._finish_deferred(graph, args)
+            unused = [param.name for param in self._reg_params.values() if param._deferred_init]
+            for param in self._reg_params.values():
+                param._finish_deferred_init()
+            assert not unused or all(p._arrays is not None for p in self._reg_params.values())
+            return {name: param.data(ctx) for name, param in self._reg_params.items()}
+
+    def _symbolic(self, *args: Any) -> Any:
+        with self.name_scope():
+            return self.hybrid_forward(symbol, *args, **{name: p.var() for name, p in self._reg_params.items()})
+
+    def _forward_nested(self, *args: Any) -> Any:
+        """`forward` where the first argument is a list, or a torch tensor."""
+        if any(isinstance(arg, torch.Tensor) for arg in args):
+            return self.torch()(*args)
+        flat, _ = flatten(args)
+        arrays = [item for item in flat if isinstance(item, NDArray)]
+        if not arrays:
+            if any(isinstance(item, Symbol) for item in flat):
+                return self._symbolic(*args)
+            raise ValueError(
+                "In HybridBlock, there must be one NDArray or one Symbol in the input, received "
+                f"{', '.join(type(arg).__name__ for arg in args) or 'nothing'}"
+            )
+        if self._active:
+            return self._graph_for(args)(args, self._op_hook)
+        return self.hybrid_forward(nd, *args, **self._own_arrays(arrays[0]._ctx, args))
+
+    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the output with `F`, which is `mx.nd` or `mx.sym`; parameters come by their attribute's name."""
+        raise NotImplementedError(f"{type(self).__name__} must override hybrid_forward")
+
+    def register_op_hook(self, callback: Callable[[str, str, NDArray], Any], monitor_all: bool = False) -> None:
+        """Call `callback(name, op, array)` for what every op of the graph gives (with `monitor_all`: takes)."""
+        self._op_hook = (callback, monitor_all)
+        super().register_op_hook(callback, monitor_all)
+
+    def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> None:
+        """Write `path-symbol.json` and `path-0000.params`, which MXNet and `SymbolBlock.imports` load."""
+        if self._last_graph is None:
+            raise RuntimeError(
+                "Please first call block.hybridize() and then run forward with this block at least once before calling "
+                "export."
+            )
+        graph = self._last_graph
+        auxiliary = set(graph.symbol.list_auxiliary_states())
+        arrays = {
+            f"{'aux' if param.name in auxiliary else 'arg'}:{param.name}": param._reduce() for param in graph.params
+        }
+        graph.symbol.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
+        nd.save(f"{path}-{epoch:04d}.params", arrays)
+
+    def _describe(self) -> dict[str, Any]:
+        """What `save` keeps of it."""
+        if self._last_graph is None:
+            return {"orig_name": self.name}
+        graph = self._last_graph
+        return {
+            "orig_name": self.name,
+            "in_format": graph.in_format,
+            "out_format": graph.out_format,
+            "inputs": [each.tojson() for each in graph.inputs if each is not None],
+            "symbol": graph.symbol.tojson(),
+        }
+
+
+def _nesting(args: Any) -> str:
+    """How arguments are nested, as a key."""
+    for arg in args:
+        if not isinstance(arg, NDArray):
+            return repr(flatten(args)[1])
+    return "a" * len(args)
+
+
+class SymbolBlock(HybridBlock):
+    """A Block made of a Symbol, as `SymbolBlock.imports` reads it from a file."""
+
+    def __init__(self, outputs: Any, inputs: Any, params: Any = None):
+        super().__init__(prefix=None, params=None)
+        self._prefix = ""
+        shared = params if isinstance(params, ParameterDict) or params is None else _as_parameters(params)
+        self._params = ParameterDict("", shared)
+        inputs = [inputs] if isinstance(inputs, Symbol) else list(inputs)
+        if isinstance(outputs, (list, tuple)) and len(outputs) == 1:
+            outputs = outputs[0]
+        for each in flatten(inputs)[0]:
+            if len(each.list_inputs()) != 1 or each.list_inputs() != each.list_outputs():
+                raise AssertionError(f"Input symbols must be variable, but {each} is an output of operators")
+        self._outputs, self._inputs = outputs, inputs
+        self._register_parameters()
+        self._active = True
+
+    def _register_parameters(self) -> None:
+        flat, _ = flatten(self._outputs)
+        graph = flat[0] if len(flat) == 1 else symbol.Group(flat)
+        fed = {each.name for each in flatten(self._inputs)[0]}
+        auxiliary = set(graph.list_auxiliary_states())
+        types = dict(zip(graph.list_arguments(), graph.infer_type_partial()[0] or [], strict=False))
+        names = [name for name in (*graph.list_arguments(), *graph.list_auxiliary_states()) if name not in fed]
+        common = _common_prefix(names)
+        for name in names:
+            kwargs: dict[str, Any] = {"allow_deferred_init": True}
+            if self._params._get_impl(name) is None:
+                kwargs["grad_req"] = "null" if name in auxiliary else "write"
+                kwargs["differentiable"] = name not in auxiliary
+                if types.get(name) is not None:
+                    kwargs["dtype"] = types[name]
+                param = self._params.get(name, **kwargs)
+            else:
+                param = self._params[name]
+            self._reg_params[name[len(common) :]] = param
+
+    @staticmethod
+    def imports(
+        symbol_file: str,
+        input_names: str | list[str],
+        param_file: str | None = None,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+    ) -> SymbolBlock:
+        """Read a model that `export` wrote, here or in MXNet."""
+        graph = symbol.load(symbol_file)
+        names = [input_names] if isinstance(input_names, str) else list(input_names)
+        unknown = [name for name in names if name not in graph.list_arguments()]
+        block = SymbolBlock(graph, [symbol.var(name) for name in names])
+        if param_file is not None:
+            try:
+                block.collect_params().load(
+                    param_file, ctx, allow_missing, ignore_extra, cast_dtype=True, dtype_source="saved"
+                )
+            except AssertionError as error:
+                hint = f" The graph has no input {', '.join(map(repr, unknown))}." if unknown else ""
+                raise AssertionError(f"{error}{hint}") from None
+        elif ctx is not None:
+            block.collect_params().initialize(ctx=ctx)
+        return block
+
+    def __repr__(self) -> str:
+        outputs = len(flatten(self._outputs)[0])
+        return f"{type(self).__name__}(\n{self._outputs!r} : {len(self._inputs)} -> {outputs}\n)"
+
+    def _symbolic(self, *args: Any) -> Any:
+        """The graph with other inputs in the place of its own."""
+        flat, nesting = flatten(self._outputs)
+        named = {each.name: arg for each, arg in zip(flatten(self._inputs)[0], flatten(args)[0], strict=True)}
+        results = [each(**{k: v for k, v in named.items() if k in each.list_inputs()}) for each in flat]
+        return results[0] if nesting == 0 or isinstance(nesting, int) else results
+
+    def hybridize(self, active: bool = True, *args: Any, **kwargs: Any) -> None:
+        """A SymbolBlock is a graph always; a backend compiles it."""
+        super().hybridize(True, *args, **kwargs)
+
+    def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        """The graph of symbols."""
+        return self._symbolic(x, *args)
+
+
+def _as_parameters(arrays: dict[str, Any]) -> ParameterDict:
+    """Arrays by name, as a program may give them, as Parameters with those values."""
+    params = ParameterDict("")
+    for name, value in arrays.items():
+        if isinstance(value, Parameter):
+            params._params[name] = value
+        else:
+            name = name[4:] if name.startswith(("arg:", "aux:")) else name
+            params.get(name, shape=value.shape, dtype=value.dtype)._load_init(value, None)
+    return params
+
+
+def _common_prefix(names: list[str]) -> str:
+    """The longest prefix of all names that ends in an underscore."""
+    if not names:
+        return ""
+    shortest, longest = min(names), max(names)
+    length = next((i for i, (a, b) in enumerate(zip(shortest, longest, strict=False)) if a != b), len(shortest))
+    return shortest[: shortest.rfind("_", 0, length) + 1]

@@ -1,0 +1,140 @@
+"""The graph of a hybridized Block: traced once with symbols, run as one plain function on torch tensors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._C import _set_grad_enabled as set_grad_enabled
+
+from .. import symbol
+from ..base import MXNetError, modes, suggest
+from ..ndarray import NDArray
+from ..ndarray.invoke import on_tape, own
+from .structure import ARRAY, flatten, regroup
+
+Hook = tuple[Callable[..., Any], bool]
+
+
+def check_backend(name: str) -> None:
+    """Refuse a backend that torch.compile does not have."""
+    known = torch.compiler.list_backends(exclude_tags=())
+    if name not in known:
+        raise MXNetError(
+            f"unknown backend {name!r}.{suggest(name, known)} Backends are those of torch.compile: {', '.join(known)}"
+        )
+
+
+class CachedGraph:
+    """What a HybridBlock computes for arguments nested in one way."""
+
+    def __init__(self, block: Any, args: Any):
+        flat, self.in_format = flatten(args)
+        count = sum(each is not None for each in flat)
+        names = iter(["data"] if count == 1 else [f"data{i}" for i in range(count)])
+        self.inputs = [None if each is None else symbol.var(next(names)) for each in flat]
+        outputs, self.out_format = flatten(block._symbolic(*regroup(self.inputs, self.in_format)))
+        if any(not isinstance(each, symbol.Symbol) for each in outputs):
+            raise ValueError(
+                f"{block.name}: hybrid_forward must return symbols when it is given symbols, received {outputs!r:.99}. "
+                "Compute with F and the arguments alone"
+            )
+        self.symbol = symbol.Group(outputs) if len(outputs) > 1 else outputs[0]
+        fed = {each.name: at for at, each in enumerate(self.inputs) if each is not None}
+        params = block.collect_params()
+        wanted = self.symbol.list_inputs()
+        self.positions = [fed[name] for name in wanted if name in fed]
+        self.params = [self._param(params, name, block) for name in wanted if name not in fed]
+        self.order = [name for name in wanted if name in fed] + [p.name for p in self.params]
+        self.as_given = self.in_format == [ARRAY] * len(flat) and self.positions == list(range(len(flat)))
+        unused = [str(at) for at in fed.values() if at not in self.positions]
+        if unused:
+            warnings.warn(
+                f"{block.name}: input {', '.join(unused)} is not used by any computation. Is this intended?",
+                stacklevel=2,
+            )
+        # A result that shares memory with an input or a parameter must be copied before a program gets it.
+        self.views = [at for at, (node, _) in enumerate(self.symbol._outputs) if node.op is None or node.op.may_alias]
+        self.run: Callable[..., list[torch.Tensor]] = None  # type: ignore[assignment]
+
+    @staticmethod
+    def _param(params: Any, name: str, block: Any) -> Any:
+        try:
+            return params[name]
+        except KeyError:
+            raise MXNetError(
+                f"{block.name}: its graph has the input {name!r}, neither an argument nor one of its parameters. "
+                "Make it with self.params.get(...) in __init__, or give every array as an argument"
+            ) from None
+
+    def compile(self, backend: str | None, options: dict[str, Any]) -> None:
+        """Make the function that runs it."""
+        run = symbol.lower(self.symbol, self.order)
+        self.run = run if backend is None else torch.compile(run, backend=backend, **options)
+
+    def infer_shapes(self, args: Any) -> None:
+        """Give the parameters the shapes that these arguments ask for."""
+        given = {
+            each.name: arg.shape for each, arg in zip(self.inputs, flatten(args)[0], strict=True) if each is not None
+        }
+        shapes = self._infer(self.symbol.infer_shape, {name: given[name] for name in given if name in self.order})
+        for param in self.params:
+            if shapes.get(param.name) is not None:
+                param.shape = shapes[param.name]
+
+    def infer_types(self, args: Any) -> None:
+        """Give the parameters the types that these arguments ask for."""
+        given = {
+            each.name: arg.dtype for each, arg in zip(self.inputs, flatten(args)[0], strict=True) if each is not None
+        }
+        types = self._infer(self.symbol.infer_type, {name: given[name] for name in given if name in self.order})
+        for param in self.params:
+            if types.get(param.name) is not None:
+                param.dtype = types[param.name]
+
+    def _infer(self, infer: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+        arguments, _, auxiliary = infer(**given)
+        names = (*self.symbol.list_arguments(), *self.symbol.list_auxiliary_states())
+        return dict(zip(names, (*(arguments or ()), *(auxiliary or ())), strict=False))
+
+    def __call__(self, args: Any, hook: Hook | None = None) -> Any:
+        flat = args if self.as_given else flatten(args)[0]
+        ctx = next(each for each in flat if each is not None)._ctx
+        tensors = [flat[at]._data for at in self.positions]
+        tensors += [param.data(ctx)._data for param in self.params]
+        recording = modes.recording
+        previous = torch.is_grad_enabled()
+        if previous is not recording:
+            set_grad_enabled(recording)
+        try:
+            results = self.run(ctx, tensors) if hook is None else self._monitored(ctx, tensors, hook)
+            for at in self.views:
+                results[at] = own(results[at], tensors)
+        finally:
+            if previous is not recording:
+                set_grad_enabled(previous)
+        if recording and not modes.plain:
+            arrays = [on_tape(NDArray(r, ctx)) if r.requires_grad else NDArray(r, ctx) for r in results]
+        else:
+            arrays = [NDArray(result, ctx) for result in results]
+        return arrays[0] if self.out_format == ARRAY else regroup(arrays, self.out_format)
+
+    def _monitored(self, ctx: Any, tensors: list[torch.Tensor], hook: Hook) -> list[torch.Tensor]:
+        """Run it so that `hook` sees what every op gives, and takes."""
+        callback, inputs_too = hook
+        every = self.symbol.get_internals()
+        values = symbol.lower(every, self.order)(ctx, tensors)
+        by_entry = {(id(node), i): value for (node, i), value in zip(every._outputs, values, strict=True)}
+        told = set()
+        for node, _ in every._outputs:
+            if node.op is None or id(node) in told:
+                continue
+            told.add(id(node))
+            if inputs_too:
+                for name, (source, i) in zip(node.input_names(), node.inputs, strict=True):
+                    callback(f"{node.name}_{name}", node.op.name, NDArray(by_entry[id(source), i], ctx))
+            for i, name in enumerate(node.output_names()):
+                callback(name, node.op.name, NDArray(by_entry[id(node), i], ctx))
+        return [by_entry[id(node), i] for node, i in self.symbol._outputs]

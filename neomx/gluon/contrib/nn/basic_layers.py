@@ -1,0 +1,175 @@
+"""The layers of mx.gluon.contrib.nn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import autograd, ndarray
+from ....base import MXNetError
+from ...block import Block, HybridBlock
+from ...nn import BatchNorm, HybridSequential, Sequential
+from ...nn.basic_layers import check_positive
+
+__all__ = [
+    "Concurrent",
+    "HybridConcurrent",
+    "Identity",
+    "PixelShuffle1D",
+    "PixelShuffle2D",
+    "PixelShuffle3D",
+    "SparseEmbedding",
+    "SyncBatchNorm",
+]
+
+
+class Concurrent(Sequential):
+    """Blocks side by side on the same input, their outputs joined along `axis`."""
+
+    def __init__(self, axis: int = -1, prefix: str | None = None, params: Any = None):
+        super().__init__(prefix=prefix, params=params)
+        self.axis = axis
+
+    def forward(self, x: Any) -> Any:
+        return ndarray.concat(*[block(x) for block in self._children.values()], dim=self.axis)
+
+
+class HybridConcurrent(HybridSequential):
+    """HybridBlocks side by side on the same input, their outputs joined along `axis`."""
+
+    def __init__(self, axis: int = -1, prefix: str | None = None, params: Any = None):
+        super().__init__(prefix=prefix, params=params)
+        self.axis = axis
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.concat(*[block(x) for block in self._children.values()], dim=self.axis)
+
+
+class Identity(HybridBlock):
+    """Its input, unchanged: a branch that passes it on."""
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return x
+
+
+class SparseEmbedding(Block):
+    """Embedding whose weight and gradient are row_sparse: a forward fetches only the rows it uses, from the Trainer."""
+
+    def __init__(
+        self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
+    ):
+        check_positive(input_dim=input_dim, output_dim=output_dim)
+        super().__init__(**kwargs)
+        self._kwargs = {"input_dim": input_dim, "output_dim": output_dim, "dtype": dtype, "sparse_grad": True}
+        self.weight = self.params.get(
+            "weight",
+            shape=(input_dim, output_dim),
+            init=weight_initializer,
+            dtype=dtype,
+            grad_stype="row_sparse",
+            stype="row_sparse",
+        )
+
+    def forward(self, x: Any) -> Any:
+        return ndarray.Embedding(x, self.weight.row_sparse_data(x), name="fwd", **self._kwargs)
+
+    def __repr__(self) -> str:
+        return "{}({input_dim} -> {output_dim}, {dtype})".format(type(self).__name__, **self._kwargs)
+
+
+class SyncBatchNorm(BatchNorm):
+    """BatchNorm by the mean and variance of what all devices hold, `num_devices` of them.
+
+    All of it happens in the op, which is told how many devices there are and by which key they know each other.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 0,
+        num_devices: int | None = None,
+        momentum: float = 0.9,
+        epsilon: float = 1e-5,
+        center: bool = True,
+        scale: bool = True,
+        use_global_stats: bool = False,
+        beta_initializer: Any = "zeros",
+        gamma_initializer: Any = "ones",
+        running_mean_initializer: Any = "zeros",
+        running_variance_initializer: Any = "ones",
+        **kwargs: Any,
+    ):
+        super().__init__(
+            1,
+            momentum,
+            epsilon,
+            center,
+            scale,
+            use_global_stats,
+            beta_initializer,
+            gamma_initializer,
+            running_mean_initializer,
+            running_variance_initializer,
+            in_channels,
+            **kwargs,
+        )
+        del self._kwargs["axis"]
+        self._kwargs |= {"ndev": 1 if num_devices is None else num_devices, "key": self.prefix}
+
+    def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
+        if F is not ndarray or autograd.is_training():
+            self._check_contexts()
+        return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
+
+    def _check_contexts(self) -> None:
+        # An array is computed when its op is called: the first context's cannot wait for what the second will hold.
+        try:
+            contexts = self.gamma.list_ctx()
+        except RuntimeError:  # not initialised yet, for a symbol is being made
+            return
+        if len(contexts) > 1 and not self._kwargs["use_global_stats"]:
+            raise MXNetError(
+                f"{self.name} is on {len(contexts)} contexts of one process, whose batches are computed one after the "
+                "other and cannot share a mean. Train with one process for each device, or use BatchNorm"
+            )
+
+
+class _PixelShuffle(HybridBlock):
+    """Channels become finer pixels: (N, C * f1 * f2 ..., d1, d2 ...) becomes (N, C, d1 * f1, d2 * f2 ...)."""
+
+    _rank: int
+
+    def __init__(self, factor: Any):
+        super().__init__()
+        factors = tuple(map(int, factor)) if isinstance(factor, (tuple, list)) else (int(factor),) * self._rank
+        if len(factors) != self._rank:
+            raise AssertionError(f"factor must be a number or {self._rank} numbers, received {factor!r}")
+        for each in factors:
+            check_positive(factor=each)
+        self._factors = factors
+        pixels = [axis for i in range(self._rank) for axis in (2 + self._rank + i, 2 + i)]
+        self._axes = (0, 1, *pixels)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        for factor in reversed(self._factors):
+            x = F.reshape(x, shape=(0, -4, -1, factor, -2))  # splits the factor off the channels
+        return F.reshape(F.transpose(x, axes=self._axes), shape=(0, 0) + (-3,) * self._rank)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._factors if self._rank > 1 else self._factors[0]})"
+
+
+class PixelShuffle1D(_PixelShuffle):
+    """(N, C * f, W) to (N, C, W * f)."""
+
+    _rank = 1
+
+
+class PixelShuffle2D(_PixelShuffle):
+    """(N, C * f1 * f2, H, W) to (N, C, H * f1, W * f2)."""
+
+    _rank = 2
+
+
+class PixelShuffle3D(_PixelShuffle):
+    """(N, C * f1 * f2 * f3, D, H, W) to (N, C, D * f1, H * f2, W * f3)."""
+
+    _rank = 3

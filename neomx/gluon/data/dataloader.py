@@ -1,0 +1,215 @@
+"""DataLoader: batches of a dataset's items, made here, in threads, or in worker processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...base import MXNetError
+from ...context import Context, cpu, cpu_pinned
+from ...ndarray import NDArray, array
+from ...ops.random import generator
+from .sampler import BatchSampler, RandomSampler, SequentialSampler
+from .workers import WorkerPool, make_batch
+
+
+def default_batchify_fn(data: Any) -> Any:
+    """Items to a batch: arrays are stacked, numbers become an array, tuples a list of what their parts make."""
+    first = data[0]
+    if isinstance(first, NDArray):
+        return NDArray(_stack([item._data for item in data]), first.context)
+    if isinstance(first, tuple):
+        return [default_batchify_fn(part) for part in zip(*data, strict=False)]
+    try:
+        values = np.asarray(data)
+    except ValueError as error:
+        raise MXNetError(f"items of different shapes make no batch: {error}. Give a batchify_fn that pads") from None
+    if values.dtype.kind in "OUS":
+        raise MXNetError(
+            f"default_batchify_fn cannot make a batch of {type(first).__name__} items: expected arrays, numbers "
+            "or tuples of them. Give a batchify_fn of your own"
+        )
+    return array(values, ctx=cpu(), dtype=values.dtype)
+
+
+def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
+    shapes = {tuple(tensor.shape) for tensor in tensors}
+    if len(shapes) > 1:
+        raise MXNetError(
+            f"items of different shapes make no batch: {', '.join(map(str, sorted(shapes)))}. Resize them in a "
+            "transform, or give a batchify_fn that pads"
+        )
+    return torch.stack(tensors).detach()
+
+
+default_mp_batchify_fn = default_batchify_fn
+
+
+def _as_in_context(data: Any, ctx: Context) -> Any:
+    """The arrays of a batch on another context; pages are really pinned where there is a GPU to copy to."""
+    if isinstance(data, NDArray):
+        if ctx.device_type == "cpu_pinned" and torch.cuda.is_available():
+            return NDArray(data._data.pin_memory(), ctx)
+        return data.as_in_context(ctx)
+    if isinstance(data, (list, tuple)):
+        return [_as_in_context(part, ctx) for part in data]
+    return data
+
+
+class DataLoader:
+    """Batches of `dataset`.
+
+    The order is that of the dataset, random with `shuffle`, or that of a `sampler`; a `batch_sampler` gives whole
+    lists of indices. `batchify_fn` makes a batch of a list of items. With `num_workers` batches are made ahead,
+    `prefetch` of them (two for each worker), by processes, or by threads with `thread_pool`; they arrive in the
+    sampler's order. Worker processes are started by the first iteration, see the dataset as it is then, and end with
+    the loader. Their random numbers (Python's, numpy's, torch's, `mx.random`'s) depend on `mx.random.seed` and on the
+    batch, not on the worker. A batch that takes longer than `timeout` seconds is an error. `auto_reload` starts making
+    the next epoch's first batches when an epoch ends.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        sampler: Any = None,
+        last_batch: str | None = None,
+        batch_sampler: Any = None,
+        batchify_fn: Callable[[Any], Any] | None = None,
+        num_workers: int = 0,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        prefetch: int | None = None,
+        thread_pool: bool = False,
+        timeout: float = 120,
+        auto_reload: bool = False,
+    ):
+        assert timeout > 0, f"timeout must be positive, given {timeout}"
+        self._dataset = dataset
+        self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
+        self._thread_pool, self._timeout = thread_pool, timeout
+        self._batch_sampler = batch_sampler
+        if batch_sampler is None:
+            self._batch_sampler = _batches(dataset, batch_size, shuffle, sampler, last_batch)
+        elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+            raise ValueError(
+                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
+            )
+        self._num_workers = max(0, num_workers)
+        self._prefetch = max(0, 2 * self._num_workers if prefetch is None else int(prefetch))
+        self._batchify_fn = batchify_fn or (default_mp_batchify_fn if self._num_workers else default_batchify_fn)
+        self._worker_pool: Any = None
+        self.auto_reload = auto_reload
+        self._iter: Iterator[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._num_workers == 0:
+            yield from self._here()
+            return
+        epoch = self._iter or self._ahead()
+        self._iter = None
+        yield from epoch
+        if self.auto_reload:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Start making the next epoch's first batches now, from the dataset as it is."""
+        if self._num_workers:
+            self._iter = self._ahead()
+
+    def clean(self) -> None:
+        """Forget batches that `refresh` or `auto_reload` had made ahead."""
+        self._iter = None
+
+    def _here(self) -> Iterator[Any]:
+        for indices in self._batch_sampler:
+            yield self._deliver(make_batch(self._dataset, self._batchify_fn, indices))
+
+    def _ahead(self) -> Iterator[Any]:
+        """An epoch's batches, the first of which are being made when this returns."""
+        pool = self._pool()
+        seed = int(torch.randint(2**31, (), generator=generator(cpu()))) if isinstance(pool, WorkerPool) else 0
+        tasks = enumerate(self._batch_sampler)
+        waiting: deque[tuple[int, Future[Any]]] = deque()
+
+        def push() -> None:
+            for number, indices in tasks:
+                if isinstance(pool, WorkerPool):
+                    waiting.append((number, pool.submit(number, indices, (seed, number))))
+                else:
+                    waiting.append((number, pool.submit(make_batch, self._dataset, self._batchify_fn, indices)))
+                return
+
+        for _ in range(self._prefetch):
+            push()
+
+        def collect() -> Iterator[Any]:
+            push()
+            while waiting:
+                yield self._deliver(self._wait(*waiting.popleft()))
+                push()
+
+        return collect()
+
+    def _wait(self, number: int, batch: Future[Any]) -> Any:
+        """The batch, when it is there. A pool that lost a worker, or whose worker hangs, is not used again."""
+        pool = self._worker_pool
+        try:
+            return batch.result(self._timeout)
+        except FutureTimeout as error:
+            if batch.done():  # it came at the last moment, or it raised a TimeoutError itself
+                return batch.result()
+            who = pool.who_makes(batch) if isinstance(pool, WorkerPool) else ""
+            self._close_pool()
+            raise WorkerTimeout(
+                f"batch {number} did not come within timeout={self._timeout} seconds{who}. If it may take that long, "
+                "raise DataLoader's timeout; if not, its dataset, transform or batchify_fn hangs: try num_workers=0"
+            ) from error
+        except MXNetError:
+            if isinstance(pool, WorkerPool) and pool.broken:
+                self._close_pool()
+            raise
+
+    def _deliver(self, batch: Any) -> Any:
+        return _as_in_context(batch, cpu_pinned(self._pin_device_id)) if self._pin_memory else batch
+
+    def _pool(self) -> Any:
+        if self._worker_pool is None:
+            if self._thread_pool:
+                pool: Any = ThreadPoolExecutor(self._num_workers, "DataLoader")
+                self._finalizer = weakref.finalize(self, lambda: pool.shutdown(wait=False, cancel_futures=True))
+            else:
+                pool = WorkerPool(self._dataset, self._batchify_fn, self._num_workers)
+                self._finalizer = weakref.finalize(self, pool.close)
+            self._worker_pool = pool
+        return self._worker_pool
+
+    def _close_pool(self) -> None:
+        self._finalizer()
+        self._worker_pool = self._iter = None
+
+
+class WorkerTimeout(MXNetError, multiprocessing.TimeoutError):
+    """A batch took longer than the loader's `timeout`."""
+
+
+def _batches(dataset: Any, batch_size: int | None, shuffle: bool, sampler: Any, last_batch: str | None) -> BatchSampler:
+    if batch_size is None:
+        raise ValueError("batch_size must be specified unless batch_sampler is specified")
+    if sampler is None:
+        sampler = RandomSampler(len(dataset)) if shuffle else SequentialSampler(len(dataset))
+    elif shuffle:
+        raise ValueError("shuffle must not be specified if sampler is specified")
+    return BatchSampler(sampler, batch_size, last_batch or "keep")

@@ -1,0 +1,14 @@
+"""Datasets of images, and transforms of images."""
+
+from . import datasets
+from .datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST, ImageFolderDataset, ImageRecordDataset
+
+__all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "FashionMNIST",
+    "ImageFolderDataset",
+    "ImageRecordDataset",
+    "MNIST",
+    "datasets",
+]

@@ -1,0 +1,250 @@
+"""Processes that make batches for a DataLoader.
+
+Each worker has a socket of its own. A thread here reads what it sends, so finished batches wait in this process and
+the worker goes on; when the socket ends, the worker is dead, and whoever waits for it is told at once. Batches travel
+through the socket and not through shared memory: they are as fast, no file descriptor stays behind with each array,
+and nothing breaks where shared memory is small, as in containers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import multiprocessing
+import os
+import pickle
+import queue
+import random
+import signal
+import socket
+import struct
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future
+from multiprocessing.pool import ExceptionWithTraceback  # type: ignore[attr-defined]
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...base import MXNetError
+from ...random import seed as seed_mxnet
+
+
+def make_batch(dataset: Any, batchify_fn: Callable[[Any], Any], indices: Any) -> Any:
+    """What `batchify_fn` makes of the items with these indices."""
+    return batchify_fn([dataset[i] for i in indices])
+
+
+class WorkerPool:
+    """Processes that each hold a dataset and make batches of its items."""
+
+    def __init__(self, dataset: Any, batchify_fn: Callable[[Any], Any], num_workers: int):
+        self._workers: list[_Worker] = []
+        self._tickets = itertools.count()
+        self._owner = os.getpid()
+        try:
+            for number in range(num_workers):
+                self._workers.append(_Worker(number, dataset, batchify_fn))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def broken(self) -> bool:
+        """Whether a worker has died."""
+        return any(worker.dead for worker in self._workers)
+
+    def submit(self, batch: int, indices: Any, seed: Any) -> Future[Any]:
+        """Have the worker with the least to do make batch number `batch`."""
+        worker = min(self._workers, key=lambda worker: len(worker.pending))
+        return worker.submit(next(self._tickets), batch, indices, seed)
+
+    def who_makes(self, future: Future[Any]) -> str:
+        """': worker 1 (pid 42) has it', for a message."""
+        for worker in self._workers:
+            if any(future is pending for _, pending in list(worker.pending.values())):
+                return f": {worker.name} has it"
+        return ""
+
+    def close(self) -> None:
+        """End the workers, whatever they are doing."""
+        if os.getpid() != self._owner:  # a forked copy of the program must not end what is not its own
+            return
+        for worker in self._workers:
+            worker.stop()
+        for worker in self._workers:
+            worker.wait()
+
+
+class _Worker:
+    """A worker process, seen from the process that started it."""
+
+    def __init__(self, number: int, dataset: Any, batchify_fn: Callable[[Any], Any]):
+        self.pending: dict[int, tuple[int, Future[Any]]] = {}  # ticket -> batch number and its future
+        self.dead = ""  # how it died
+        self._lock = threading.Lock()  # of the two above
+        self._stopped = False
+        self._socket, theirs = socket.socketpair()
+        context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else None)
+        self._process = context.Process(  # type: ignore[attr-defined]
+            target=_work, args=(theirs, self._socket, dataset, batchify_fn), name=f"DataLoader-{number}", daemon=True
+        )
+        with theirs, warnings.catch_warnings():
+            # Python warns of a fork beside threads. The child runs none of the code whose locks they may hold: torch
+            # computes on one thread there. And the lambdas that programs have for transforms need fork.
+            warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+            self._process.start()
+        self.name = f"worker {number} (pid {self._process.pid})"
+        threading.Thread(target=self._listen, name=f"reads {self.name}", daemon=True).start()
+
+    def submit(self, ticket: int, batch: int, indices: Any, seed: Any) -> Future[Any]:
+        """Have it make a batch, after those it was given before."""
+        future: Future[Any] = Future()
+        with self._lock:
+            if self.dead:
+                future.set_exception(MXNetError(self.dead))
+                return future
+            self.pending[ticket] = batch, future
+        with contextlib.suppress(OSError):  # it has just died, which `_listen` tells the future
+            _send(self._socket, ticket, (indices, seed))
+        return future
+
+    def _listen(self) -> None:
+        """Give each batch that comes to its future; at the worker's end, tell those that still wait."""
+        with contextlib.suppress(OSError, EOFError):
+            while True:
+                ticket, pickled, buffers = _receive(self._socket)
+                with self._lock:
+                    _, future = self.pending.pop(ticket)
+                _settle(future, pickled, buffers)
+        self._process.join(5)
+        with self._lock:
+            self.dead = f"DataLoader {self.name} {self._end()}"
+            waiting, self.pending = self.pending, {}
+        for batch, future in waiting.values():
+            future.set_exception(MXNetError(f"{self.dead}. Batch {batch} is lost"))
+
+    def _end(self) -> str:
+        code = self._process.exitcode
+        if self._stopped:
+            return "was stopped with its loader"
+        if code is None:
+            return "closed its connection"
+        if code >= 0:
+            return f"died with exit code {code}"
+        name = signal.Signals(-code).name
+        return f"was killed by signal {-code} ({name})" + (
+            ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        )
+
+    def stop(self) -> None:
+        """Tell it to end."""
+        self._stopped = True
+        with contextlib.suppress(OSError):  # it may have ended already
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> None:
+        """Until it is gone; one that does not go is killed."""
+        self._process.join(1)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+        self._socket.close()
+
+
+def _settle(future: Future[Any], pickled: bytes, buffers: list[Any]) -> None:
+    try:
+        ok, result = pickle.loads(pickled, buffers=buffers)
+    except Exception as error:
+        ok, result = False, error
+    if ok:
+        future.set_result(result)
+    else:
+        future.set_exception(result)
+
+
+# ---- in the worker ----
+
+
+def _work(ours: socket.socket, theirs: socket.socket, dataset: Any, batchify_fn: Callable[[Any], Any]) -> None:
+    """Make the batches that are asked for, until the other side goes away."""
+    theirs.close()  # a fork has it too, and would never see it end
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle; it ends us
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    torch.set_num_threads(1)
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_take_tasks, args=(ours, tasks), daemon=True).start()
+    while True:
+        ticket, (indices, seed) = tasks.get()
+        _seed_everything(seed)
+        try:
+            reply = True, make_batch(dataset, batchify_fn, indices)
+        except Exception as error:
+            reply = False, _portable(error)
+        try:
+            _send(ours, ticket, reply)
+        except OSError:
+            os._exit(0)  # nobody is there to take it
+        except Exception as error:  # a batch that cannot be pickled
+            _send(ours, ticket, (False, _portable(error)))
+
+
+def _take_tasks(ours: socket.socket, tasks: queue.SimpleQueue[Any]) -> None:
+    """Read ahead, so that the other side never waits for a worker that is busy; leave as soon as it is gone."""
+    with contextlib.suppress(OSError, EOFError):
+        while True:
+            ticket, pickled, buffers = _receive(ours)
+            tasks.put((ticket, pickle.loads(pickled, buffers=buffers)))
+    os._exit(0)
+
+
+def _seed_everything(seed: tuple[int, ...]) -> None:
+    """All the random numbers that a transform may use."""
+    value = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    random.seed(value)
+    np.random.seed(value)
+    torch.manual_seed(value)
+    seed_mxnet(value)
+
+
+def _portable(error: Exception) -> Any:
+    """An exception that arrives with the worker's traceback as its cause; its text alone if it cannot be pickled."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = MXNetError("".join(traceback.format_exception(error)))
+    return ExceptionWithTraceback(error, error.__traceback__)
+
+
+# ---- on the wire: ticket, number of parts, size of each, then a pickle and the buffers of its arrays ----
+
+
+def _send(to: socket.socket, ticket: int, value: Any) -> None:
+    parts: list[Any] = []
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=lambda buffer: parts.append(buffer.raw()))
+    parts.insert(0, memoryview(pickled))
+    to.sendall(struct.pack(f"<QQ{len(parts)}Q", ticket, len(parts), *(part.nbytes for part in parts)))
+    for part in parts:
+        to.sendall(part)
+
+
+def _receive(source: socket.socket) -> tuple[int, bytes, list[Any]]:
+    ticket, count = struct.unpack("<QQ", _read(source, 16))
+    sizes = struct.unpack(f"<{count}Q", _read(source, 8 * count))
+    pickled, *buffers = (_read(source, size) for size in sizes)
+    return ticket, pickled, buffers
+
+
+def _read(source: socket.socket, size: int) -> Any:
+    memory = memoryview(np.empty(size, np.uint8))  # type: ignore[arg-type]
+    done = 0
+    while done < size:
+        received = source.recv_into(memory[done:], size - done, socket.MSG_WAITALL)
+        if not received:
+            raise EOFError
+        done += received
+    return memory

@@ -1,0 +1,728 @@
+"""Parameters: handles on torch parameters, one replica for each context, initialised when their shape is known."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import autograd, initializer, symbol
+from .. import ndarray as nd
+from ..base import MXNetError, mx_real_t
+from ..context import Context, cpu, current_context
+from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..ndarray import NDArray
+from ..ndarray.ndarray import Gradient
+
+__all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
+
+tensor_types = (symbol.Symbol, NDArray)
+
+
+class DeferredInitializationError(MXNetError):
+    """A parameter was read before its shape was known."""
+
+
+def shape_is_known(shape: Sequence[int] | None) -> bool:
+    """Whether no dimension is left to be found out."""
+    return shape is not None and all(dim > 0 for dim in shape)
+
+
+def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:
+    """`ctx=` of MXNet's functions as a list."""
+    if ctx is None:
+        return [current_context()]
+    listed = [ctx] if isinstance(ctx, Context) else list(ctx)
+    for each in listed:
+        if not isinstance(each, Context):
+            raise TypeError(f"ctx must be a Context or a list of them, received {ctx!r}")
+    if not listed:
+        raise ValueError("ctx must name at least one context, received an empty list")
+    return listed
+
+
+class Parameter:
+    """A weight of a Block: `data()`, `grad()`, one array for each context it was initialised on.
+
+    With unknown dimensions (0) and `allow_deferred_init` it is initialised at the first forward.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        grad_req: str = "write",
+        shape: int | Sequence[int] | None = None,
+        dtype: Any = mx_real_t,
+        lr_mult: float = 1.0,
+        wd_mult: float = 1.0,
+        init: Any = None,
+        allow_deferred_init: bool = False,
+        differentiable: bool = True,
+        stype: str = "default",
+        grad_stype: str = "default",
+    ):
+        for kind, value in (("stype", stype), ("grad_stype", grad_stype)):
+            if value not in ("default", "row_sparse", "csr"):
+                raise AssertionError(
+                    f"{kind} of Parameter {name!r} must be 'default', 'row_sparse' or 'csr', received {value!r}"
+                )
+        self.name = name
+        self._shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+        self._dtype = dtype
+        self.lr_mult, self.wd_mult = lr_mult, wd_mult
+        self.init = init
+        self._allow_deferred_init, self._differentiable = allow_deferred_init, differentiable
+        self._stype, self._grad_stype = stype, grad_stype
+        self._arrays: dict[Context, NDArray] | None = None
+        self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialised
+        self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
+        self._var: symbol.Symbol | None = None
+        self._trainer: Any = None
+        self._grad_req = "null"
+        self.grad_req = grad_req
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
+
+    # ---- what it is ----
+
+    @property
+    def grad_req(self) -> str:
+        """What backward does with its gradient: 'write', 'add', or 'null' for none."""
+        return self._grad_req
+
+    @grad_req.setter
+    def grad_req(self, req: str) -> None:
+        if req not in ("write", "add", "null"):
+            raise AssertionError(f"grad_req must be one of 'write', 'add', or 'null', but got {req!r}")
+        if not self._differentiable:
+            req = "null"
+        if req != self._grad_req:
+            self._grad_req = req
+            if self._arrays is not None:
+                self._init_grad()
+
+    @property
+    def dtype(self) -> Any:
+        """The type of its elements."""
+        return self._dtype
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        self.cast(dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Its shape, 0 where a dimension is not known yet; None if nothing is known."""
+        return self._shape
+
+    @shape.setter
+    def shape(self, new: Sequence[int]) -> None:
+        if self._shape is None:
+            self._shape = tuple(new)
+            return
+        if len(self._shape) != len(new) or any(
+            old > 0 and dim > 0 and old != dim for old, dim in zip(self._shape, new, strict=True)
+        ):
+            raise AssertionError(
+                f"Expected shape {tuple(new)} is incompatible with given shape {self._shape} ({self.name!r})."
+            )
+        self._shape = tuple(max(old, dim) for old, dim in zip(self._shape, new, strict=True))
+
+    @property
+    def stype(self) -> str:
+        """How its values are stored."""
+        return self._stype
+
+    @property
+    def grad_stype(self) -> str:
+        """How its gradient is stored."""
+        return self._grad_stype
+
+    def var(self) -> symbol.Symbol:
+        """The symbol that stands for it in a graph."""
+        if self._var is None:
+            self._var = symbol.var(
+                self.name,
+                shape=self.shape,
+                dtype=self.dtype,
+                lr_mult=self.lr_mult,
+                wd_mult=self.wd_mult,
+                init=self.init,
+                stype=None if self._stype == "default" else self._stype,
+            )
+        return self._var
+
+    # ---- initialising ----
+
+    def initialize(
+        self,
+        init: Any = None,
+        ctx: Context | Sequence[Context] | None = None,
+        default_init: Any = None,
+        force_reinit: bool = False,
+    ) -> None:
+        """Give it values by `init`, else its own initializer, else `default_init`; later if its shape is unknown."""
+        if self._arrays is not None and not force_reinit:
+            warnings.warn(
+                f"Parameter {self.name!r} is already initialized, ignoring. Set force_reinit=True to re-initialize.",
+                stacklevel=2,
+            )
+            return
+        self._forget()
+        if default_init is None:
+            default_init = initializer.Uniform()
+        if init is None:
+            init = default_init if self.init is None else self.init
+        self._deferred_init = (init, contexts(ctx), default_init, None)
+        if shape_is_known(self._shape):
+            self._finish_deferred_init()
+        elif not self._allow_deferred_init:
+            self._deferred_init = ()
+            raise ValueError(
+                f"Cannot initialize Parameter {self.name!r} because it has invalid shape: {self._shape}. "
+                "Give its whole shape, or allow_deferred_init=True"
+            )
+
+    def _forget(self) -> None:
+        self._arrays = None
+
+    def _finish_deferred_init(self) -> None:
+        """Initialise now, if that is what it waits for."""
+        if not self._deferred_init:
+            return
+        init, ctx, default_init, data = self._deferred_init
+        if not shape_is_known(self._shape):
+            raise ValueError(
+                f"Cannot initialize Parameter {self.name!r} because it has invalid shape: {self._shape}. "
+                "Please specify in_units, in_channels, etc for `Block`s."
+            )
+        self._deferred_init = ()
+        with autograd.pause():
+            if data is None:
+                data = NDArray(torch.zeros(self._shape, dtype=to_torch(self._dtype)), cpu())
+                described = initializer.InitDesc(self.name, {"__init__": init})
+                initializer.create(default_init)(described, data)
+            self._init_impl(data, ctx)
+
+    def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
+        """Make the replicas from `data`."""
+        self._arrays = {
+            each: NDArray(_leaf(data._data, each.check().device, to_torch(self._dtype)), each) for each in ctx
+        }
+        self._init_grad()
+        self._move_in()
+
+    def _init_grad(self) -> None:
+        assert self._arrays is not None
+        stype = None if self._grad_stype == "default" else self._grad_stype
+        for array in self._arrays.values():
+            Gradient.attach(array, self._grad_req, stype=stype)
+
+    def _load_init(self, data: NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current") -> None:
+        """Take values from a file."""
+        problem = self._mismatch(data, cast_dtype, dtype_source)
+        if problem:
+            raise AssertionError(f"Failed loading Parameter {self.name!r} from saved params: {problem}")
+        if cast_dtype and dtype_source == "current":
+            data = data.astype(self._dtype, copy=False)
+        elif cast_dtype:
+            self.cast(data.dtype)
+        self._shape = data.shape
+        wanted = None if ctx is None else contexts(ctx)
+        if self._arrays is None:
+            if self._deferred_init:
+                deferred = self._deferred_init[1]
+                if wanted is not None and set(wanted) != set(deferred):
+                    raise AssertionError(
+                        f"Failed to load Parameter {self.name!r} on {wanted} because it was previously initialized on "
+                        f"{self.list_ctx()}."
+                    )
+                wanted = deferred
+            self._deferred_init = ()
+            self._init_impl(data, wanted or [cpu()])
+        else:
+            if wanted is not None and set(wanted) != set(self.list_ctx()):
+                raise AssertionError(
+                    f"Failed to load Parameter {self.name!r} on {wanted} because it was previously initialized on "
+                    f"{self.list_ctx()}."
+                )
+            self.set_data(data)
+
+    def _mismatch(self, data: NDArray, cast_dtype: bool, dtype_source: str) -> str:
+        """Why `data` cannot be its value, or ''."""
+        if dtype_source not in ("current", "saved"):
+            raise ValueError(f"dtype_source must be 'current' or 'saved', received {dtype_source!r}")
+        shape = self._shape
+        if shape is not None and (
+            len(shape) != len(data.shape) or any(a > 0 and a != b for a, b in zip(shape, data.shape, strict=True))
+        ):
+            return f"shape incompatible expected {shape} vs saved {data.shape}"
+        if not cast_dtype and to_torch(self._dtype) is not data._data.dtype:
+            return (
+                f"dtype incompatible expected {np.dtype(self._dtype)} vs saved {np.dtype(data.dtype)}. "
+                "Set cast_dtype=True to cast the dtype of saved params."
+            )
+        return ""
+
+    # ---- reading and writing ----
+
+    def data(self, ctx: Context | None = None) -> NDArray:
+        """The array on `ctx`; the only one, or that of the current context, if not told."""
+        arrays = self._arrays
+        if arrays is not None and ctx in arrays and not self._homes:
+            return arrays[ctx]  # type: ignore[index]
+        return self._find(ctx)
+
+    def _find(self, ctx: Context | None) -> NDArray:
+        if self._arrays is None:
+            raise self._not_initialized()
+        self._follow()
+        if ctx is None:
+            if len(self._arrays) == 1:
+                (array,) = self._arrays.values()
+                return array
+            ctx = current_context()
+        try:
+            return self._arrays[ctx]
+        except KeyError:
+            raise RuntimeError(
+                f"Parameter {self.name!r} was not initialized on context {ctx}. It was only initialized on "
+                f"{list(self._arrays)}. Use reset_ctx, or move the input there with as_in_context"
+            ) from None
+
+    def _not_initialized(self) -> Exception:
+        if self._deferred_init:
+            return DeferredInitializationError(
+                f"Parameter {self.name!r} has not been initialized yet because initialization was deferred: its shape "
+                f"{self._shape} gets known at the first forward. Pass one batch through the network before reading it, "
+                "or give in_units, in_channels, etc. to the layers."
+            )
+        return RuntimeError(
+            f"Parameter {self.name!r} has not been initialized. Call initialize() on the Block or on its "
+            "collect_params(); a Block's own `params` lack those of its children"
+        )
+
+    def _list(self) -> list[NDArray]:
+        if self._arrays is None:
+            raise self._not_initialized()
+        self._follow()
+        return list(self._arrays.values())
+
+    def list_data(self) -> list[NDArray]:
+        """The arrays on all contexts."""
+        return self._list()
+
+    def grad(self, ctx: Context | None = None) -> NDArray:
+        """The gradient on `ctx`."""
+        if self._arrays is not None and self._grad_req == "null":
+            raise self._no_gradient()
+        return self._find(ctx)._grad  # type: ignore[return-value]
+
+    def list_grad(self) -> list[NDArray]:
+        """The gradients on all contexts."""
+        if self._arrays is not None and self._grad_req == "null":
+            raise self._no_gradient()
+        return [array._grad for array in self._list()]  # type: ignore[misc]
+
+    def _no_gradient(self) -> Exception:
+        return RuntimeError(f"Cannot get gradient array for Parameter {self.name!r} because grad_req='null'")
+
+    def list_ctx(self) -> list[Context]:
+        """The contexts it is, or will be, initialised on."""
+        if self._arrays is None:
+            if self._deferred_init:
+                return self._deferred_init[1]
+            raise RuntimeError(f"Parameter {self.name!r} has not been initialized")
+        return list(self._arrays)
+
+    def set_data(self, data: Any) -> None:
+        """Copy values into every replica."""
+        self.shape = data.shape
+        if self._arrays is None:
+            if not self._deferred_init:
+                raise AssertionError(f"Parameter {self.name!r} has not been initialized")
+            self._deferred_init = (*self._deferred_init[:3], _as_array(data))
+            return
+        if self._trainer is not None:
+            self._trainer._parameter_was_set(self)
+        for array in self._list():
+            array[:] = data
+
+    def zero_grad(self) -> None:
+        """Set the gradient to zero, on all contexts."""
+        if self._arrays is not None:
+            for array in self._list():
+                array._data.grad = None
+
+    def row_sparse_data(self, row_id: NDArray) -> NDArray:
+        """The rows `row_id` of a row-sparse parameter, on the context of `row_id`."""
+        return self._rows(self._find(row_id.context), row_id)
+
+    def list_row_sparse_data(self, row_id: NDArray) -> list[NDArray]:
+        """The rows `row_id` of a row-sparse parameter, on all contexts."""
+        return [self._rows(array, row_id.as_in_context(array.context)) for array in self._list()]
+
+    def _rows(self, array: NDArray, row_id: NDArray) -> NDArray:
+        if self._stype != "row_sparse":
+            raise RuntimeError(
+                f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
+                f"{self._stype}. Please use data() instead."
+            )
+        return nd.sparse.retain(array.detach().tostype("row_sparse"), row_id)
+
+    def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
+        """Move it to other contexts."""
+        listed = contexts(ctx)
+        if self._arrays is not None:
+            self._init_impl(self._reduce(), listed)
+        elif self._deferred_init:
+            self._deferred_init = (self._deferred_init[0], listed, *self._deferred_init[2:])
+        else:
+            raise ValueError(f"Cannot reset context for Parameter {self.name!r} because it has not been initialized.")
+
+    def cast(self, dtype: Any) -> None:
+        """Change the type of its elements; gradients start from zero."""
+        self._dtype = NUMPY_OF_TORCH.get(to_torch(dtype), dtype)
+        self._var = None
+        if self._arrays is not None:
+            listed = list(self._arrays)
+            self._init_impl(self._list()[0].detach(), listed)
+
+    def _reduce(self) -> NDArray:
+        """The mean of the replicas, on the CPU."""
+        arrays = [array.detach().as_in_context(cpu()) for array in self._list()]
+        return arrays[0].copy() if len(arrays) == 1 else nd.add_n(*arrays) / len(arrays)
+
+    def _set_trainer(self, trainer: Any) -> None:
+        self._trainer = trainer
+
+    # ---- twins ----
+
+    def _live_in(self, tensors: dict[str, Any], key: str) -> None:
+        """Have a twin's `_parameters` or `_buffers` hold its tensor under `key`."""
+        self._homes.append((tensors, key))
+        self._move_in()
+
+    def _move_in(self) -> None:
+        if self._homes and self._arrays is not None:
+            tensor = next(iter(self._arrays.values()))._data
+            for tensors, key in self._homes:
+                tensors[key] = tensor
+
+    def _follow(self) -> None:
+        """Take over what torch put in the twin in place of our tensor (FSDP2 and DTensor do)."""
+        if self._homes and self._arrays is not None:
+            tensors, key = self._homes[0]
+            array, tensor = next(iter(self._arrays.values())), tensors.get(key)
+            if tensor is not None and tensor is not array._data:
+                array._data = tensor
+                if array._grad is not None:
+                    array._grad = Gradient(tensor, array._ctx)
+
+
+def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.nn.Parameter:
+    """A torch parameter of its own memory, without gradient as yet."""
+    return torch.nn.Parameter(
+        torch.empty(tensor.shape, dtype=dtype, device=device).copy_(tensor.detach()), requires_grad=False
+    )
+
+
+def _as_array(data: Any) -> NDArray:
+    return data if isinstance(data, NDArray) else nd.array(data)
+
+
+class Constant(Parameter):
+    """A parameter that is not trained: `value` in every context."""
+
+    def __init__(self, name: str, value: Any):
+        value = _as_array(value)
+        self.value = value
+        super().__init__(name, grad_req="null", shape=value.shape, dtype=value.dtype, init=_ConstantValue(name, value))
+
+    @property
+    def grad_req(self) -> str:
+        """Always 'null'."""
+        return "null"
+
+    @grad_req.setter
+    def grad_req(self, req: str) -> None:
+        if req != "null":
+            warnings.warn(
+                f'Constant parameter "{self.name}" does not support grad_req other than "null", and new value "{req}" '
+                "is ignored.",
+                stacklevel=2,
+            )
+
+
+class _ConstantValue(initializer.Initializer):
+    """Writes a constant's value."""
+
+    def __init__(self, name: str, value: NDArray):
+        super().__init__()
+        self.name, self.value = name, value
+
+    def _init_weight(self, _: str, array: NDArray) -> None:
+        self.value.copyto(array)
+
+    def dumps(self) -> str:
+        """Its name in a graph's attributes."""
+        return f"Constant_{self.name}"
+
+
+class ParameterDict:
+    """Parameters by their whole names; `get` makes those that are not there, under the prefix."""
+
+    def __init__(self, prefix: str = "", shared: ParameterDict | None = None):
+        self._prefix, self._shared = prefix, shared
+        self._params: dict[str, Parameter] = {}
+
+    def __repr__(self) -> str:
+        name = self._prefix + " " if self._prefix else ""
+        lines = "\n".join("  " + repr(p).replace("\n", "\n  ") for p in self.values())
+        return f"{name}(\n{lines}\n)"
+
+    def __getitem__(self, key: str) -> Parameter:
+        return self._params[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._params)
+
+    def __len__(self) -> int:
+        return len(self._params)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._params
+
+    def items(self) -> Any:
+        """(name, Parameter) pairs."""
+        return self._params.items()
+
+    def keys(self) -> Any:
+        """The names."""
+        return self._params.keys()
+
+    def values(self) -> Any:
+        """The Parameters."""
+        return self._params.values()
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the names that `get` is given."""
+        return self._prefix
+
+    def _get_impl(self, name: str) -> Parameter | None:
+        if name in self._params:
+            return self._params[name]
+        if self._shared is not None and name in self._shared._params:
+            self._params[name] = self._shared._params[name]
+            return self._params[name]
+        return None
+
+    def get(self, name: str, **kwargs: Any) -> Parameter:
+        """The Parameter `prefix + name`, made with `kwargs` if it is not there; else they must agree."""
+        name = self._prefix + name
+        param = self._get_impl(name)
+        if param is None:
+            param = Parameter(name, **kwargs)
+            self._params[name] = param
+            return param
+        for key, value in kwargs.items():
+            if hasattr(param, key) and getattr(param, key) is not None:
+                existing = getattr(param, key)
+                if key == "shape" and value is not None:
+                    value = (value,) if isinstance(value, int) else tuple(value)
+                    if len(value) == len(existing) and all(
+                        a == b or not (a > 0 and b > 0) for a, b in zip(value, existing, strict=True)
+                    ):
+                        param.shape = value
+                        continue
+                elif key == "dtype" and np.dtype(value) == np.dtype(existing):
+                    continue
+                if value is not None and value != existing:
+                    raise AssertionError(
+                        f"Cannot retrieve Parameter {name!r} because desired attribute does not match with stored for "
+                        f"attribute {key!r}: desired '{value}' vs stored '{existing}'."
+                    )
+            else:
+                setattr(param, key, value)
+        return param
+
+    def get_constant(self, name: str, value: Any = None) -> Constant:
+        """The Constant `prefix + name`, made of `value` if it is not there."""
+        name = self._prefix + name
+        param = self._get_impl(name)
+        if param is None:
+            if value is None:
+                raise KeyError(
+                    f"No constant named {name!r}. Please specify value if you want to create a new constant."
+                )
+            param = Constant(name, value)
+            self._params[name] = param
+            return param
+        if not isinstance(param, Constant):
+            raise AssertionError(f"Parameter {name!r} already exists but it is not a constant.")
+        if value is not None:
+            given = _as_array(value)
+            if given.shape != param.value.shape or not np.array_equal(given.asnumpy(), param.value.asnumpy()):
+                raise AssertionError(f"Constant {name!r} already exists but it's value doesn't match new value")
+        return param
+
+    def update(self, other: Mapping[str, Parameter] | ParameterDict) -> None:
+        """Take in other Parameters; a name may not stand for two."""
+        for key, value in other.items():
+            if self._params.setdefault(key, value) is not value:
+                raise AssertionError(
+                    f"Cannot update self with other because they have different Parameters with the same name {key!r}"
+                )
+
+    def initialize(
+        self,
+        init: Any = None,
+        ctx: Context | Sequence[Context] | None = None,
+        verbose: bool = False,
+        force_reinit: bool = False,
+    ) -> None:
+        """Initialise all of them, by `init` where they have no initializer of their own."""
+        init = initializer.Uniform() if init is None else init
+        if verbose:
+            init.set_verbosity(verbose=verbose)
+        for param in self.values():
+            param.initialize(None, ctx, init, force_reinit=force_reinit)
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero."""
+        for param in self.values():
+            param.zero_grad()
+
+    def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
+        """Move all to other contexts."""
+        for param in self.values():
+            param.reset_ctx(ctx)
+
+    def list_ctx(self) -> list[Context]:
+        """Every context that one of them is on."""
+        return list(dict.fromkeys(each for param in self.values() for each in param.list_ctx()))
+
+    def setattr(self, name: str, value: Any) -> None:
+        """Set an attribute of all: `setattr('grad_req', 'null')`."""
+        for param in self.values():
+            setattr(param, name, value)
+
+    def save(self, filename: str, strip_prefix: str = "") -> None:
+        """Write all to a `.params` file, their names without `strip_prefix`."""
+        arrays = {}
+        for param in self.values():
+            if not param.name.startswith(strip_prefix):
+                raise ValueError(
+                    f"Prefix {strip_prefix!r} is to be striped before saving, but Parameter's name {param.name!r} does "
+                    f"not start with {strip_prefix!r}. Perhaps the Block shares parameters with others, or its "
+                    "children were made outside `with self.name_scope()`"
+                )
+            arrays[param.name[len(strip_prefix) :]] = param._reduce()
+        nd.save(filename, arrays)
+
+    def load(
+        self,
+        filename: str,
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        restore_prefix: str = "",
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Read values from a `.params` file whose names lack `restore_prefix`."""
+        self.load_dict(
+            nd.load(filename), ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source
+        )
+
+    def load_dict(
+        self,
+        param_dict: Mapping[str, NDArray],
+        ctx: Any = None,
+        allow_missing: bool = False,
+        ignore_extra: bool = False,
+        restore_prefix: str = "",
+        filename: str | None = None,
+        cast_dtype: bool = False,
+        dtype_source: str = "current",
+    ) -> None:
+        """Take values from a dictionary of arrays."""
+        for name in self.keys() if restore_prefix else ():
+            if not name.startswith(restore_prefix):
+                raise AssertionError(
+                    f"restore_prefix is {restore_prefix!r} but Parameters name {name!r} does not start with it"
+                )
+        source = "" if filename is None else f" in file {filename!r}"
+        arrays = {
+            restore_prefix + (name[4:] if name.startswith(("arg:", "aux:")) else name): array
+            for name, array in _named(param_dict, source).items()
+        }
+        load_into(
+            {name: [(name, param)] for name, param in self.items()},
+            arrays,
+            ctx,
+            allow_missing,
+            ignore_extra,
+            cast_dtype,
+            dtype_source,
+            source,
+        )
+
+
+def _named(loaded: Any, source: str) -> Mapping[str, NDArray]:
+    if not isinstance(loaded, Mapping):
+        raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
+    return loaded
+
+
+def load_into(
+    params: Mapping[str, list[tuple[str, Parameter]]],
+    arrays: Mapping[str, NDArray],
+    ctx: Any,
+    allow_missing: bool,
+    ignore_extra: bool,
+    cast_dtype: bool,
+    dtype_source: str,
+    source: str,
+) -> None:
+    """Give Parameters the arrays that go by one of their names. Nothing changes unless all of it fits.
+
+    `params` says, for each Parameter, under which names a file may hold it: [(name, Parameter), ...].
+    """
+    missing = [repr(name) for name, aliases in params.items() if not any(alias in arrays for alias, _ in aliases)]
+    targets = {alias: param for aliases in params.values() for alias, param in aliases}
+    extra = [repr(name) for name in arrays if name not in targets]
+    wrong = []
+    for name, param in targets.items():
+        problem = param._mismatch(arrays[name], cast_dtype, dtype_source) if name in arrays else ""
+        if problem:
+            wrong.append(f"Failed loading Parameter {name!r} from saved params: {problem}")
+    problems = []
+    if missing and not allow_missing:
+        problems.append(
+            f"Parameter {', '.join(missing)} is missing{source or ' in the dictionary'}, which contains parameters: "
+            f"{_brief(arrays)}. Set allow_missing=True to ignore missing parameters."
+        )
+    if extra and not ignore_extra:
+        problems.append(
+            f"Parameter {', '.join(extra)} loaded{source.replace(' in', ' from', 1)} is not present in the Block, "
+            f"which contains parameters {_brief(targets)}. Set ignore_extra=True to ignore."
+        )
+    problems += wrong
+    if problems:
+        kind = ValueError if problems[0].startswith("Parameter ") and (allow_missing or not missing) else AssertionError
+        raise kind("\n".join(problems))
+    for name, array in arrays.items():
+        if name in targets:
+            targets[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
+
+
+def _brief(names: Any) -> str:
+    """Names for a message: the first and the last few of many."""
+    listed = [repr(name) for name in names]
+    return ", ".join(listed if len(listed) <= 10 else [*listed[:5], "...", *listed[-5:]])

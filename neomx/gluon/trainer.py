@@ -1,0 +1,259 @@
+"""Trainer: applies an optimizer to Parameters, after summing their gradients over contexts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import kvstore as kv
+from .. import optimizer as opt
+from ..formats.atomic import replacing
+from ..ndarray import NDArray
+from .parameter import Parameter, ParameterDict
+
+
+class Trainer:
+    """`trainer.step(batch_size)` after each backward: gradients are summed over contexts, divided, and applied."""
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        kvstore: Any = "device",
+        compression_params: dict[str, Any] | None = None,
+        update_on_kvstore: bool | None = None,
+    ):
+        self._params = _listed(params)
+        self._param2idx = {param.name: i for i, param in enumerate(self._params)}
+        for param in self._params:
+            param._set_trainer(self)
+        self._compression_params = compression_params
+        self._contexts = self._check_contexts()
+        self._init_optimizer(optimizer, optimizer_params or {})
+        self._scale = self._optimizer.rescale_grad
+        self._kvstore_params = {"kvstore": kvstore, "update_on_kvstore": update_on_kvstore}
+        self._kvstore: Any = None
+        self._update_on_kvstore: bool | None = None
+        self._kv_initialized = False
+        self._trained: list[tuple[int, Parameter]] | None = None
+        self._plan: Any = None
+
+    def _check_contexts(self) -> list[Any]:
+        contexts: list[Any] | None = None
+        for param in self._params:
+            listed = param.list_ctx()
+            if contexts is not None and contexts != listed:
+                raise AssertionError(
+                    f"All Parameters must be initialized on the same set of contexts, but Parameter {param.name!r} is "
+                    f"initialized on {listed} while previous Parameters are initialized on {contexts}."
+                )
+            contexts = listed
+        return contexts or []
+
+    def _init_optimizer(self, optimizer: Any, optimizer_params: dict[str, Any]) -> None:
+        by_index = dict(enumerate(self._params))
+        if isinstance(optimizer, opt.Optimizer):
+            if optimizer_params:
+                raise AssertionError(
+                    "optimizer_params must be None if optimizer is an instance of Optimizer instead of str"
+                )
+            self._optimizer = optimizer
+            self._optimizer.param_dict = by_index
+        else:
+            self._optimizer = opt.create(optimizer, param_dict=by_index, **optimizer_params)
+        self._updaters = [opt.get_updater(self._optimizer) for _ in self._contexts]
+
+    def _init_kvstore(self) -> None:
+        """Choose the store when the first step tells that all is in place."""
+        kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
+        store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
+        if store is not None and len(self._contexts) == 1 and isinstance(kvstore, str) and "dist" not in kvstore:
+            store = None
+        if store is None:
+            if on_store:
+                raise ValueError("Cannot set update_on_kvstore=True when no kvstore is in use")
+            on_store = False if len(self._contexts) > 1 else None
+        else:
+            on_store = True if on_store is None else bool(on_store)
+            if self._compression_params:
+                store.set_gradient_compression(self._compression_params)
+            if on_store:
+                store.set_optimizer(self._optimizer)
+            for i, param in enumerate(self._params):
+                store.init(i, param.list_data()[0])
+        self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True
+
+    def _parameter_was_set(self, param: Parameter) -> None:
+        """A program wrote other values into a parameter: the store must take them over."""
+        if self._kvstore is not None and self._update_on_kvstore:
+            self._reset_kvstore()
+
+    def _reset_kvstore(self) -> None:
+        if self._kvstore is not None and "dist" in self._kvstore.type:
+            raise RuntimeError("Cannot reset distributed KVStore.")
+        if self._update_on_kvstore and self._kvstore is not None:
+            # The states live on: they are the updater's, which goes over to the new store.
+            updater, self._kvstore, self._kv_initialized = self._kvstore._updater, None, False
+            self._init_kvstore()
+            self._kvstore._updater = updater
+            return
+        self._kvstore, self._kv_initialized = None, False
+
+    @property
+    def learning_rate(self) -> float:
+        """The rate of the next update."""
+        return self._optimizer.learning_rate
+
+    @property
+    def optimizer(self) -> opt.Optimizer:
+        """The optimizer it applies."""
+        return self._optimizer
+
+    def set_learning_rate(self, lr: float) -> None:
+        """Set the rate."""
+        self._optimizer.set_learning_rate(lr)
+
+    def _rescale(self, batch_size: float) -> None:
+        try:
+            scale = self._scale / batch_size
+        except (ZeroDivisionError, TypeError):
+            raise ValueError(f"batch_size must be a number above 0, received {batch_size!r}") from None
+        self._optimizer.rescale_grad = scale
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Sum the gradients over contexts, divide them by `batch_size`, update the parameters."""
+        self._rescale(batch_size)
+        if not self._kv_initialized:
+            self._init_kvstore()
+        self._allreduce_grads()
+        self._update(ignore_stale_grad)
+
+    def allreduce_grads(self) -> None:
+        """Sum the gradients over contexts only; `update` then applies them."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._kvstore is not None and self._update_on_kvstore:
+            raise AssertionError(
+                "allreduce_grads() when parameters are updated on kvstore is not supported. Try setting "
+                "`update_on_kvstore` to False when creating trainer."
+            )
+        self._allreduce_grads()
+
+    def _allreduce_grads(self) -> None:
+        """The one seam between a step and other devices: override it to reduce elsewhere."""
+        if self._kvstore is None:
+            return
+        for i, param in enumerate(self._params):
+            if param.grad_req != "null":
+                if self._update_on_kvstore:
+                    continue  # `_update` pushes: it knows which gradients are fresh
+                gradients = param.list_grad()
+                self._kvstore.pushpull(i, gradients, out=gradients, priority=-i)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Apply gradients that `allreduce_grads` has summed."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._kvstore is not None and self._update_on_kvstore:
+            raise AssertionError(
+                "update() when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
+                "False when creating trainer."
+            )
+        self._rescale(batch_size)
+        self._update(ignore_stale_grad)
+
+    def _update(self, ignore_stale_grad: bool) -> None:
+        plan = self._current_plan()
+        for at, (indices, gradients, weights) in enumerate(plan):
+            stale = [i for i, weight in enumerate(weights) if not _is_fresh(weight)]
+            if stale:
+                if not ignore_stale_grad:
+                    raise UserWarning(_stale_message(self._params[indices[stale[0]]].name, self._contexts[at]))
+                fresh = [i for i in range(len(weights)) if i not in set(stale)]
+                indices, gradients, weights = ([each[i] for i in fresh] for each in (indices, gradients, weights))
+                if not weights:
+                    continue
+            if self._update_on_kvstore and self._kvstore is not None:
+                if at == 0:
+                    self._update_by_store(indices)
+                continue  # MXNet asks once whether such gradients are fresh, never again
+            self._updaters[at](indices, gradients, weights)
+            for weight in weights:
+                _mark_used(weight)
+
+    def _update_by_store(self, indices: list[int]) -> None:
+        for i in indices:
+            param = self._params[i]
+            self._kvstore.push(i, param.list_grad(), priority=-i)
+            self._kvstore.pull(i, param.list_data(), priority=-i)
+
+    def _current_plan(self) -> list[tuple[list[int], list[NDArray], list[NDArray]]]:
+        """(indices, gradients, weights) of the trained parameters by context: the same lists while nothing changes."""
+        arrays = [param._arrays for param in self._params]
+        reqs = [param._grad_req for param in self._params]
+        key = self._plan[0] if self._plan else None
+        if key is None or key[1] != reqs or any(a is not b for a, b in zip(arrays, key[0], strict=True)):
+            trained = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
+            per_context = []
+            for ctx in self._contexts:
+                weights = [param.data(ctx) for _, param in trained]
+                per_context.append(([i for i, _ in trained], [w._grad for w in weights], weights))
+            self._plan = ((arrays, reqs), per_context)
+        return self._plan[1]
+
+    def save_states(self, fname: str) -> None:
+        """Write the optimizer's states to a file."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._update_on_kvstore and self._kvstore is not None:
+            self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
+            return
+        with replacing(fname) as file:
+            file.write(self._updaters[0].get_states(dump_optimizer=True))
+
+    def load_states(self, fname: str) -> None:
+        """Read the optimizer's states from a file."""
+        if not self._kv_initialized:
+            self._init_kvstore()
+        if self._update_on_kvstore and self._kvstore is not None:
+            self._kvstore.load_optimizer_states(fname)
+            self._optimizer = self._kvstore._updater.optimizer
+        else:
+            with open(fname, "rb") as file:
+                states = file.read()
+            for updater in self._updaters:
+                updater.set_states(states)
+                updater.optimizer = self._updaters[0].optimizer
+            self._optimizer = self._updaters[0].optimizer
+        self._optimizer.param_dict = dict(enumerate(self._params))
+
+
+def _listed(params: Any) -> list[Parameter]:
+    """The Parameters of a dictionary, in the order of their names, or of a list."""
+    if isinstance(params, (dict, ParameterDict)):
+        params = [params[name] for name in sorted(params.keys())]
+    if not isinstance(params, (list, tuple)):
+        raise ValueError(f"First argument must be a list or dict of Parameters, got {type(params)}.")
+    for param in params:
+        if not isinstance(param, Parameter):
+            raise ValueError(f"First argument must be a list or dict of Parameters, got list of {type(param)}.")
+    return list(params)
+
+
+def _is_fresh(weight: NDArray) -> bool:
+    """Whether a backward has written the weight's gradient since the last update used it."""
+    gradient = weight._data.grad
+    return gradient is not None and getattr(gradient, "_used", None) != gradient._version
+
+
+def _mark_used(weight: NDArray) -> None:
+    gradient = weight._data.grad
+    gradient._used = gradient._version  # type: ignore[union-attr]
+
+
+def _stale_message(name: str, ctx: Any) -> str:
+    return (
+        f"Gradient of Parameter `{name}` on context {ctx} has not been updated by backward since last `step`. Perhaps "
+        "this iteration used a part of the model only. If that is meant, call step with ignore_stale_grad=True, which "
+        "leaves the Parameters with stale gradients as they are"
+    )

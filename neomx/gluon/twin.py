@@ -1,0 +1,114 @@
+"""A Block's twin: the torch module that holds its tensors, for everything that torch does with modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..base import modes
+from ..context import Context, cpu
+from ..ndarray import NDArray
+from .parameter import Parameter, shape_is_known
+
+
+class Twin(torch.nn.Module):
+    """Takes and returns torch tensors, under torch's own grad mode and its own `training` flag."""
+
+    def __init__(self, block: Any):
+        super().__init__()
+        self._block = block
+
+    def forward(self, *args: Any) -> Any:
+        """What the Block computes."""
+        if modes.entering is self._block:  # the Block was called, with arrays: its modes hold
+            modes.entering = None
+            return unwrap(self._block._run(wrap(args)))
+        before = modes.recording, modes.training, modes.plain
+        modes.recording, modes.training, modes.plain = torch.is_grad_enabled(), self.training, True
+        try:
+            return unwrap(self._block._run(wrap(args)))
+        finally:
+            modes.recording, modes.training, modes.plain = before
+
+    def has_hooks(self) -> bool:
+        """Whether torch wants to see the Block's calls."""
+        return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks or self._backward_pre_hooks)
+
+    def extra_repr(self) -> str:
+        """The Block it belongs to."""
+        return self._block.name
+
+
+def make_twin(block: Any) -> Twin:
+    """The twin of a Block whose parameters all are initialised."""
+    waiting = [
+        f"{name} {param.shape}"
+        for name, param in block.collect_params().items()
+        if param._arrays is None and not (param._deferred_init and shape_is_known(param.shape))
+    ]
+    if waiting:
+        raise RuntimeError(
+            f"{block.name}.torch(): not initialised yet: {', '.join(waiting)}. Call initialize() and pass one batch "
+            "through the Block, or give in_units, in_channels, etc."
+        )
+    twin = Twin(block)
+    for name, param in block._reg_params.items():
+        house(twin, name, param)
+    registered = {id(param) for param in block._reg_params.values()}
+    for name, param in block.params.items():
+        if id(param) not in registered:
+            house(twin, name.removeprefix(block.params.prefix), param)
+    for name, child in block._children.items():
+        twin._modules[name] = child.torch()
+    return twin
+
+
+def house(twin: Twin, name: str, param: Parameter) -> None:
+    """Put a Parameter's tensor into the twin: with the parameters, or the buffers if it is none to train."""
+    param._live_in(twin._parameters if param._differentiable else twin._buffers, name)
+
+
+def call_through(twin: Twin, args: Any) -> Any:
+    """Call a Block by way of its twin, whose hooks must see tensors."""
+    contexts: list[Context] = []
+    tensors = unwrap(args, contexts)
+    previous = torch.is_grad_enabled()
+    torch.set_grad_enabled(modes.recording)
+    modes.entering = twin._block
+    try:
+        return wrap(twin(*tensors), contexts[0] if contexts else cpu())
+    finally:
+        modes.entering = None
+        torch.set_grad_enabled(previous)
+
+
+def wrap(value: Any, ctx: Context | None = None) -> Any:
+    """Tensors in nested lists, tuples and dictionaries as arrays."""
+    return _map(value, torch.Tensor, lambda tensor: NDArray(tensor, ctx or _context_of(tensor)))
+
+
+def unwrap(value: Any, contexts: list[Context] | None = None) -> Any:
+    """Arrays in nested lists, tuples and dictionaries as tensors; their contexts are added to `contexts`."""
+
+    def tensor_of(array: NDArray) -> torch.Tensor:
+        if contexts is not None:
+            contexts.append(array._ctx)
+        return array._data
+
+    return _map(value, NDArray, tensor_of)
+
+
+def _context_of(tensor: torch.Tensor) -> Context:
+    return cpu() if tensor.device.type in ("cpu", "meta") else Context("gpu", tensor.device.index or 0)
+
+
+def _map(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_map(item, kind, change) for item in value])
+    if isinstance(value, dict):
+        return {key: _map(item, kind, change) for key, item in value.items()}
+    return value

@@ -1,0 +1,270 @@
+"""RecordIO: files of records one after the other, with an index beside them, as MXNet and its tools write them.
+
+A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
+four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in parts and the number left
+out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import Any, BinaryIO, NamedTuple, TextIO
+
+import numpy as np
+
+from .base import MXNetError
+from .formats import picture
+
+_MAGIC = struct.pack("<I", 0xCED7230A)
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
+_LONGEST = (1 << 29) - 1
+
+
+class MXRecordIO:
+    """A RecordIO file, opened to read ('r') or to write ('w').
+
+    A copy in another process (by fork or pickle) reads from a file of its own, from the start; writing is for the
+    process that opened the file.
+    """
+
+    def __init__(self, uri: str | os.PathLike[str], flag: str):
+        self.uri, self.flag = os.fspath(uri), flag
+        self.is_open = False
+        self.open()
+
+    def open(self) -> None:
+        """Open the file, anew if it was closed."""
+        if self.flag not in ("r", "w"):
+            raise ValueError(f"Invalid flag {self.flag!r}: expected 'r' or 'w'")
+        self.writable = self.flag == "w"
+        try:
+            # Unbuffered writing: a forked copy must hold nothing that it could write a second time.
+            self._file: BinaryIO = open(  # type: ignore[assignment]  # noqa: SIM115
+                self.uri, self.flag + "b", buffering=0 if self.writable else -1
+            )
+        except OSError as error:
+            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
+        self.pid: int | None = os.getpid()
+        self.is_open = True
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        if self.is_open:
+            self._file.close()
+        self.is_open, self.pid = False, None
+
+    def reset(self) -> None:
+        """Start again: a reader at the first record, a writer with an empty file."""
+        self.close()
+        self.open()
+
+    def write(self, buf: bytes) -> None:
+        """Append a record."""
+        assert self.writable, f"{self.uri} is open for reading. Open it with flag 'w' to write"
+        self._check_process()
+        if not isinstance(buf, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a record is bytes, received {type(buf).__name__}")
+        self._file.write(_encode(bytes(buf)))
+
+    def read(self) -> bytes | None:
+        """The next record, or None at the end of the file."""
+        assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
+        self._check_process()
+        piece = self._read_piece()
+        if piece is None or piece[0] == _WHOLE:
+            return None if piece is None else piece[1]
+        parts = [piece[1]]
+        if piece[0] != _FIRST:
+            raise self._damaged("the middle of a record where one should begin")
+        while piece[0] != _LAST:
+            piece = self._read_piece() or self._fail_cut()
+            if piece[0] not in (_MIDDLE, _LAST):
+                raise self._damaged("a new record within another")
+            parts.append(piece[1])
+        return _MAGIC.join(parts)
+
+    def _read_piece(self) -> tuple[int, bytes] | None:
+        head = self._file.read(8)
+        if not head:
+            return None
+        if len(head) < 8:
+            self._fail_cut()
+        if head[:4] != _MAGIC:
+            raise self._damaged("no record (is this a RecordIO file, and the right index?)")
+        (word,) = struct.unpack("<I", head[4:])
+        length = word & _LONGEST
+        data = self._file.read(length)
+        if len(data) < length or len(self._file.read(-length % 4)) < -length % 4:
+            self._fail_cut()
+        return word >> 29, data
+
+    def _fail_cut(self) -> Any:
+        raise self._damaged("the end of the file within a record: it was cut short")
+
+    def _damaged(self, found: str) -> MXNetError:
+        return MXNetError(f"{self.uri} is damaged: at byte {self._file.tell()} there is {found}")
+
+    def _check_process(self) -> None:
+        if self.is_open and self.pid == os.getpid():
+            return
+        if not self.is_open:
+            raise MXNetError(f"{self.uri} is closed. Call open() or reset()")
+        if self.writable:
+            raise MXNetError(f"{self.uri} was opened by another process; only that one may write to it")
+        self.reset()  # position and file are shared with the process we were forked from
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_index")}
+        return {**state, "pid": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self.is_open:
+            if self.writable:
+                raise MXNetError(f"{self.uri} is open for writing in another process; its copy cannot write too")
+            self.open()
+
+    def __del__(self) -> None:
+        if getattr(self, "is_open", False):
+            self.close()
+
+
+class MXIndexedRecordIO(MXRecordIO):
+    """A RecordIO file with an index: lines of a key, a tab and the position of its record.
+
+    `keys` lists the keys in the file's order, `idx` has their positions.
+    """
+
+    def __init__(self, idx_path: str | os.PathLike[str], uri: str | os.PathLike[str], flag: str, key_type: type = int):
+        self.idx_path, self.key_type = os.fspath(idx_path), key_type
+        self.idx: dict[Any, int] = {}
+        self.keys: list[Any] = []
+        super().__init__(uri, flag)
+
+    def open(self) -> None:
+        """Open the file and its index, anew if they were closed."""
+        super().open()
+        self.idx, self.keys = {}, []
+        if self.writable:
+            self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
+            return
+        with open(self.idx_path) as index:
+            for number, line in enumerate(index, 1):
+                self._add(number, line)
+
+    def _add(self, number: int, line: str) -> None:
+        key, _, position = line.rstrip("\n").partition("\t")
+        try:
+            self.idx[self.key_type(key)] = int(position)
+        except ValueError:
+            raise MXNetError(
+                f"{self.idx_path}, line {number}: expected a key of type {self.key_type.__name__}, a tab and a "
+                f"position, found {line!r}"
+            ) from None
+        self.keys.append(self.key_type(key))
+
+    def close(self) -> None:
+        """Close the file and its index."""
+        if self.is_open and self.writable:
+            self._index.close()
+        super().close()
+
+    def seek(self, idx: Any) -> None:
+        """Have `read` continue with the record of key `idx`."""
+        assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
+        self._check_process()
+        self._file.seek(self.idx[idx])
+
+    def tell(self) -> int:
+        """Where the file stands: where the next record goes, or comes from."""
+        self._check_process()
+        return self._file.tell()
+
+    def read_idx(self, idx: Any) -> bytes | None:
+        """The record of key `idx`."""
+        self.seek(idx)
+        return self.read()
+
+    def write_idx(self, idx: Any, buf: bytes) -> None:
+        """Append a record under the key `idx`."""
+        key = self.key_type(idx)
+        position = self.tell()
+        self.write(buf)
+        self._index.write(f"{key}\t{position}\n")
+        self.idx[key] = position
+        self.keys.append(key)
+
+
+def _encode(data: bytes) -> bytes:
+    """A record as it stands in a file."""
+    parts, start, at = [], 0, data.find(_MAGIC)
+    while at >= 0:
+        if at % 4 == 0:
+            parts.append(data[start:at])
+            start = at + 4
+            at = data.find(_MAGIC, start)
+        else:
+            at = data.find(_MAGIC, at + 1)
+    parts.append(data[start:])
+    if len(data) > _LONGEST:
+        raise MXNetError(f"a record has at most {_LONGEST} bytes, received {len(data)}")
+    last = len(parts) - 1
+    kinds = [_WHOLE] if last == 0 else [_FIRST, *[_MIDDLE] * (last - 1), _LAST]
+    return b"".join(
+        _MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
+        for kind, part in zip(kinds, parts, strict=True)
+    )
+
+
+# ---- records of images: a header before the bytes ----
+
+
+class IRHeader(NamedTuple):
+    """Before a record's bytes: how many labels there are (0 for one), the label or labels, two numbers of one's own."""
+
+    flag: int
+    label: Any
+    id: int
+    id2: int
+
+
+_HEADER = struct.Struct("<IfQQ")
+
+
+def pack(header: IRHeader, s: bytes) -> bytes:
+    """A record of a header and bytes. The label is a number, or an array of float32."""
+    header = IRHeader(*header)
+    if isinstance(header.label, (int, float, np.number)):
+        return _HEADER.pack(0, header.label, header.id, header.id2) + s
+    label = np.asarray(header.label, dtype=np.float32)
+    return _HEADER.pack(label.size, 0, header.id, header.id2) + label.tobytes() + s
+
+
+def unpack(s: bytes) -> tuple[IRHeader, bytes]:
+    """The header and the bytes of a record that `pack` made."""
+    if len(s) < _HEADER.size:
+        raise MXNetError(f"a record with a header has at least {_HEADER.size} bytes, received {len(s)}")
+    header = IRHeader(*_HEADER.unpack_from(s))
+    rest = s[_HEADER.size :]
+    if header.flag == 0:
+        return header, rest
+    if len(rest) < 4 * header.flag:
+        raise MXNetError(f"the record's header promises {header.flag} labels, there are {len(rest) // 4}")
+    label = np.frombuffer(rest, np.float32, header.flag)
+    return header._replace(label=label), rest[4 * header.flag :]
+
+
+def pack_img(header: IRHeader, img: Any, quality: int = 95, img_fmt: str = ".jpg") -> bytes:
+    """A record of a header and an image (height, width[, 3 in the order BGR]), encoded as JPEG or PNG.
+
+    `quality` is JPEG's 1 to 100, or PNG's compression 0 to 9.
+    """
+    return pack(header, picture.encode(np.asarray(img), quality, img_fmt, bgr=True))
+
+
+def unpack_img(s: bytes, iscolor: int = -1) -> tuple[IRHeader, np.ndarray]:
+    """The header and the image, colours in the order BGR, of a record; `iscolor` 1 colour, 0 grey, -1 as it is."""
+    header, encoded = unpack(s)
+    img = picture.decode(encoded, iscolor, bgr=True)
+    return header, img[:, :, 0] if img.shape[2] == 1 else img

@@ -1,0 +1,43 @@
+"""`mx.sym`: computations to be, and every op of the table as a function on them.
+
+An op's name decides where it is found, as in `mx.nd`: `_contrib_x` is `sym.contrib.x`, and so on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..base import suggest
+from ..ndarray.sparse import OP_NAMES
+from ..ops import OPS
+from . import _internal, contrib, image, linalg, op, random, sparse
+from .build import make_function
+from .lowering import lower  # noqa: F401
+from .serialize import fromjson, load, load_json  # noqa: F401
+from .symbol import Symbol
+from .utils import *  # noqa: F403
+
+_PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_": sparse, "_random_": random}
+
+
+def _place_functions() -> None:
+    for name, row in OPS.items():
+        for prefix, module in _PLACES.items():
+            short = name.removeprefix(prefix)
+            if name.startswith(prefix) and (module is not random or name.endswith("_like")):
+                vars(module).setdefault(short, make_function(row, short, Symbol))
+        function = make_function(row, name, Symbol)
+        if name.startswith("_"):
+            vars(_internal).setdefault(name, function)
+            continue
+        vars(op).setdefault(name, function)
+        globals().setdefault(name, function)
+        if name in OP_NAMES:
+            vars(sparse).setdefault(name, function)
+
+
+_place_functions()
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(f"mx.sym has no {name!r}.{suggest(name, globals())}")

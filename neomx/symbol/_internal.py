@@ -1,0 +1,1 @@
+"""`mx.sym._internal`: ops whose names begin with an underscore."""

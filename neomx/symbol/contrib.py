@@ -1,0 +1,1 @@
+"""`mx.sym.contrib`: the ops called `_contrib_...` in the table."""

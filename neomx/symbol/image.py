@@ -1,0 +1,1 @@
+"""`mx.sym.image`: the ops called `_image_...` in the table."""

@@ -1,0 +1,1 @@
+"""`mx.sym.linalg`: the ops called `_linalg_...` in the table."""

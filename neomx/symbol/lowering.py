@@ -1,0 +1,143 @@
+"""From a symbol to one straight Python function on torch tensors, without wrappers, which torch.compile can trace."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..context import Context
+from ..dtype import NAME_OF_TORCH
+from .graph import Entry, Node, topological
+from .symbol import Symbol
+
+Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
+_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError)
+
+
+def lower(symbol: Symbol, input_names: Sequence[str], group2ctx: dict[str, Context] | None = None) -> Run:
+    """A function `run(ctx, tensors)` that gives the outputs of `symbol` for tensors in the order of `input_names`.
+
+    Ops run under the caller's grad mode and read `modes.training`. An output may share memory with an input. The
+    function's `source` is its text, a line for each node; an error in it names the node. With `group2ctx`, nodes of a
+    `ctx_group` run on its context.
+    """
+    return _Writer(symbol._outputs, input_names, group2ctx or {}).function()
+
+
+class _Writer:
+    """Writes the function: a line for each node, and `del` where a value was last used."""
+
+    def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], group2ctx: dict[str, Context]):
+        self.group2ctx = group2ctx
+        self.order = topological(node for node, _ in heads)
+        self.names: dict[tuple[int, int], str] = {}
+        self.constants: dict[int, str] = {}
+        self.space: dict[str, Any] = {"only": _only, "ERRORS": _ERRORS, "explained": self.explained}
+        self.node_of_line: dict[int, Node] = {}
+        self.lines = ["def run(ctx, tensors):", "    try:"]
+        self._write_inputs(input_names)
+        last_use = {(id(n), i): at for at, node in enumerate(self.order) for n, i in node.inputs}
+        last_use.update({(id(n), i): len(self.order) for n, i in heads})
+        for at, node in enumerate(self.order):
+            if node.op is not None:
+                results = self._write_call(node)
+                entries = dict.fromkeys([*((id(n), i) for n, i in node.inputs), *results])
+                # Let go of what no later node needs, as a torch program that reuses its names does.
+                dead = [self.names[entry] for entry in entries if last_use.get(entry, at) == at]
+                if dead:
+                    self._write(f"del {', '.join(dead)}")
+        self._write(f"return [{', '.join(self.names[id(n), i] for n, i in heads)}]")
+        self.lines += ["    except ERRORS as error:", "        raise explained(error) from error"]
+
+    def _write(self, line: str) -> None:
+        self.lines.append("        " + line)
+
+    def _write_inputs(self, input_names: Sequence[str]) -> None:
+        places = {name: f"x{number}" for number, name in enumerate(input_names)}
+        variables = [node for node in self.order if node.op is None]
+        missing = [node.name for node in variables if node.name not in places]
+        if missing:
+            raise MXNetError(f"missing inputs: {', '.join(missing)}. Received: {', '.join(input_names)}")
+        self.names.update({(id(node), 0): places[node.name] for node in variables})
+        if places:
+            self._write(f"{', '.join(places.values())}, = tensors")
+
+    def _write_call(self, node: Node) -> list[tuple[int, int]]:
+        op = node.op
+        assert op is not None
+        count = op.visible_outputs(node.values)
+        results = [(id(node), i) for i in range(count)]
+        self.names.update({entry: f"t{len(self.names) + i}" for i, entry in enumerate(results)})
+        call = f"{self._constant(op.fn, 'op')}({', '.join(self._arguments(node))})"
+        if count == 1 and callable(op.outputs) and op.visible is None:
+            call = f"only({call})"
+        self._write(f"{', '.join(self.names[entry] for entry in results) or '_'} = {call}")
+        self.node_of_line[len(self.lines)] = node
+        return results
+
+    def _arguments(self, node: Node) -> list[str]:
+        op = node.op
+        assert op is not None
+        arguments, there = [], self.group2ctx.get(node.attrs.get("__ctx_group__", ""))
+        where = "ctx" if there is None else self._constant(there.check(), "ctx")
+        for position, (name, (n, i)) in enumerate(zip(node.input_names(), node.inputs, strict=True)):
+            value = self.names[id(n), i] + (f".to({where}.device)" if self.group2ctx else "")
+            by_position = op.variadic or op.inputs[position] == name
+            arguments.append(value if by_position else f"{name}={value}")
+        for name, value in node.values.items():
+            if name != "ctx":
+                arguments.append(f"{name}={repr(value) if _is_literal(value) else self._constant(value, 'k')}")
+        if op.needs_ctx:
+            arguments.append(f"ctx={where}")
+        return arguments
+
+    def _constant(self, value: Any, prefix: str) -> str:
+        name = self.constants.setdefault(id(value), f"{prefix}{len(self.constants)}")
+        self.space[name] = value
+        return name
+
+    def function(self) -> Run:
+        source = "\n".join(self.lines) + "\n"
+        exec(compile(source, "<symbol>", "exec"), self.space)
+        run = self.space["run"]
+        run.source = source
+        return run
+
+    def explained(self, error: Exception) -> MXNetError:
+        """The error of a run, with the node that it came from and what that node received."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code is not self.space["run"].__code__:
+            trace = trace.tb_next
+        node = None if trace is None else self.node_of_line.get(trace.tb_lineno)
+        if trace is None or node is None:
+            return MXNetError(str(error))
+        received = []
+        for name, (n, i) in zip(node.input_names(), node.inputs, strict=True):
+            tensor = trace.tb_frame.f_locals.get(self.names[id(n), i])
+            if isinstance(tensor, torch.Tensor):
+                received.append(f"{name}: {NAME_OF_TORCH[tensor.dtype]}{list(tensor.shape)}")
+        received += [f"{name}={value!r}" for name, value in node.values.items() if name != "ctx"]
+        return node_error(node, error, received)
+
+
+def node_error(node: Node, error: Exception | str, received: Sequence[str]) -> MXNetError:
+    """An error that names the node, its op and everything it received."""
+    assert node.op is not None
+    message = str(error).removeprefix(node.op.name + ": ")
+    return MXNetError(f"{node.op.name} {node.name!r}: {message} (received {', '.join(received) or 'nothing'})")
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether `repr` gives it back."""
+    if type(value) is tuple:
+        return all(map(_is_literal, value))
+    return type(value) in (int, bool, str, type(None)) or type(value) is float and math.isfinite(value)
+
+
+def _only(result: Any) -> Any:
+    """The result of an op that gave one, in a list or by itself."""
+    return result if isinstance(result, torch.Tensor) else result[0]

@@ -1,0 +1,1 @@
+"""`mx.sym.op`: every public op, and nothing else."""

@@ -1,0 +1,108 @@
+"""`mx.sym.random`: numbers, or symbols of them, as a distribution's parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base import _Null
+from ..ops.table import OPS
+from .build import create
+from .symbol import Symbol
+
+__all__ = [
+    "exponential",
+    "gamma",
+    "generalized_negative_binomial",
+    "multinomial",
+    "negative_binomial",
+    "normal",
+    "poisson",
+    "randint",
+    "randn",
+    "shuffle",
+    "uniform",
+]
+
+numeric_types = (float, int, np.generic)
+
+
+def _create(op_name: str, inputs: Any, kwargs: dict[str, Any]) -> Symbol:
+    name, attr = kwargs.pop("name", None), kwargs.pop("attr", None)
+    given = {key: value for key, value in kwargs.items() if value is not _Null}
+    return create(OPS[op_name], op_name, inputs, given, Symbol, name, attr)
+
+
+def _draw(kind: str, parameters: dict[str, Any], shape: Any, dtype: Any, kwargs: dict[str, Any]) -> Symbol:
+    """By the op for numbers or, where the parameters are symbols, by the one for arrays."""
+    values = list(parameters.values())
+    if isinstance(values[0], Symbol):
+        other = [v for v in values if not isinstance(v, Symbol)]
+        if other:
+            raise AssertionError(f"{kind}: expected symbols or numbers for all parameters, received both: {other[0]!r}")
+        return _create(f"_sample_{kind}", values, {"shape": shape, "dtype": dtype, **kwargs})
+    for value in values:
+        if isinstance(value, Symbol):
+            raise AssertionError(f"{kind}: expected symbols or numbers for all parameters, received both")
+        if not isinstance(value, numeric_types):
+            raise ValueError(f"{kind}: expected symbols or numbers as parameters, received {type(value).__name__}")
+    return _create(f"_random_{kind}", (), {**parameters, "shape": shape, "dtype": dtype, **kwargs})
+
+
+def uniform(low: Any = 0, high: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Numbers between `low` and `high`."""
+    return _draw("uniform", {"low": low, "high": high}, shape, dtype, kwargs)
+
+
+def normal(loc: Any = 0, scale: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Normally distributed numbers."""
+    return _draw("normal", {"loc": loc, "scale": scale}, shape, dtype, kwargs)
+
+
+def randn(*shape: int, **kwargs: Any) -> Symbol:
+    """Normally distributed numbers of the shape `shape`."""
+    loc, scale, dtype = kwargs.pop("loc", 0), kwargs.pop("scale", 1), kwargs.pop("dtype", _Null)
+    return _draw("normal", {"loc": loc, "scale": scale}, shape, dtype, kwargs)
+
+
+def poisson(lam: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Poisson-distributed numbers."""
+    return _draw("poisson", {"lam": lam}, shape, dtype, kwargs)
+
+
+def exponential(scale: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Exponentially distributed numbers with mean `scale`."""
+    return _draw("exponential", {"lam": 1.0 / scale}, shape, dtype, kwargs)
+
+
+def gamma(alpha: Any = 1, beta: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Gamma-distributed numbers."""
+    return _draw("gamma", {"alpha": alpha, "beta": beta}, shape, dtype, kwargs)
+
+
+def negative_binomial(k: Any = 1, p: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Failures before the k-th success, each having the probability p."""
+    return _draw("negative_binomial", {"k": k, "p": p}, shape, dtype, kwargs)
+
+
+def generalized_negative_binomial(
+    mu: Any = 1, alpha: Any = 1, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any
+) -> Symbol:
+    """Negative binomial numbers by mean and dispersion."""
+    return _draw("generalized_negative_binomial", {"mu": mu, "alpha": alpha}, shape, dtype, kwargs)
+
+
+def multinomial(data: Symbol, shape: Any = _Null, get_prob: bool = True, dtype: Any = "int32", **kwargs: Any) -> Symbol:
+    """Indices drawn by the probabilities in `data`, and with `get_prob` their log likelihoods."""
+    return _create("_sample_multinomial", (data,), {"shape": shape, "get_prob": get_prob, "dtype": dtype, **kwargs})
+
+
+def shuffle(data: Symbol, **kwargs: Any) -> Symbol:
+    """The rows of `data` in random order."""
+    return _create("_shuffle", (data,), kwargs)
+
+
+def randint(low: Any, high: Any, shape: Any = _Null, dtype: Any = _Null, **kwargs: Any) -> Symbol:
+    """Integers from `low` below `high`."""
+    return _draw("randint", {"low": low, "high": high}, shape, dtype, kwargs)

@@ -1,0 +1,198 @@
+"""Symbols in MXNet's JSON: written as MXNet 1.9.1 writes it, read from any version since 0.8."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..base import MXNetError
+from ..formats.atomic import replacing
+from ..ops.table import get_op
+from .build import made_variable
+from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
+from .symbol import Symbol
+
+VERSION = 10901  # of the MXNet whose format this is
+_NAME_IN_FILES = {"cumsum": "_np_cumsum"}
+_NAME_HERE = {name: ours for ours, name in _NAME_IN_FILES.items()}
+
+
+# ---- writing ----
+
+
+def to_json(symbol: Symbol, remove_amp_cast: bool = True) -> str:
+    """The symbol as MXNet's own `tojson` would write it, to the letter."""
+    return _pretty(graph_of(_without_amp(symbol._outputs) if remove_amp_cast else symbol._outputs))
+
+
+def save(fname: str, symbol: Symbol, remove_amp_cast: bool = True) -> None:
+    """Write a symbol to a file, which is whole or not there."""
+    with replacing(fname) as file:
+        file.write(symbol.tojson(remove_amp_cast).encode())
+
+
+def _without_amp(heads: Sequence[Entry]) -> list[Entry]:
+    """The graph without the casts that mixed precision put between its nodes."""
+    kept = {id(node) for node, _ in heads}
+
+    def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
+        casts = node.op is not None and node.op.name in ("amp_cast", "amp_multicast")
+        return inputs if casts and id(node) not in kept else None
+
+    return rebuilt(heads, replace)
+
+
+def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
+    """The graph as the dictionaries and lists of its JSON."""
+    order = topological(node for node, _ in heads)
+    number = {id(node): i for i, node in enumerate(order)}
+    version: dict[int, int] = {}  # of a variable: how many ops have changed it so far
+    nodes, row = [], [0]
+    for node in order:
+        for changed in node.mutated():
+            version[id(changed)] = version.get(id(changed), 0) + 1
+        inputs = [[number[id(n)], i, version.get(id(n), 0)] for n, i in node.inputs]
+        op_name = "null" if node.op is None else _NAME_IN_FILES.get(node.op.name, node.op.name)
+        attrs = {"attrs": dict(sorted(node.attrs.items()))} if node.attrs else {}
+        nodes.append({"op": op_name, "name": node.name, **attrs, "inputs": inputs})
+        row.append(row[-1] + (1 if node.op is None else len(node.op.output_names(node.values))))
+    return {
+        "nodes": nodes,
+        "arg_nodes": [number[id(node)] for node in order if node.op is None],
+        "node_row_ptr": row,
+        "heads": [[number[id(n)], i, version.get(id(n), 0)] for n, i in heads],
+        "attrs": {"mxnet_version": ["int", VERSION]},
+    }
+
+
+def _pretty(value: Any, indent: str = "") -> str:
+    """JSON in MXNet's layout: short lists and dictionaries of one on one line."""
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_pretty(v, indent + '  ')}" for key, v in value.items()]
+        return _enclosed(parts, "{}", indent, broken=len(parts) > 1)
+    if isinstance(value, list):
+        parts = [_pretty(v, indent + "  ") for v in value]
+        return _enclosed(parts, "[]", indent, broken=len(parts) > 10 or any(isinstance(v, dict) for v in value))
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _enclosed(parts: list[str], brackets: str, indent: str, broken: bool) -> str:
+    if not broken:
+        return brackets[0] + ", ".join(parts) + brackets[1]
+    inside = f", \n{indent}  ".join(parts)
+    return f"{brackets[0]}\n{indent}  {inside}\n{indent}{brackets[1]}"
+
+
+# ---- reading ----
+
+
+def load(fname: str) -> Symbol:
+    """The symbol in a file that `save` or MXNet wrote."""
+    if not isinstance(fname, str):
+        raise TypeError(f"load expects a file name, received {type(fname).__name__}")
+    try:
+        with open(fname, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise MXNetError(f"cannot read a symbol from {fname}: {error}") from error
+    try:
+        return load_json(text)
+    except MXNetError as error:
+        raise MXNetError(f"{fname}: {error}") from error
+
+
+def load_json(json_str: str) -> Symbol:
+    """The symbol in a text that `tojson` or MXNet gave, of any version since 0.8."""
+    if not isinstance(json_str, str):
+        raise TypeError(f"load_json expects a string, received {type(json_str).__name__}")
+    try:
+        graph = json.loads(json_str)
+    except (ValueError, RecursionError) as error:
+        raise MXNetError(f"not a symbol's JSON: {error}") from None
+    return Symbol(heads_of(graph))
+
+
+fromjson = load_json
+
+
+def heads_of(graph: Any) -> list[Entry]:
+    """The outputs of a graph in the dictionaries and lists of its JSON."""
+    if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
+        raise MXNetError("not a symbol's JSON: expected a dictionary with a list of nodes")
+    nodes: list[Node] = []
+    for i, facts in enumerate(graph["nodes"]):
+        where = f"node {i}"
+        if not isinstance(facts, dict) or not all(isinstance(facts.get(key), str) for key in ("op", "name")):
+            raise MXNetError(f"{where}: expected a dictionary with an op and a name, received {facts!r:.80}")
+        where = f"node {i}, {facts['op']} {facts['name']!r}"
+        nodes.append(_node(facts, _entries(facts.get("inputs"), nodes, where), where))
+    heads = _entries(graph.get("heads"), nodes, "heads")
+    if not heads:
+        raise MXNetError("not a symbol's JSON: it has no heads")
+    return heads
+
+
+def _entries(references: Any, nodes: Sequence[Node], where: str) -> list[Entry]:
+    """Outputs of earlier nodes, given as [node, output] or [node, output, version]."""
+    if not isinstance(references, list):
+        raise MXNetError(f"{where}: expected a list of inputs, received {references!r:.80}")
+    entries = []
+    for reference in references:
+        numbers = isinstance(reference, list) and len(reference) in (2, 3) and all(type(n) is int for n in reference)
+        if not numbers or not 0 <= reference[0] < len(nodes):
+            raise MXNetError(
+                f"{where}: expected [node, output, version] of one of the {len(nodes)} nodes before, "
+                f"received {reference!r:.80}"
+            )
+        node, output = nodes[reference[0]], reference[1]
+        count = 1 if node.op is None else node.op.visible_outputs(node.values)
+        if not 0 <= output < count:
+            raise MXNetError(f"{where}: {node.name!r} has {count} output(s), there is no output {output}")
+        entries.append((node, output))
+    return entries
+
+
+def _node(facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
+    attrs: dict[str, str] = {}
+    for key in ("param", "attr", "attrs"):  # of 0.8, of 0.9 to 1.0, and since
+        found = facts.get(key) or {}
+        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+            raise MXNetError(f"{where}: expected {key} to be a dictionary of strings, received {found!r:.80}")
+        attrs.update({annotated(k): v for k, v in found.items()})
+    if facts["op"] == "null":
+        if inputs:
+            raise MXNetError(f"{where}: a variable has no inputs, received {len(inputs)}")
+        return Node(None, facts["name"], attrs=attrs)
+    try:
+        op = get_op(_NAME_HERE.get(facts["op"], facts["op"]))
+        node = Node(op, facts["name"], inputs, attrs)
+        _hand_over(node)
+        node.values = op.converted({key: v for key, v in node.attrs.items() if not is_annotation(key)})
+        _complete(node)
+    except MXNetError as error:
+        raise MXNetError(f"{where}: {error}") from None
+    return node
+
+
+def _hand_over(node: Node) -> None:
+    """Files of 0.8 keep `weight_lr_mult` with the op; it belongs to the variable that is the weight."""
+    assert node.op is not None
+    for key in [k for k in node.attrs if k not in node.op.attrs and k.endswith(ANNOTATIONS)]:
+        of, annotation = next((key.removesuffix(a).rstrip("_"), a) for a in ANNOTATIONS if key.endswith(a))
+        if of in node.op.inputs:
+            value = node.attrs.pop(key)
+            position = node.op.inputs.index(of)
+            if position < len(node.inputs) and node.inputs[position][0].op is None:
+                node.inputs[position][0].attrs[annotated(annotation)] = value
+
+
+def _complete(node: Node) -> None:
+    """Make the auxiliary states that files of 0.8 leave out, and check that nothing else is missing."""
+    assert node.op is not None
+    names = node.input_names()
+    for name in names[len(node.inputs) :]:
+        if name in node.op.mutates:
+            node.inputs.append((made_variable(node, name), 0))
+    if len(names) != len(node.inputs):
+        raise MXNetError(f"expected the inputs {', '.join(names) or 'none'}, received {len(node.inputs)}")

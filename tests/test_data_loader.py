@@ -1,0 +1,244 @@
+"""DataLoader's workers: order, random numbers, errors, death, hanging, and that nothing is left behind."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from neomx.gluon import data
+
+KINDS = [{}, {"thread_pool": True}]
+
+
+class Numbers(data.Dataset):
+    """0 to 11, made by a function."""
+
+    def __init__(self, fn=lambda i: i):
+        self.fn = fn
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        return self.fn(i)
+
+
+def values(loader):
+    return [batch.asnumpy().tolist() for batch in loader]
+
+
+def gone(pid):
+    """Whether the process has ended (waiting a little for it)."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":
+                    return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_batches_come_in_the_samplers_order_whoever_is_first(kind, workers):
+    slow_start = Numbers(lambda i: time.sleep(0.05 if i < 2 else 0) or i)
+    loader = data.DataLoader(slow_start, 2, num_workers=workers, **kind)
+    assert values(loader) == values(loader) == [[i, i + 1] for i in range(0, 12, 2)]
+
+
+def test_batches_are_made_in_other_processes_that_stay():
+    loader = data.DataLoader(Numbers(lambda i: os.getpid()), 2, num_workers=2)
+    first, second = (set(sum(values(loader), [])) for _ in range(2))
+    assert os.getpid() not in first | second
+    assert len(first | second) == 2
+
+
+def test_what_a_batchify_fn_makes_arrives_as_it_was():
+    def batchify(items):
+        return {"sum": mx.nd.array([sum(items)]), "parts": [np.arange(3), "text", None], "empty": mx.nd.zeros((0, 2))}
+
+    (batch,) = data.DataLoader(Numbers(), 12, num_workers=1, batchify_fn=batchify)
+    assert batch["sum"].asscalar() == 66
+    assert batch["parts"][0].tolist() == [0, 1, 2] and batch["parts"][1:] == ["text", None]
+    assert batch["empty"].shape == (0, 2)
+    batch["sum"] += 1
+    batch["parts"][0][0] = 5
+
+
+def test_big_batches():
+    loader = data.DataLoader(Numbers(lambda i: np.full((300, 1000), i, "float32")), 4, num_workers=2)
+    assert [batch.mean().asscalar() for batch in loader] == [1.5, 5.5, 9.5]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_iterations_of_one_loader_at_a_time(kind):
+    loader = data.DataLoader(Numbers(), 4, num_workers=2, **kind)
+    pairs = [(a.asnumpy()[0], b.asnumpy()[0]) for a, b in zip(loader, loader, strict=True)]
+    assert pairs == [(0, 0), (4, 4), (8, 8)]
+
+
+def draws(seed, workers):
+    mx.random.seed(seed)
+
+    def fn(i):
+        return [random.random(), np.random.rand(), mx.nd.random.uniform(shape=(1,)).asscalar()]
+
+    loader = data.DataLoader(Numbers(fn), 3, num_workers=workers)
+    return [values(loader) for _ in range(2)]
+
+
+def test_workers_random_numbers_follow_the_seed_and_not_the_worker():
+    one = draws(5, 1)
+    assert draws(5, 3) == one
+    assert draws(6, 1) != one
+    numbers = np.array(one).reshape(-1)
+    assert len(np.unique(numbers)) == len(numbers)  # none is drawn twice: not in two batches, not in two epochs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_items_exception_comes_back(kind):
+    def fails_at_five(i):
+        if i == 5:
+            raise KeyError("five")
+        return i
+
+    loader = data.DataLoader(Numbers(fails_at_five), 2, num_workers=2, **kind)
+    with pytest.raises(KeyError, match="five") as caught:
+        values(loader)
+    if not kind:
+        assert "fails_at_five" in str(caught.value.__cause__)
+    assert next(iter(loader)).shape == (2,)  # and the loader goes on
+
+
+def test_an_exception_that_cannot_be_pickled_comes_back_as_text():
+    class Odd(Exception):
+        pass
+
+    def fails(i):
+        raise Odd("very odd")
+
+    with pytest.raises(mx.MXNetError, match="very odd"):
+        values(data.DataLoader(Numbers(fails), 2, num_workers=1))
+
+
+def test_a_batch_that_cannot_be_pickled():
+    loader = data.DataLoader(Numbers(), 2, num_workers=1, batchify_fn=lambda items: lambda: items)
+    with pytest.raises(Exception, match="pickle"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("end", "told"),
+    [
+        (lambda: os._exit(3), r"worker \d \(pid \d+\) died with exit code 3.*Batch 1"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), r"worker \d \(pid \d+\) was killed by signal 9 \(SIGKILL\)"),
+    ],
+)
+def test_a_worker_that_dies_is_named_at_once(end, told):
+    loader = data.DataLoader(Numbers(lambda i: end() if i == 2 else i), 2, num_workers=2, timeout=60)
+    start = time.monotonic()
+    with pytest.raises(mx.MXNetError, match=told):
+        values(loader)
+    assert time.monotonic() - start < 10
+    assert next(iter(loader)).asnumpy().tolist() == [0, 1]  # new workers
+
+
+def test_a_worker_that_died_between_epochs_is_named_once():
+    loader = data.DataLoader(Numbers(lambda i: os.getpid()), 12, num_workers=1)
+    (batch,) = values(loader)
+    os.kill(batch[0], signal.SIGKILL)
+    with pytest.raises(mx.MXNetError, match=rf"pid {batch[0]}\) was killed by signal 9"):
+        values(loader)
+    assert values(loader) != [batch]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_slow_batch_is_named_at_the_timeout(kind):
+    loader = data.DataLoader(Numbers(lambda i: time.sleep(1.5) if i == 2 else i), 2, num_workers=1, timeout=0.3, **kind)
+    with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.3") as caught:
+        values(loader)
+    assert isinstance(caught.value, multiprocessing.TimeoutError)
+    if not kind:
+        assert "worker 0 (pid" in str(caught.value)
+
+
+def test_nothing_is_left_when_a_loader_or_its_iterator_is_dropped():
+    loader = data.DataLoader(Numbers(lambda i: os.getpid()), 1, num_workers=2)
+    iterator = iter(loader)
+    pids = {int(next(iterator).asscalar()) for _ in range(4)}
+    del iterator, loader
+    assert all(map(gone, pids))
+
+
+PROGRAM = """
+import os, time, neomx as mx
+class Numbers(mx.gluon.data.Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, i):
+        time.sleep(0.05)
+        return os.getpid()
+other = iter(mx.gluon.data.DataLoader(Numbers(), 1, num_workers=1))
+print(next(other).asscalar(), flush=True)
+for batch in mx.gluon.data.DataLoader(Numbers(), 1, num_workers=2):
+    print(batch.asscalar(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_the_program_is_ended(how):
+    program = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    pids = {int(program.stdout.readline()) for _ in range(6)}
+    assert len(pids) == 3
+    if how is signal.SIGINT:  # the terminal sends it to all of them
+        os.killpg(program.pid, how)
+    else:
+        program.send_signal(how)
+    _, errors = program.communicate(timeout=20)
+    assert all(map(gone, pids))
+    if how is signal.SIGINT:
+        assert errors.count("KeyboardInterrupt") == 1  # no worker prints a traceback
+
+
+def test_auto_reload_and_refresh_make_batches_ahead():
+    asked = []
+
+    class Watched(data.SequentialSampler):
+        def __iter__(self):
+            asked.append(1)
+            return super().__iter__()
+
+    loader = data.DataLoader(Numbers(), 4, sampler=Watched(12), num_workers=1, auto_reload=True)
+    assert len(values(loader)) == 3 and len(asked) == 2
+    loader.refresh()
+    assert len(asked) == 3
+    assert len(values(loader)) == 3 and len(asked) == 4
+    loader.clean()
+    assert values(loader)[0] == [0, 1, 2, 3] and len(asked) == 6
+
+
+def test_default_batchify_says_what_it_cannot_do():
+    with pytest.raises(mx.MXNetError, match="dict"):
+        values(data.DataLoader(data.SimpleDataset([{}, {}]), 2))
+    with pytest.raises(mx.MXNetError, match="different shapes"):
+        values(data.DataLoader(data.SimpleDataset([np.ones(2), np.ones(3)]), 2))
+    with pytest.raises(mx.MXNetError, match=r"\(2,\), \(3,\)"):
+        values(data.DataLoader(data.SimpleDataset([mx.nd.ones(2), mx.nd.ones(3)]), 2))
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        data.DataLoader(Numbers(), 0)
