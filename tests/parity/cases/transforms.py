@@ -54,7 +54,7 @@ def exact_transforms(mx):
         T.Resize(6, keep_ratio=True, interpolation=0)(im),
         T.Resize((5, 7), keep_ratio=True, interpolation=0)(im),
         T.Resize(6)(im.astype("float32")),
-        T.Resize(20, interpolation=2)(im.astype("float32")),
+        T.Resize(20, interpolation=2)(im.astype("float32") / 255),
         T.Rotate(30)(t),
         T.Rotate(-70, zoom_in=True)(t),
         T.Rotate(200, False, True)(tensor(mx, 2, 3, 5, 4)),
