@@ -27,15 +27,9 @@ _seed_of_all: int | None = None
 def generator(ctx: Context) -> torch.Generator | None:
     """The generator of a context. Contexts seeded by one `seed` still give different numbers.
 
-<<<<<<< HEAD
     None, which is torch's own, in a function that torch.compile makes: it cannot hold another.
     """
     if is_compiling():
-=======
-    None inside torch.compile, which takes no generator but torch's own.
-    """
-    if torch.compiler.is_compiling():
->>>>>>> symbol
         return None
     made = _generators.get(ctx)
     if made is None:
@@ -51,13 +45,7 @@ def seed(value: int, ctx: Context | None = None) -> None:
     """Start the generator of one context, or of all, anew."""
     global _seed_of_all
     if ctx is not None:
-<<<<<<< HEAD
         generator(ctx).manual_seed(_seed_for(ctx, value))  # type: ignore[union-attr]
-=======
-        made = generator(ctx)
-        assert made is not None
-        made.manual_seed(_seed_for(ctx, value))
->>>>>>> symbol
         return
     _seed_of_all = value
     torch.manual_seed(value & 0xFFFFFFFFFFFFFFFF)

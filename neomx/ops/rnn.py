@@ -12,7 +12,7 @@ slowly (float64).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, op
+from .table import Ctx, Op, by_data, op
 
 Tensor = torch.Tensor
 
@@ -59,11 +59,23 @@ def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
     return ("output", *states) if attrs["state_outputs"] else ("output",)
 
 
+@by_data
+def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    _, batch, channels = data
+    directions = 1 + attrs["bidirectional"]
+    known = [attrs[key] for key in ("state_size", "num_layers", "bidirectional", "projection_size")]
+    size = rnn_param_size(attrs["mode"], channels, *known) if channels else 0
+    state = (attrs["num_layers"] * directions, batch, attrs["projection_size"] or attrs["state_size"])
+    cell = [(*state[:2], attrs["state_size"])] if attrs["mode"] == "lstm" else []
+    return [(size,), state, *cell, (batch,)]
+
+
 @op(
     "RNN",
     same_dtype=False,
     takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
     outputs=_output_names,
+    infer=_parameter_shapes,
 )
 def rnn(
     data: Tensor,
@@ -93,14 +105,69 @@ def rnn(
     if use_sequence_length and mode != "lstm" and sequence_length is None:
         state_cell, sequence_length = None, state_cell  # gluon passes them by position, and there is no cell
     directions = 1 + bidirectional
-    _check(data, parameters, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
-    lengths = _lengths(sequence_length, data) if use_sequence_length else None
-    clip = None
-    if mode == "lstm" and not lstm_state_clip_min is lstm_state_clip_max is None:
-        clip = lstm_state_clip_min, lstm_state_clip_max, lstm_state_clip_nan
-        if projection_size:
-            raise MXNetError("lstm_state_clip_min and lstm_state_clip_max cannot be used with projection_size")
-    weights = _unpack(parameters, mode, data.shape[2], state_size, num_layers, directions, projection_size)
+    _check(data, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
+    if use_sequence_length and sequence_length is None:
+        raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
+    expected = rnn_param_size(mode, data.shape[2], state_size, num_layers, bidirectional, projection_size)
+    if parameters.shape != (expected,) or parameters.dtype is not data.dtype:
+        raise MXNetError(f"parameters must have shape ({expected},) and the dtype of data")
+    shapes, rows = _part_shapes(mode, data.shape[2], state_size, num_layers, directions, projection_size)
+    # By one split, whose gradient is one concatenation.
+    parts = parameters.split([a * b for a, b in shapes] + [rows] * (2 * num_layers * directions))
+    matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=False)]
+    others = (state_cell, sequence_length if use_sequence_length else None)
+    return rnn_of_parts(
+        *(array for array in (data, state, *others, *matrices, *parts[len(shapes) :]) if array is not None),
+        state_size=state_size,
+        num_layers=num_layers,
+        bidirectional=bidirectional,
+        mode=mode,
+        p=p,
+        state_outputs=state_outputs,
+        projection_size=projection_size,
+        lstm_state_clip_min=lstm_state_clip_min,
+        lstm_state_clip_max=lstm_state_clip_max,
+        lstm_state_clip_nan=lstm_state_clip_nan,
+        use_sequence_length=use_sequence_length,
+        ctx=ctx,
+    )
+
+
+def rnn_of_parts(
+    *arrays: Tensor,
+    state_size: int,
+    num_layers: int,
+    bidirectional: bool = False,
+    mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"],
+    p: float = 0.0,
+    state_outputs: bool = True,
+    projection_size: int | None = None,
+    lstm_state_clip_min: float | None = None,
+    lstm_state_clip_max: float | None = None,
+    lstm_state_clip_nan: bool = False,
+    use_sequence_length: bool = False,
+    ctx: Ctx = None,  # type: ignore[assignment]
+) -> Tensor | list[Tensor]:
+    """RNN with its parameters as they are, in the order of the packed vector, after data, states and lengths.
+
+    Packing copies all weights in each call, and unpacking copies all their gradients.
+    """
+    directions = 1 + bidirectional
+    shapes, rows = _part_shapes(mode, arrays[0].shape[-1], state_size, num_layers, directions, projection_size)
+    expected = [*shapes, *[(rows,)] * (2 * num_layers * directions)]
+    count = len(arrays) - len(expected)
+    if count != 2 + (mode == "lstm") + use_sequence_length:
+        raise MXNetError(f"{2 + (mode == 'lstm') + use_sequence_length} arrays must come before the parameters")
+    data, state, *others = arrays[:count]
+    parts = arrays[count:]
+    lengths = _lengths(others.pop(), data) if use_sequence_length else None
+    state_cell = others[0] if others else None
+    _check(data, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
+    for i, (part, shape) in enumerate(zip(parts, expected, strict=True)):
+        if part.shape != shape or part.dtype is not data.dtype:
+            raise MXNetError(f"parameter {i} must have shape {shape} and the dtype of data")
+    clip = _clipping(mode, projection_size, lstm_state_clip_min, lstm_state_clip_max, lstm_state_clip_nan)
+    weights = _by_direction(parts, num_layers * directions)
     drops = p > 0 and modes.training
     if data.is_cuda and not drops and lengths is None and clip is None:
         flat = [w for one in weights for w in one]
@@ -136,9 +203,23 @@ def rnn(
     return [out, torch.stack(last_h)] + ([torch.stack(last_c)] if mode == "lstm" else [])
 
 
+# No op of MXNet, so not in the table: gluon's layers call it, and graphs where they find the parts packed by an op.
+RNN_OF_PARTS = Op(rnn_of_parts, ("RNN",), same_dtype=False, may_alias=False, mutates=())
+
+
+def _clipping(
+    mode: str, projection: int | None, lowest: float | None, highest: float | None, mends_nan: bool
+) -> tuple | None:
+    """How to clip the cells, if at all."""
+    if mode != "lstm" or lowest is highest is None:
+        return None
+    if projection:
+        raise MXNetError("lstm_state_clip_min and lstm_state_clip_max cannot be used with projection_size")
+    return lowest, highest, mends_nan
+
+
 def _check(
     data: Tensor,
-    parameters: Tensor,
     state: Tensor,
     state_cell: Tensor | None,
     mode: str,
@@ -160,19 +241,16 @@ def _check(
         raise MXNetError("projection_size is for mode='lstm' and must be 1 or more")
     if (state_cell is not None) is not (mode == "lstm"):
         raise MXNetError("state_cell must be given with mode='lstm', and only then")
-    expected = rnn_param_size(mode, data.shape[2], state_size, num_layers, directions == 2, projection)
-    if parameters.dim() != 1 or len(parameters) != expected:
-        raise MXNetError(f"parameters must have shape ({expected},)")
     for name, array, size in (("state", state, projection or state_size), ("state_cell", state_cell, state_size)):
         if array is not None and tuple(array.shape) != (num_layers * directions, data.shape[1], size):
             raise MXNetError(f"{name} must have shape {(num_layers * directions, data.shape[1], size)}")
-    for name, array in (("parameters", parameters), ("state", state), ("state_cell", state_cell)):
+    for name, array in (("state", state), ("state_cell", state_cell)):
         if array is not None and array.dtype is not data.dtype:
             raise MXNetError(f"{name} must have the dtype of data")
 
 
-def _lengths(sequence_length: Tensor | None, data: Tensor) -> Tensor:
-    if sequence_length is None or sequence_length.shape != data.shape[1:2]:
+def _lengths(sequence_length: Tensor, data: Tensor) -> Tensor:
+    if sequence_length.shape != data.shape[1:2]:
         raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
     lengths = sequence_length.long()
     if not lengths.is_meta and lengths.numel() and not 1 <= lengths.min() <= lengths.max() <= len(data):
@@ -180,27 +258,12 @@ def _lengths(sequence_length: Tensor | None, data: Tensor) -> Tensor:
     return lengths
 
 
-def _unpack(
-    parameters: Tensor,
-    mode: str,
-    input_size: int,
-    state_size: int,
-    num_layers: int,
-    directions: int,
-    projection: int | None,
-) -> list[list[Tensor]]:
-    """Views of the packed vector: for each layer and direction the matrices wih, whh, the biases bih, bhh (and whr).
-
-    By one split, whose gradient is one concatenation.
-    """
-    shapes, rows = _part_shapes(mode, input_size, state_size, num_layers, directions, projection)
-    count = num_layers * directions
-    parts = parameters.split([a * b for a, b in shapes] + [rows] * (2 * count))
-    matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=False)]
-    biases = parts[len(shapes) :]
-    each = len(shapes) // count
+def _by_direction(parts: Sequence[Tensor], count: int) -> list[list[Tensor]]:
+    """For each layer and direction the matrices wih, whh, the biases bih, bhh (and whr)."""
+    matrices, biases = parts[: -2 * count], parts[-2 * count :]
+    each = len(matrices) // count
     return [
-        matrices[each * k : each * k + 2] + list(biases[2 * k : 2 * k + 2]) + matrices[each * k + 2 : each * (k + 1)]
+        [*matrices[each * k : each * k + 2], *biases[2 * k : 2 * k + 2], *matrices[each * k + 2 : each * (k + 1)]]
         for k in range(count)
     ]
 
