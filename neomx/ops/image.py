@@ -65,7 +65,10 @@ def to_tensor(data: Tensor) -> Tensor:
     """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
     if data.dim() not in (3, 4):
         raise MXNetError("expected an image (h, w, c) or images (n, h, w, c)")
-    return data.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
+    planes = data.movedim(-1, -3)
+    if data.dtype is torch.uint8:
+        return planes.contiguous().to(torch.float32).div_(255)
+    return planes.to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 
 @op("_image_normalize")
@@ -80,8 +83,8 @@ def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) *
         if len(values) not in (1, channels):
             raise MXNetError(f"{name}={values}: expected 1 or {channels} numbers")
     work = data if data.is_floating_point() else data.float()
-    shift, scale = (work.new_tensor(values).view(-1, 1, 1) for values in (mean, std))
-    result = (work - shift) / scale
+    shift, scale = (v[0] if len(v) == 1 else work.new_tensor(v).view(-1, 1, 1) for v in (mean, std))
+    result = (work - shift).div_(scale)
     return result if data.is_floating_point() else result.long().to(data.dtype)
 
 
