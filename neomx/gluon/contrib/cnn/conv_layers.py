@@ -125,8 +125,8 @@ class ModulatedDeformableConvolution(_Deformable):
 
     def _split(self, F: Any, offset: Any) -> tuple[Any, ...]:
         end = self._kwargs_offset["num_filter"] // 3 * 2
-        mask = F.slice_axis(offset, axis=1, begin=end, end=None)
-        return F.slice_axis(offset, axis=1, begin=0, end=end), F.sigmoid(mask) * 2
+        moves = F.slice_axis(offset, axis=1, begin=0, end=end)
+        return moves, F.sigmoid(F.slice_axis(offset, axis=1, begin=end, end=None)) * 2
 
     def _alias(self) -> str:
         return "modulated_deformable_conv"

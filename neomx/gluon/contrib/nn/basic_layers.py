@@ -52,7 +52,7 @@ class Identity(HybridBlock):
 
 
 class SparseEmbedding(Block):
-    """Embedding whose weight and gradient are row_sparse: a forward fetches only the rows it uses, from the Trainer."""
+    """Embedding whose gradient, and so its update, has only the rows that a batch used."""
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
@@ -70,7 +70,8 @@ class SparseEmbedding(Block):
         )
 
     def forward(self, x: Any) -> Any:
-        return ndarray.Embedding(x, self.weight.row_sparse_data(x), name="fwd", **self._kwargs)
+        # Every process holds all rows, so none need be fetched from the Trainer first.
+        return ndarray.Embedding(x, self.weight.data(x.context), **self._kwargs)
 
     def __repr__(self) -> str:
         return "{}({input_dim} -> {output_dim}, {dtype})".format(type(self).__name__, **self._kwargs)
