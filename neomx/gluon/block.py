@@ -66,11 +66,7 @@ class Block:
         self._twin = None
 
     def __repr__(self) -> str:
-        lines = [
-            f"  ({key}): " + repr(value).replace("\n", "\n  ")
-            for key, value in vars(self).items()
-            if isinstance(value, Block)
-        ]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._children.items()]
         return f"{type(self).__name__}(\n" + "\n".join(lines) + "\n)"
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -168,8 +168,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
 def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
     """The function `nd.<name>` of an op."""
 
-    # `name` is for symbols. Taken here and not by `bind`, for every layer of gluon gives it.
-    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # a name is for symbols
         arrays, attrs = op.bind(args, kwargs, cls)
         if out is not None and op.needs_ctx and not arrays:
             _describe(op, attrs, out)
