@@ -172,7 +172,7 @@ layer("pixelshuffle1d", lambda g: g.contrib.nn.PixelShuffle1D(2), (2, 4, 3), sam
 layer("pixelshuffle2d", lambda g: g.contrib.nn.PixelShuffle2D((2, 3)), (2, 12, 2, 3), same_graph=False)
 layer("pixelshuffle3d", lambda g: g.contrib.nn.PixelShuffle3D((2, 3, 1)), (1, 12, 2, 3, 2), same_graph=False)
 layer("pixelshuffle3d_same", lambda g: g.contrib.nn.PixelShuffle3D(2), (1, 16, 2, 1, 2), same_graph=False)
-layer("deformable", lambda g: g.contrib.cnn.DeformableConvolution(3, 3, padding=1, prefix="q_"), image)
+layer("deformable", lambda g: g.contrib.cnn.DeformableConvolution(2, 2, padding=1, prefix="q_"), (2, 2, 4, 5))
 layer(
     "deformable_all",
     lambda g: g.contrib.cnn.DeformableConvolution(
