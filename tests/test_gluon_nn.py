@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import neomx as mx
 from neomx import autograd, nd
@@ -99,6 +100,31 @@ def test_channels_last_computes_what_channels_first_does(cls):
     np.testing.assert_allclose(last(moved).transpose((0, 3, 1, 2)).asnumpy(), first(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Dense(3, activation="relu"),
+        lambda: nn.Conv2D(3, 3, activation="tanh"),
+        lambda: nn.Conv2DTranspose(3, 2),
+        lambda: nn.BatchNorm(),
+        lambda: nn.LayerNorm(),
+        lambda: nn.PReLU(),
+        lambda: nn.AvgPool2D(),
+        lambda: contrib.nn.PixelShuffle2D(2),
+    ],
+)
+def test_a_layer_takes_torch_tensors_through_its_twin(make):
+    x = values(2, 4, 5, 5)
+    block = started(make(), x)
+    tensor = torch.from_numpy(x.asnumpy()).requires_grad_()
+    twin = block.torch()
+    twin.eval()
+    out = twin(tensor)
+    np.testing.assert_allclose(out.detach().numpy(), block(x).asnumpy(), rtol=1e-5, atol=1e-6)
+    out.sum().backward()
+    assert tensor.grad.abs().sum() > 0
+
+
 # ---- layers for sparse and distributed training ----
 
 
@@ -112,6 +138,18 @@ def test_sync_batchnorm_of_several_contexts_predicts_and_refuses_to_train():
         pytest.raises(mx.MXNetError, match="2 contexts of one process.*one process for each device"),
     ):
         block(x)
+
+
+def test_a_subclass_of_a_layer_keeps_its_op():
+    class Mine(contrib.cnn.DeformableConvolution):
+        pass
+
+    class Wide(nn.Conv2D):
+        pass
+
+    x = values(1, 2, 4, 4)
+    assert started(Mine(2, 3), x)(x).shape == started(Wide(2, 3), x)(x).shape == (1, 2, 2, 2)
+    assert repr(Mine(2, 3)).startswith("Mine(None -> 2")
 
 
 def test_lambda_takes_any_callable():
