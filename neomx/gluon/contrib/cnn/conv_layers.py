@@ -7,7 +7,7 @@ from typing import Any
 
 from ....base import MXNetError
 from ...block import HybridBlock
-from ...nn.basic_layers import activation_layer, check_positive
+from ...nn.basic_layers import activation_layer, check_sizes
 from ...nn.conv_layers import Sizes, describe, per_axis, weight_shape
 
 __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
@@ -47,7 +47,8 @@ class _Deformable(HybridBlock):
     ):
         if adj is not None:
             raise MXNetError(f"{type(self).__name__} has no transposed form: adj must be None, received {adj!r}")
-        check_positive(channels=channels, groups=groups, num_deformable_group=num_deformable_group)
+        check_sizes(1, channels=channels, groups=groups, num_deformable_group=num_deformable_group)
+        check_sizes(0, in_channels=in_channels)
         super().__init__(prefix=prefix, params=params)
         self._channels, self._in_channels = channels, in_channels
         if op_name is not None:

@@ -8,7 +8,7 @@ from .... import autograd, ndarray
 from ....base import MXNetError
 from ...block import Block, HybridBlock
 from ...nn import BatchNorm, HybridSequential, Sequential
-from ...nn.basic_layers import check_positive
+from ...nn.basic_layers import check_sizes
 
 __all__ = [
     "Concurrent",
@@ -57,7 +57,7 @@ class SparseEmbedding(Block):
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
     ):
-        check_positive(input_dim=input_dim, output_dim=output_dim)
+        check_sizes(1, input_dim=input_dim, output_dim=output_dim)
         super().__init__(**kwargs)
         self._kwargs = {"input_dim": input_dim, "output_dim": output_dim, "dtype": dtype, "sparse_grad": True}
         self.weight = self.params.get(
@@ -144,7 +144,7 @@ class _PixelShuffle(HybridBlock):
         if len(factors) != self._rank:
             raise AssertionError(f"factor must be a number or {self._rank} numbers, received {factor!r}")
         for each in factors:
-            check_positive(factor=each)
+            check_sizes(1, factor=each)
         self._factors = factors
         pixels = [axis for i in range(self._rank) for axis in (2 + self._rank + i, 2 + i)]
         self._axes = (0, 1, *pixels)
