@@ -168,10 +168,8 @@ class Block:
         """Write all parameters to a `.params` file, by their place in the structure."""
         params = self._collect_params_with_prefix()
         if deduplicate:
-            first: dict[int, str] = {}
-            for name, param in params.items():
-                first.setdefault(id(param), name)
-            params = {name: params[name] for name in first.values()}
+            last = {id(param): name for name, param in params.items()}
+            params = {name: params[name] for name in last.values()}
         nd.save(filename, {name: param._reduce() for name, param in params.items()})
 
     def load_parameters(

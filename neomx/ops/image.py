@@ -13,7 +13,7 @@ import torch
 
 from ..base import MXNetError
 from .random import generator
-from .table import Ctx, Floats, op
+from .table import Ctx, Floats, op, typed
 
 Tensor = torch.Tensor
 
@@ -60,7 +60,7 @@ def _work(data: Tensor) -> Tensor:
 # ---- exact ----
 
 
-@op("_image_to_tensor")
+@op("_image_to_tensor", types=typed([torch.float32]))
 def to_tensor(data: Tensor) -> Tensor:
     """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
     if data.dim() not in (3, 4):

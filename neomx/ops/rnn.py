@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Op, op
+from .table import Ctx, Op, by_data, op
 
 Tensor = torch.Tensor
 
@@ -59,11 +59,23 @@ def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
     return ("output", *states) if attrs["state_outputs"] else ("output",)
 
 
+@by_data
+def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    _, batch, channels = data
+    directions = 1 + attrs["bidirectional"]
+    known = [attrs[key] for key in ("state_size", "num_layers", "bidirectional", "projection_size")]
+    size = rnn_param_size(attrs["mode"], channels, *known) if channels else 0
+    state = (attrs["num_layers"] * directions, batch, attrs["projection_size"] or attrs["state_size"])
+    cell = [(*state[:2], attrs["state_size"])] if attrs["mode"] == "lstm" else []
+    return [(size,), state, *cell, (batch,)]
+
+
 @op(
     "RNN",
     same_dtype=False,
     takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
     outputs=_output_names,
+    infer=_parameter_shapes,
 )
 def rnn(
     data: Tensor,
