@@ -13,6 +13,7 @@ slowly (float64).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -301,7 +302,9 @@ def _one_direction(
     if mode == "lstm" and lengths is not None:
         raise MXNetError("use_sequence_length cannot be used with projection_size")
     states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
-    result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    # oneDNN has no projection, and would warn of it.
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None) if len(weights) == 5 else nullcontext():
+        result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
     return result[0], result[2][0] if mode == "lstm" else None
 
 
