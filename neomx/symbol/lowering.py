@@ -12,6 +12,7 @@ from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
 from .graph import Entry, Node, topological
+from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -31,6 +32,7 @@ class _Writer:
     """Writes the function: a line for each node, and `del` where a value was last used."""
 
     def __init__(self, heads: Sequence[Entry], input_names: Sequence[str]):
+        heads = rewritten(heads)
         self.order = topological(node for node, _ in heads)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
