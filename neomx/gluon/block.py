@@ -66,11 +66,7 @@ class Block:
         self._twin = None
 
     def __repr__(self) -> str:
-        lines = [
-            f"  ({key}): " + repr(value).replace("\n", "\n  ")
-            for key, value in vars(self).items()
-            if isinstance(value, Block)
-        ]
+        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._children.items()]
         return f"{type(self).__name__}(\n" + "\n".join(lines) + "\n)"
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -172,10 +168,8 @@ class Block:
         """Write all parameters to a `.params` file, by their place in the structure."""
         params = self._collect_params_with_prefix()
         if deduplicate:
-            first: dict[int, str] = {}
-            for name, param in params.items():
-                first.setdefault(id(param), name)
-            params = {name: params[name] for name in first.values()}
+            last = {id(param): name for name, param in params.items()}
+            params = {name: params[name] for name in last.values()}
         nd.save(filename, {name: param._reduce() for name, param in params.items()})
 
     def load_parameters(

@@ -204,10 +204,7 @@ class Parameter:
         with autograd.pause():
             if data is None:
                 data = NDArray(torch.zeros(self._shape, dtype=to_torch(self._dtype)), cpu())
-                attrs = {"__init__": init.dumps() if isinstance(init, initializer.Initializer) else init}
-                described = initializer.InitDesc(self.name, attrs)
-                if isinstance(init, initializer.Initializer):
-                    described.attrs["__init__"] = init
+                described = initializer.InitDesc(self.name, {"__init__": init})
                 initializer.create(default_init)(described, data)
             self._init_impl(data, ctx)
 

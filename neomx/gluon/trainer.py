@@ -176,8 +176,8 @@ class Trainer:
             if self._update_on_kvstore and self._kvstore is not None:
                 if at == 0:
                     self._update_by_store(indices)
-            else:
-                self._updaters[at](indices, gradients, weights)
+                continue  # MXNet asks once whether such gradients are fresh, never again
+            self._updaters[at](indices, gradients, weights)
             for weight in weights:
                 _mark_used(weight)
 

@@ -168,7 +168,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
 def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
     """The function `nd.<name>` of an op."""
 
-    def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # a name is for symbols
         arrays, attrs = op.bind(args, kwargs, cls)
         if out is not None and op.needs_ctx and not arrays:
             _describe(op, attrs, out)

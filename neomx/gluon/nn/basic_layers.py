@@ -136,8 +136,8 @@ class Dense(HybridBlock):
         return out if self.act is None else self.act(out)
 
     def __repr__(self) -> str:
-        units, in_units = self.weight.shape
-        return f"{type(self).__name__}({in_units or None} -> {units}, {self.act or 'linear'})"
+        shape = self.weight.shape or (None, None)
+        return f"{type(self).__name__}({shape[1] or None} -> {shape[0]}, {self.act or 'linear'})"
 
 
 def activation_layer(activation: str | None) -> Activation | None:
@@ -223,6 +223,11 @@ def _per_channel(block: Block, name: str, size: int, learnt: bool, init: Any, **
     return block.params.get(name, grad_req=grad_req, shape=(size,), init=init, allow_deferred_init=True, **kwargs)
 
 
+def _channels(parameter: Parameter) -> int:
+    """How many channels a parameter has numbers for; 0 if that is not known yet."""
+    return parameter.shape[0] if parameter.shape else 0
+
+
 def _describe(block: Block, attributes: dict[str, Any]) -> str:
     return f"{type(block).__name__}({', '.join(f'{name}={value!r}' for name, value in attributes.items())})"
 
@@ -231,6 +236,7 @@ class _BatchNorm(HybridBlock):
     """Batch normalisation, and optionally a ReLU after it in the same op."""
 
     fuse_relu = False
+    gamma: Parameter
 
     def __init__(
         self,
@@ -273,7 +279,7 @@ class _BatchNorm(HybridBlock):
         return norm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
     def __repr__(self) -> str:
-        return _describe(self, self._kwargs | {"in_channels": self.gamma.shape[0] or None})
+        return _describe(self, self._kwargs | {"in_channels": _channels(self.gamma) or None})
 
 
 class BatchNorm(_BatchNorm):
@@ -316,7 +322,7 @@ class InstanceNorm(HybridBlock):
         return F.swapaxes(x, dim1=1, dim2=self._axis)
 
     def __repr__(self) -> str:
-        return _describe(self, self._kwargs | {"in_channels": self.gamma.shape[0]})
+        return _describe(self, self._kwargs | {"in_channels": _channels(self.gamma)})
 
 
 class LayerNorm(HybridBlock):
@@ -344,7 +350,7 @@ class LayerNorm(HybridBlock):
         return F.LayerNorm(data, gamma, beta, axis=self._axis, eps=self._epsilon)
 
     def __repr__(self) -> str:
-        return _describe(self, self._kwargs | {"in_channels": self.gamma.shape[0]})
+        return _describe(self, self._kwargs | {"in_channels": _channels(self.gamma)})
 
 
 class GroupNorm(HybridBlock):

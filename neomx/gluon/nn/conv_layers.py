@@ -123,10 +123,10 @@ class _Conv(HybridBlock):
         return "conv"
 
     def __repr__(self) -> str:
-        return describe(self, self.weight.shape, self._kwargs, self.bias is not None)
+        return describe(self, self.weight.shape or (None, None), self._kwargs, self.bias is not None)
 
 
-def describe(layer: Any, shape: tuple[int, ...], attributes: dict[str, Any], bias: bool) -> str:
+def describe(layer: Any, shape: Sequence[int | None], attributes: dict[str, Any], bias: bool) -> str:
     """A convolution as MXNet prints it: what differs from the plainest one."""
     words = [
         f"{shape[1] or None} -> {shape[0]}",

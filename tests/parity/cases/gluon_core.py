@@ -158,8 +158,9 @@ def attributes_of_blocks(mx):
 @program
 def shared_parameters(mx):
     nn = mx.gluon.nn
-    first = nn.Dense(3, in_units=4, prefix="shared_")
-    second = nn.Dense(3, in_units=4, params=first.params)
+    with mx.name.NameManager():
+        first = nn.Dense(3, in_units=4, prefix="shared_")
+        second = nn.Dense(3, in_units=4, params=first.params)
     third = nn.Dense(3, in_units=4, prefix="other_", params=first.params)
     first.initialize()
     fill(mx, first)
@@ -347,7 +348,7 @@ def training_with_several_contexts(mx):
                 trainer.update(7)
             else:
                 trainer.step(7)
-        results += [net[1].weight.data(ctx) for ctx in contexts] + [str(net[0].weight.list_ctx())]
+        results += [net[1].weight.data(ctx).asnumpy() for ctx in contexts] + [str(net[0].weight.list_ctx())]
         results += [
             outcome(trainer.allreduce_grads) if on_store is not False else "",
             outcome(lambda trainer=trainer: trainer.step(7)),

@@ -51,7 +51,7 @@ class _Deformable(HybridBlock):
         self._channels, self._in_channels = channels, in_channels
         self._op_name = op_name or type(self).__name__
         kernel = per_axis("kernel_size", kernel_size, 2)
-        common = {
+        common: dict[str, Any] = {
             "kernel": kernel,
             "stride": per_axis("strides", strides, 2),
             "dilate": per_axis("dilation", dilation, 2),

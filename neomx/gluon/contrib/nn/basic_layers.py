@@ -115,13 +115,17 @@ class SyncBatchNorm(BatchNorm):
         self._kwargs |= {"ndev": 1 if num_devices is None else num_devices, "key": self.prefix}
 
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
-        self._check_contexts()
+        if F is not ndarray or autograd.is_training():
+            self._check_contexts()
         return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
     def _check_contexts(self) -> None:
         # An array is computed when its op is called: the first context's cannot wait for what the second will hold.
-        contexts = self.gamma.list_ctx()
-        if len(contexts) > 1 and autograd.is_training() and not self._kwargs["use_global_stats"]:
+        try:
+            contexts = self.gamma.list_ctx()
+        except RuntimeError:  # not initialised yet, for a symbol is being made
+            return
+        if len(contexts) > 1 and not self._kwargs["use_global_stats"]:
             raise MXNetError(
                 f"{self.name} is on {len(contexts)} contexts of one process, whose batches are computed one after the "
                 "other and cannot share a mean. Train with one process for each device, or use BatchNorm"
