@@ -12,6 +12,7 @@ from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
 from .graph import Entry, Node, topological
+from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
@@ -33,6 +34,7 @@ class _Writer:
 
     def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], group2ctx: dict[str, Context]):
         self.group2ctx = group2ctx
+        heads = rewritten(heads)
         self.order = topological(node for node, _ in heads)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
