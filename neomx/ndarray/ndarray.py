@@ -35,6 +35,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     """A binary operator: one op for two arrays, another for an array and a number."""
+
     def binary(self: NDArray, other: Any) -> Any:
         # Looked up each time: torch.compile can follow a global, not what a closure keeps.
         if isinstance(other, NDArray):
