@@ -192,7 +192,7 @@ def _complete(node: Node) -> None:
     assert node.op is not None
     names = node.input_names()
     missing = names[len(node.inputs) :]
-    if missing and set(missing) <= set(node.op.mutates):
+    if missing and set(missing) <= set(node.op.state_names(node.values)):
         node.inputs += [(made_variable(node, name), 0) for name in missing]
         hint_starts(node)
     if len(names) != len(node.inputs):

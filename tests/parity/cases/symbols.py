@@ -371,3 +371,47 @@ def files_of_older_versions(mx):
         old.infer_shape(data=(2, 3, 5, 5)),
         s.load_json(of_10).tojson(),
     ]
+
+
+@program
+def custom_ops(mx):
+    class Scale(mx.operator.CustomOp):
+        def __init__(self, factor):
+            self.factor = factor
+
+        def forward(self, is_train, req, in_data, out_data, aux):
+            aux[0][:] += 1
+            self.assign(out_data[0], req[0], in_data[0] * self.factor + in_data[1].reshape((-1, 1)))
+
+        def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+            self.assign(in_grad[0], req[0], in_data[0] * self.factor)
+            self.assign(in_grad[1], req[1], 0)
+
+    @mx.operator.register("recorded_scale")
+    class ScaleProp(mx.operator.CustomOpProp):
+        def __init__(self, factor="2"):
+            super().__init__(need_top_grad=False)
+            self.factor = float(factor)
+
+        def list_arguments(self):
+            return ["data", "shift"]
+
+        def list_outputs(self):
+            return ["scaled"]
+
+        def list_auxiliary_states(self):
+            return ["calls"]
+
+        def infer_shape(self, in_shape):
+            return [in_shape[0], [in_shape[0][0]]], [in_shape[0]], [[1]]
+
+        def create_operator(self, ctx, shapes, dtypes):
+            return Scale(self.factor)
+
+    net = mx.sym.Custom(data=mx.sym.var("x"), op_type="recorded_scale", factor=3, name="c")
+    loaded = mx.sym.load_json(net.tojson())
+    results = trained(mx, loaded, x=(2, 3))
+    results.update(json=net.tojson(), shapes=net.infer_shape(x=(2, 3)), outputs=net.list_outputs())
+    results.update(arguments=net.list_arguments(), states=net.list_auxiliary_states())
+    results["unknown"] = outcome(lambda: mx.sym.Custom(mx.sym.var("x"), op_type="not there"))
+    return results
