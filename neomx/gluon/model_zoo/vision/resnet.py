@@ -43,7 +43,10 @@ def _conv1x1(channels: int, stride: int = 1, in_channels: int = 0) -> nn.Conv2D:
 
 
 class _BlockV1(HybridBlock):
-    """relu(shortcut + body); the shortcut goes through a convolution if `downsample`."""
+    """relu of the sum of body and shortcut; the shortcut goes through a convolution if `downsample`.
+
+    The two kinds sum in different order, because the arguments of a graph follow it, and saved graphs have MXNet's.
+    """
 
     def __init__(self, channels: int, stride: int, downsample: bool = False, in_channels: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -53,10 +56,8 @@ class _BlockV1(HybridBlock):
     def _make_body(self, channels: int, stride: int, in_channels: int) -> HybridBlock:
         raise NotImplementedError
 
-    def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
-        shortcut = x if self.downsample is None else self.downsample(x)
-        return F.Activation(shortcut + self.body(x), act_type="relu")
+    def _shortcut(self, x: Any) -> Any:
+        return x if self.downsample is None else self.downsample(x)
 
 
 class BasicBlockV1(_BlockV1):
@@ -70,6 +71,10 @@ class BasicBlockV1(_BlockV1):
             _conv3x3(channels, 1, channels),
             nn.BatchNorm(),
         )
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        """The block's output."""
+        return F.Activation(self._shortcut(x) + self.body(x), act_type="relu")
 
 
 class BottleneckV1(_BlockV1):
@@ -87,6 +92,10 @@ class BottleneckV1(_BlockV1):
             nn.Conv2D(channels, kernel_size=1, strides=1),
             nn.BatchNorm(),
         )
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        """The block's output."""
+        return F.Activation(self.body(x) + self._shortcut(x), act_type="relu")
 
 
 # ---- version 2: normalise and relu before each convolution, nothing after the sum ----
