@@ -119,8 +119,8 @@ class MXRecordIO:
         return {**state, "pid": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        if self.is_open:
+        vars(self).update(state, is_open=False)
+        if state["is_open"]:
             if self.writable:
                 raise MXNetError(f"{self.uri} is open for writing in another process; its copy cannot write too")
             self.open()

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import neomx as mx
 from neomx import autograd, nd
@@ -99,6 +100,31 @@ def test_channels_last_computes_what_channels_first_does(cls):
     np.testing.assert_allclose(last(moved).transpose((0, 3, 1, 2)).asnumpy(), first(x).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Dense(3, activation="relu"),
+        lambda: nn.Conv2D(3, 3, activation="tanh"),
+        lambda: nn.Conv2DTranspose(3, 2),
+        lambda: nn.BatchNorm(),
+        lambda: nn.LayerNorm(),
+        lambda: nn.PReLU(),
+        lambda: nn.AvgPool2D(),
+        lambda: contrib.nn.PixelShuffle2D(2),
+    ],
+)
+def test_a_layer_takes_torch_tensors_through_its_twin(make):
+    x = values(2, 4, 5, 5)
+    block = started(make(), x)
+    tensor = torch.from_numpy(x.asnumpy()).requires_grad_()
+    twin = block.torch()
+    twin.eval()
+    out = twin(tensor)
+    np.testing.assert_allclose(out.detach().numpy(), block(x).asnumpy(), rtol=1e-5, atol=1e-6)
+    out.sum().backward()
+    assert tensor.grad.abs().sum() > 0
+
+
 # ---- layers for sparse and distributed training ----
 
 
@@ -112,6 +138,18 @@ def test_sync_batchnorm_of_several_contexts_predicts_and_refuses_to_train():
         pytest.raises(mx.MXNetError, match="2 contexts of one process.*one process for each device"),
     ):
         block(x)
+
+
+def test_a_subclass_of_a_layer_keeps_its_op():
+    class Mine(contrib.cnn.DeformableConvolution):
+        pass
+
+    class Wide(nn.Conv2D):
+        pass
+
+    x = values(1, 2, 4, 4)
+    assert started(Mine(2, 3), x)(x).shape == started(Wide(2, 3), x)(x).shape == (1, 2, 2, 2)
+    assert repr(Mine(2, 3)).startswith("Mine(None -> 2")
 
 
 def test_lambda_takes_any_callable():
@@ -129,23 +167,35 @@ def test_lambda_takes_any_callable():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nn.Dense(-1), ValueError, "units must be a positive integer, received -1"),
-        (lambda: nn.Dense("a"), ValueError, "units must be a positive integer, received 'a'"),
+        (lambda: nn.Dense(-1), ValueError, "units must be an integer of at least 1, received -1"),
+        (lambda: nn.Dense(2, in_units=-1), ValueError, "in_units must be an integer of at least 0, received -1"),
+        (
+            lambda: nn.Conv2D(2, 3, padding=1.5),
+            AssertionError,
+            "padding must be an integer or a sequence of 2 integers",
+        ),
+        (
+            lambda: nn.Conv2D(2, 3, strides=(1,)),
+            AssertionError,
+            "strides must be an integer or a sequence of 2 integers",
+        ),
+        (lambda: nn.BatchNorm(in_channels=-3), ValueError, "in_channels must be an integer of at least 0"),
+        (lambda: nn.Dense("a"), ValueError, "units must be an integer of at least 1, received 'a'"),
         (lambda: nn.Dense(2, activation=nd.relu), TypeError, "activation must be a name such as 'relu'"),
-        (lambda: nn.Embedding(0, 3), ValueError, "input_dim must be a positive integer, received 0"),
-        (lambda: nn.Conv2D(0, 3), ValueError, "channels must be a positive integer, received 0"),
-        (lambda: nn.Conv2D(2, (3, 3, 3)), AssertionError, "kernel_size must be a number or a sequence of 2 numbers"),
+        (lambda: nn.Embedding(0, 3), ValueError, "input_dim must be an integer of at least 1, received 0"),
+        (lambda: nn.Conv2D(0, 3), ValueError, "channels must be an integer of at least 1, received 0"),
+        (lambda: nn.Conv2D(2, (3, 3, 3)), AssertionError, "kernel_size must be an integer or a sequence of 2 integers"),
         (lambda: nn.Conv2D(2, 3, layout="NCWH"), AssertionError, "Conv2D must be 'NCHW' or 'NHWC', received 'NCWH'"),
         (lambda: nn.Conv2D(3, 3, groups=2), mx.MXNetError, "channels must be a multiple of groups=2, received 3"),
         (lambda: nn.MaxPool1D(layout="NCHW"), AssertionError, "MaxPool1D must be 'NCW' or 'NWC', received 'NCHW'"),
-        (lambda: nn.GroupNorm(0), ValueError, "num_groups must be a positive integer"),
+        (lambda: nn.GroupNorm(0), ValueError, "num_groups must be an integer of at least 1"),
         (lambda: nn.Sequential().add(nd.relu), ValueError, "Sequential takes Blocks, received <function relu"),
         (lambda: nn.HybridSequential().add(3), ValueError, "HybridSequential takes Blocks, received 3 of type int"),
         (lambda: nn.Lambda("rellu"), AssertionError, "no function is called 'rellu' in mx.nd"),
         (lambda: nn.HybridLambda(3), ValueError, "expected a function or the name of one"),
         (lambda: nn.ReflectionPad2D((1, 2)), AssertionError, "padding must be a number, or 8 numbers"),
         (lambda: contrib.nn.PixelShuffle2D((1, 2, 3)), AssertionError, "factor must be a number or 2 numbers"),
-        (lambda: contrib.nn.PixelShuffle1D(0), ValueError, "factor must be a positive integer, received 0"),
+        (lambda: contrib.nn.PixelShuffle1D(0), ValueError, "factor must be an integer of at least 1, received 0"),
         (lambda: contrib.cnn.DeformableConvolution(2, adj=1), mx.MXNetError, "adj must be None"),
     ],
 )

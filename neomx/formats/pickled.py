@@ -107,6 +107,13 @@ class _Machine:
     def do_tuple(self, _: Any) -> None:
         self.stack.append(tuple(self.take_to_mark()))
 
+    def do_list(self, _: Any) -> None:
+        self.stack.append(self.take_to_mark())
+
+    def do_dict(self, _: Any) -> None:
+        items = self.take_to_mark()
+        self.stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+
     def do_append(self, _: Any) -> None:
         (item,) = self.take(1)
         self.target(list).append(item)

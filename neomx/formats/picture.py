@@ -14,20 +14,22 @@ _FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG"}
 
 def _pillow() -> Any:
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image
     except ImportError as error:
         raise MXNetError("reading and writing pictures needs Pillow: pip install neomx[image]") from error
-    return Image, ImageOps
+    return Image
 
 
 def decode(data: bytes, flag: int = 1, bgr: bool = False) -> np.ndarray:
-    """A picture (height, width, channels) of uint8; `flag` 1 in colour, 0 in grey, -1 as it is in the file."""
-    Image, ImageOps = _pillow()
+    """A picture (height, width, channels) of uint8, not turned; `flag` 1 in colour, 0 in grey, -1 as in the file."""
+    Image = _pillow()
     try:
         with Image.open(io.BytesIO(data)) as picture:
-            if flag >= 0:  # turned upright, as OpenCV does
-                picture = ImageOps.exif_transpose(picture)
+            if picture.mode.startswith("I"):  # 16 bits, of which we keep the upper 8
+                picture = Image.fromarray((np.asarray(picture).astype(np.int32) >> 8).astype(np.uint8))
             pixels = np.array(picture.convert(_mode(picture, flag)))
+    except Image.UnidentifiedImageError:
+        raise MXNetError(f"cannot decode {len(data)} bytes that begin with {data[:8]!r}: not a picture") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise MXNetError(f"cannot decode a picture of {len(data)} bytes: {error}") from error
     if pixels.ndim == 2:
@@ -38,13 +40,13 @@ def decode(data: bytes, flag: int = 1, bgr: bool = False) -> np.ndarray:
 def _mode(picture: Any, flag: int) -> str:
     if flag >= 0:
         return "RGB" if flag else "L"
-    transparent = picture.mode in ("RGBA", "LA") or "transparency" in picture.info
-    return "RGBA" if transparent else "L" if picture.mode in ("L", "1", "I;16", "I") else "RGB"
+    if picture.mode in ("RGBA", "LA") or "transparency" in picture.info:
+        return "RGBA"
+    return "L" if picture.mode in ("L", "1") else "RGB"
 
 
 def encode(pixels: np.ndarray, quality: int, file_format: str, bgr: bool = False) -> bytes:
-    """A picture (height, width[, channels]) of uint8 as a file: JPEG of `quality`, or PNG compressed so much."""
-    Image, _ = _pillow()
+    """A picture (height, width[, 1 or 3]) of uint8 as a file: JPEG of `quality`, or PNG compressed so much."""
     kind = _FORMATS.get(file_format.lower())
     if kind is None:
         raise MXNetError(f"img_fmt={file_format!r}: expected {', '.join(_FORMATS)}")
@@ -56,5 +58,5 @@ def encode(pixels: np.ndarray, quality: int, file_format: str, bgr: bool = False
         pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels[:, :, ::-1] if bgr else pixels
     options = {"quality": quality} if kind == "JPEG" else {"compress_level": quality}
     file = io.BytesIO()
-    Image.fromarray(np.ascontiguousarray(pixels)).save(file, kind, **options)
+    _pillow().fromarray(np.ascontiguousarray(pixels)).save(file, kind, **options)
     return file.getvalue()

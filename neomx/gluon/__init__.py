@@ -1,6 +1,6 @@
 """`mx.gluon`: models as Blocks, and their training."""
 
-from . import block, contrib, data, loss, nn, parameter, trainer, utils
+from . import block, contrib, data, loss, nn, parameter, rnn, trainer, utils
 from .block import Block, HybridBlock, SymbolBlock
 from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict, tensor_types
 from .trainer import Trainer
@@ -20,6 +20,7 @@ __all__ = [
     "loss",
     "nn",
     "parameter",
+    "rnn",
     "tensor_types",
     "trainer",
     "utils",

@@ -20,7 +20,7 @@ from ..symbol import Symbol
 from .cached import CachedGraph, check_backend
 from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into
 from .scope import BlockScope
-from .structure import flatten
+from .structure import ARRAY, flatten
 from .summary import print_summary
 from .twin import Twin, call_through, house, make_twin
 
@@ -591,9 +591,18 @@ class SymbolBlock(HybridBlock):
     def _symbolic(self, *args: Any) -> Any:
         """The graph with other inputs in the place of its own."""
         flat, nesting = flatten(self._outputs)
-        named = {each.name: arg for each, arg in zip(flatten(self._inputs)[0], flatten(args)[0], strict=True)}
-        results = [each(**{k: v for k, v in named.items() if k in each.list_inputs()}) for each in flat]
-        return results[0] if nesting == 0 or isinstance(nesting, int) else results
+        whole = symbol.Group(flat) if len(flat) > 1 else flat[0]
+        known = set(whole.list_inputs())
+        named = zip(flatten(self._inputs)[0], flatten(args)[0], strict=True)
+        composed = whole(**{each.name: arg for each, arg in named if each.name in known})
+        if len(flat) == 1:
+            return composed if nesting == ARRAY else [composed[i] for i in range(len(composed))]
+        parts, at = [], 0
+        for each in flat:
+            count = len(each.list_outputs())
+            parts.append(composed[at] if count == 1 else symbol.Group([composed[at + i] for i in range(count)]))
+            at += count
+        return parts
 
     def hybridize(self, active: bool = True, *args: Any, **kwargs: Any) -> None:
         """A SymbolBlock is a graph always; a backend compiles it."""

@@ -44,7 +44,7 @@ class CachedGraph:
         self.symbol = symbol.Group(outputs) if len(outputs) > 1 else outputs[0]
         fed = {each.name: at for at, each in enumerate(self.inputs) if each is not None}
         params = block.collect_params()
-        wanted = self.symbol.list_inputs()
+        wanted = list(dict.fromkeys(self.symbol.list_inputs()))
         self.positions = [fed[name] for name in wanted if name in fed]
         self.params = [self._param(params, name, block) for name in wanted if name not in fed]
         self.order = [name for name in wanted if name in fed] + [p.name for p in self.params]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ..ndarray import NDArray
+from ..symbol import Symbol
 from .parameter import shape_is_known
 
 _RULE = 80
@@ -17,7 +18,9 @@ def print_summary(block: Any, inputs: Any) -> None:
     seen: set[int] = set()
     handles = []
 
-    def tell(layer: Any, _: Any, output: Any) -> None:
+    def tell(layer: Any, inputs: Any, output: Any) -> None:
+        if any(isinstance(each, Symbol) for each in inputs):
+            return  # a trace, to find shapes
         total = trainable = shared = 0
         for param in layer.params.values():
             count = math.prod(param.shape) if shape_is_known(param.shape) else 0

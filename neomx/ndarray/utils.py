@@ -91,7 +91,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     return NDArray(tensor.to(ctx.device, wanted), ctx)
 
 
-def _create(name: str, ctx: Context | None, out: NDArray | None = None, **attrs: Any) -> NDArray:
+def _create(name: str, ctx: Context | None, out: NDArray | None = None, /, **attrs: Any) -> NDArray:
     op = OPS[name]
     _, attrs = op.bind((), {**attrs, "ctx": ctx or current_context()}, NDArray)
     return apply(op, (), attrs, out, NDArray)

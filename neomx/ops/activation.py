@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, op
+from .table import Ctx, by_data, op
 
 Tensor = torch.Tensor
 
@@ -22,7 +22,7 @@ _ACTIVATIONS = {
 }
 
 
-@op("Activation")
+@op("Activation", infer="same")
 def activation(data: Tensor, *, act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh"]) -> Tensor:
     """max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
     return _ACTIVATIONS[act_type](data)
@@ -55,7 +55,17 @@ def _prelu(data: Tensor, gamma: Tensor | None) -> Tensor:
     return F.prelu(data, gamma) if data.dim() > 1 else F.prelu(data.unsqueeze(0), gamma).squeeze(0)
 
 
-@op("LeakyReLU", takes={"gamma": lambda a: a["act_type"] == "prelu"}, starts={"gamma": '["Constant", {"value": 0.25}]'})
+@by_data
+def _gamma_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[1] if len(data) > 1 else 1,)]
+
+
+@op(
+    "LeakyReLU",
+    takes={"gamma": lambda a: a["act_type"] == "prelu"},
+    starts={"gamma": '["Constant", {"value": 0.25}]'},
+    infer=_gamma_shape,
+)
 def leaky_relu(
     data: Tensor,
     gamma: Tensor | None = None,

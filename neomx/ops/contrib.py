@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..base import MXNetError
-from .table import op
+from .table import op, typed
 
 Tensor = torch.Tensor
 
@@ -54,7 +54,7 @@ class _Still(torch.autograd.Function):
         return torch.zeros_like(grad)
 
 
-@op("_contrib_hawkesll", outputs=("output", "out_state"))
+@op("_contrib_hawkesll", outputs=("output", "out_state"), types=typed([0, 0], [None, 0, 0, 0, 0, torch.int32, 0, 0]))
 def hawkesll(
     lda: Tensor,
     alpha: Tensor,

@@ -6,8 +6,9 @@ data (N, ..., C), weight (O, ..., I).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from torch.compiler import is_compiling
 
 from ..base import MXNetError
 from .spatial import bilinear
-from .table import Shape, op
+from .table import Shape, Shapes, by_data, op
 
 Tensor = torch.Tensor
 Layout = Literal["NCW", "NCHW", "NCDHW", "NWC", "NHWC", "NDHWC"]
@@ -81,7 +82,18 @@ def _is_fast_format(data: Tensor) -> bool:
 # ---- fully connected ----
 
 
-@op("FullyConnected", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
+def _dense_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Weight and bias from the data; the batch, where the data does not tell it, from the output."""
+    data = shapes[0]
+    if data is None:
+        return shapes
+    if outputs[0] and data[0] == 0:
+        data = (outputs[0][0], *data[1:])
+    length = math.prod(data[1:]) if attrs["flatten"] else data[-1]
+    return [data, (attrs["num_hidden"], length), (attrs["num_hidden"],)][: len(shapes)]
+
+
+@op("FullyConnected", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_dense_shapes)
 def fully_connected(
     data: Tensor,
     weight: Tensor,
@@ -130,10 +142,18 @@ def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
     )
 
 
+@by_data
+def _weight_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    filters, kernel = attrs["num_filter"], attrs["kernel"]
+    if (attrs["layout"] or "").endswith("C"):
+        return [(filters, *kernel, data[-1] // attrs["num_group"]), (filters,)]
+    return [(filters, data[1] // attrs["num_group"], *kernel), (filters,)]
+
+
 @op(
-    "Convolution_v1", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}
+    "Convolution_v1", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes
 )  # the former name, which old symbol files use
-@op("Convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
+@op("Convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes)
 def convolution(
     data: Tensor,
     weight: Tensor,
@@ -176,7 +196,15 @@ def convolution(
     return result.movedim(1, -1) if channels_last else result
 
 
-@op("Deconvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
+@by_data
+def _transposed_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    filters = attrs["num_filter"] // attrs["num_group"]
+    if (attrs["layout"] or "").endswith("C"):
+        return [(data[-1], *attrs["kernel"], filters), (attrs["num_filter"],)]
+    return [(data[1], filters, *attrs["kernel"]), (attrs["num_filter"],)]
+
+
+@op("Deconvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_transposed_shapes)
 def deconvolution(
     data: Tensor,
     weight: Tensor,
@@ -243,7 +271,19 @@ def _surplus(
 # ---- deformable convolution ----
 
 
-@op("_contrib_DeformableConvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
+def _deformable_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Weight and bias, which come last, from the data."""
+    first = len(shapes) - (1 if attrs["no_bias"] else 2)
+    known = _weight_shapes([shapes[0], *shapes[first:]], outputs, attrs)
+    return [*shapes[:first], *known[1:]]
+
+
+@op(
+    "_contrib_DeformableConvolution",
+    same_dtype=True,
+    takes={"bias": lambda a: not a["no_bias"]},
+    infer=_deformable_shapes,
+)
 def deformable_convolution(
     data: Tensor,
     offset: Tensor,
@@ -266,7 +306,12 @@ def deformable_convolution(
     return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
 
 
-@op("_contrib_ModulatedDeformableConvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]})
+@op(
+    "_contrib_ModulatedDeformableConvolution",
+    same_dtype=True,
+    takes={"bias": lambda a: not a["no_bias"]},
+    infer=_deformable_shapes,
+)
 def modulated_deformable_convolution(
     data: Tensor,
     offset: Tensor,

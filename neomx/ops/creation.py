@@ -9,7 +9,7 @@ import torch
 
 from ..base import MXNetError
 from ..dtype import TORCH_OF_FLAG
-from .table import Ctx, DType, Floats, Shape, op
+from .table import Ctx, DType, Floats, Shape, op, typed
 
 Tensor = torch.Tensor
 
@@ -120,13 +120,13 @@ def linspace(
     return numbers.to(dtype)
 
 
-@op("zeros_like")
+@op("zeros_like", infer="same")
 def zeros_like(data: Tensor) -> Tensor:
     """Zeros of the array's shape and dtype."""
     return torch.zeros_like(data)
 
 
-@op("ones_like")
+@op("ones_like", infer="same")
 def ones_like(data: Tensor) -> Tensor:
     """Ones of the array's shape and dtype."""
     return torch.ones_like(data)
@@ -150,19 +150,25 @@ def arange_like(
     return _progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
 
 
-@op("shape_array")
+@op("shape_array", types=typed([torch.int64]))
 def shape_array(data: Tensor) -> Tensor:
     """The lengths of the dimensions, as int64."""
     return torch.tensor(data.shape, dtype=torch.int64, device=data.device)
 
 
-@op("size_array")
+@op("size_array", types=typed([torch.int64]))
 def size_array(data: Tensor) -> Tensor:
     """The number of elements, as int64."""
     return torch.tensor([data.numel()], dtype=torch.int64, device=data.device)
 
 
-@op("_histogram", may_alias=True, takes={"bins": lambda a: a["bin_cnt"] is None}, outputs=2)
+@op(
+    "_histogram",
+    may_alias=True,
+    takes={"bins": lambda a: a["bin_cnt"] is None},
+    outputs=2,
+    types=typed([torch.int64, 0]),
+)
 def histogram(
     data: Tensor, bins: Tensor | None = None, *, bin_cnt: int | None = None, range: Floats | None = None
 ) -> tuple[Tensor, Tensor]:

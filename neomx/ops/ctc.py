@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import op
+from .table import op, typed
 
 Tensor = torch.Tensor
 
@@ -21,6 +21,7 @@ Tensor = torch.Tensor
     takes={"data_lengths": lambda a: a["use_data_lengths"], "label_lengths": lambda a: a["use_label_lengths"]},
     outputs=2,
     visible=1,
+    types=typed([0]),
 )
 def ctc_loss(
     data: Tensor,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 from torch.nn.functional import hardtanh, smooth_l1_loss
 
 from ..base import MXNetError
-from .table import op
+from .table import Types, op, typed
 
 Tensor = torch.Tensor
 
@@ -115,7 +116,7 @@ def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, w
         return compute(data.double()).float().to(data.dtype)
 
     unary.__doc__ = meaning[0].upper() + meaning[1:] + "."
-    op(name)(unary)
+    op(name, infer="same")(unary)
 
 
 for _name, (_compute, _meaning) in _WHOLE.items():
@@ -220,7 +221,7 @@ def _enter_exact(compute: _Binary, names: tuple[str, ...], doc: str, remedy: str
         return compute(lhs, rhs)
 
     elementwise.__doc__ = f"{doc}, for two arrays of one shape."
-    op(*names, same_dtype=True)(elementwise)
+    op(*names, same_dtype=True, infer="same")(elementwise)
 
 
 def _enter_broadcasting(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
@@ -326,6 +327,13 @@ def _integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]
     return data, int(scalar) if fits else lowest
 
 
+def _scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    integer = types[0] is not None and not types[0].is_floating_point
+    if integer and not attrs["is_int"]:
+        return types, [torch.float64]
+    return types, [torch.int64 if types[0] is torch.bool else types[0]]
+
+
 def _enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
     def with_scalar(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
         if not data.is_floating_point():
@@ -333,7 +341,7 @@ def _enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
         return compute(data, scalar)
 
     with_scalar.__doc__ = f"{doc}."
-    op(*names)(with_scalar)
+    op(*names, infer="same", types=_scalar_types)(with_scalar)
 
 
 for _compute1, _names, _doc in _SCALAR:
@@ -351,13 +359,13 @@ def _bound(number: float, dtype: torch.dtype) -> float:
     return math.trunc(min(max(number, limits.min), limits.max))
 
 
-@op("clip")
+@op("clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """The elements cut to [a_min, a_max]."""
     return torch.clamp(data, _bound(a_min, data.dtype), _bound(a_max, data.dtype))
 
 
-@op("smooth_l1")
+@op("smooth_l1", infer="same")
 def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
     """(scalar * x)^2 / 2 where |x| < 1 / scalar^2, else |x| - 1 / (2 * scalar^2)."""
     if not data.is_floating_point():
@@ -366,7 +374,7 @@ def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
     return smooth_l1_loss(data, data.new_zeros(()).expand_as(data), reduction="none", beta=border)
 
 
-@op("hard_sigmoid")
+@op("hard_sigmoid", infer="same")
 def hard_sigmoid(data: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """alpha * x + beta, cut to [0, 1]."""
     if not data.is_floating_point():
@@ -374,13 +382,13 @@ def hard_sigmoid(data: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tens
     return hardtanh(data * alpha + beta, 0.0, 1.0)
 
 
-@op("_contrib_quadratic")
+@op("_contrib_quadratic", infer="same")
 def quadratic(data: Tensor, *, a: float = 0.0, b: float = 0.0, c: float = 0.0) -> Tensor:
     """a * x^2 + b * x + c."""
     return ((data * a + b) * data + c).to(data.dtype)
 
 
-@op("_contrib_div_sqrt_dim")
+@op("_contrib_div_sqrt_dim", infer="same")
 def div_sqrt_dim(data: Tensor) -> Tensor:
     """x / sqrt(length of the last dimension)."""
     if not data.is_floating_point():
@@ -391,7 +399,7 @@ def div_sqrt_dim(data: Tensor) -> Tensor:
 # ---- several arrays ----
 
 
-@op("add_n", "ElementWiseSum", same_dtype=True, may_alias=True)
+@op("add_n", "ElementWiseSum", same_dtype=True, may_alias=True, infer="same")
 def add_n(*args: Tensor, num_args: int = 0) -> Tensor:
     """The sum of all arrays, which have one shape."""
     if not args:
@@ -419,7 +427,7 @@ def khatri_rao(*args: Tensor, num_args: int = 0) -> Tensor:
     return product
 
 
-@op("_contrib_allclose", same_dtype=True)
+@op("_contrib_allclose", same_dtype=True, types=typed([torch.uint8]))
 def allclose(a: Tensor, b: Tensor, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = True) -> Tensor:
     """1 if |a - b| <= atol + rtol * |b| everywhere, else 0; the one op of `nd` whose result has no dimension."""
     if a.shape != b.shape:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import DType, op
+from .table import DType, Types, by_data, op
 
 Tensor = torch.Tensor
 
@@ -18,7 +20,17 @@ def _rows(indices: Tensor, weight: Tensor, input_dim: int, output_dim: int, spar
     return F.embedding(indices, weight, sparse=sparse and weight.is_leaf and weight.requires_grad)
 
 
-@op("Embedding")
+@by_data
+def _weight_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(attrs["input_dim"], attrs["output_dim"])]
+
+
+def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    weight = types[1] or attrs["dtype"]
+    return [types[0], weight], [weight]
+
+
+@op("Embedding", infer=_weight_shape, types=_types)
 def embedding(
     data: Tensor,
     weight: Tensor,
@@ -32,7 +44,7 @@ def embedding(
     return _rows(data.detach().long().clamp(0, input_dim - 1), weight, input_dim, output_dim, sparse_grad)
 
 
-@op("_contrib_SparseEmbedding")
+@op("_contrib_SparseEmbedding", infer=_weight_shape, types=_types)
 def sparse_embedding(
     data: Tensor,
     weight: Tensor,

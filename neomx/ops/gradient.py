@@ -11,19 +11,19 @@ from .table import op
 Tensor = torch.Tensor
 
 
-@op("_copy", "identity", may_alias=True)
+@op("_copy", "identity", may_alias=True, infer="same")
 def identity(data: Tensor) -> Tensor:
     """A copy."""
     return data.view_as(data)
 
 
-@op("_copyto", may_alias=True)
+@op("_copyto", may_alias=True, infer="same")
 def copyto(data: Tensor) -> Tensor:
     """A copy, in the array `out=`, which may be on another context."""
     return data
 
 
-@op("_identity_with_attr_like_rhs", may_alias=True)
+@op("_identity_with_attr_like_rhs", may_alias=True, infer="same")
 def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
     """A copy of `lhs`, which must have the shape of `rhs`."""
     if lhs.shape != rhs.shape:
@@ -31,7 +31,7 @@ def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
     return lhs.view_as(lhs)
 
 
-@op("BlockGrad", "stop_gradient", may_alias=True)
+@op("BlockGrad", "stop_gradient", may_alias=True, infer="same")
 def block_grad(data: Tensor) -> Tensor:
     """A copy through which no gradient flows."""
     return data.detach()
@@ -50,13 +50,13 @@ class _Replaced(torch.autograd.Function):
         return ctx.gradient(grad), None
 
 
-@op("make_loss", may_alias=True, outputs=("loss",))
+@op("make_loss", may_alias=True, outputs=("loss",), infer="same")
 def make_loss(data: Tensor) -> Tensor:
     """A copy whose gradient is 1, whatever is done with it: the end of a network that computes its own loss."""
     return _Replaced.apply(data, torch.ones_like)
 
 
-@op("_contrib_gradientmultiplier", may_alias=True)
+@op("_contrib_gradientmultiplier", may_alias=True, infer="same")
 def gradientmultiplier(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
     """A copy whose gradient is multiplied by `scalar`."""
     return _Replaced.apply(data, lambda grad: grad * scalar)
@@ -74,13 +74,13 @@ class _StraightThrough(torch.autograd.Function):
         return grad, None
 
 
-@op("_contrib_round_ste")
+@op("_contrib_round_ste", infer="same")
 def round_ste(data: Tensor) -> Tensor:
     """The nearest integer, halves away from zero; the gradient passes as through the identity."""
     return _StraightThrough.apply(data, round_away)
 
 
-@op("_contrib_sign_ste")
+@op("_contrib_sign_ste", infer="same")
 def sign_ste(data: Tensor) -> Tensor:
     """-1, 0 or 1; the gradient passes as through the identity."""
     return _StraightThrough.apply(data, torch.sign)

@@ -13,7 +13,7 @@ import torch
 
 from ..base import MXNetError
 from .random import generator
-from .table import Ctx, Floats, op
+from .table import Ctx, Floats, op, typed
 
 Tensor = torch.Tensor
 
@@ -60,12 +60,15 @@ def _work(data: Tensor) -> Tensor:
 # ---- exact ----
 
 
-@op("_image_to_tensor")
+@op("_image_to_tensor", types=typed([torch.float32]))
 def to_tensor(data: Tensor) -> Tensor:
     """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
     if data.dim() not in (3, 4):
         raise MXNetError("expected an image (h, w, c) or images (n, h, w, c)")
-    return data.movedim(-1, -3).to(torch.float32, memory_format=torch.contiguous_format) / 255
+    planes = data.movedim(-1, -3)
+    if data.dtype is torch.uint8:
+        return planes.contiguous().to(torch.float32).div_(255)
+    return planes.to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 
 @op("_image_normalize")
@@ -80,8 +83,8 @@ def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) *
         if len(values) not in (1, channels):
             raise MXNetError(f"{name}={values}: expected 1 or {channels} numbers")
     work = data if data.is_floating_point() else data.float()
-    shift, scale = (work.new_tensor(values).view(-1, 1, 1) for values in (mean, std))
-    result = (work - shift) / scale
+    shift, scale = (v[0] if len(v) == 1 else work.new_tensor(v).view(-1, 1, 1) for v in (mean, std))
+    result = (work - shift).div_(scale)
     return result if data.is_floating_point() else result.long().to(data.dtype)
 
 

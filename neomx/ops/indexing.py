@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
-from .table import Axis, DType, Shape, op
+from .table import Axis, DType, Shape, by_data, op, typed
 
 Tensor = torch.Tensor
 
@@ -40,7 +40,7 @@ def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
 # ---- along one dimension ----
 
 
-@op("take")
+@op("take", types=typed([0]))
 def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "raise", "wrap"] = "clip") -> Tensor:
     """The slices of a at `indices` along `axis`, whose place is taken by the dimensions of indices."""
     index = _bounded(indices, a.size(axis), mode)
@@ -51,7 +51,7 @@ def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "ra
     return result.reshape(*a.shape[:axis], *index.shape, *a.shape[axis + 1 :])
 
 
-@op("batch_take")
+@op("batch_take", types=typed([0], [None, torch.int32]))
 def batch_take(a: Tensor, indices: Tensor) -> Tensor:
     """One element of each row, at that row's index."""
     rows = a.reshape(-1, a.shape[-1])
@@ -60,7 +60,14 @@ def batch_take(a: Tensor, indices: Tensor) -> Tensor:
     return rows.gather(1, _bounded(indices, a.shape[-1], "clip").reshape(-1, 1)).reshape(indices.shape)
 
 
-@op("pick", "choose_element_0index")
+@by_data
+def _index_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    if attrs["axis"] is None:
+        raise LookupError
+    return [tuple(n for i, n in enumerate(data) if i != attrs["axis"] % len(data)) or (1,)]
+
+
+@op("pick", "choose_element_0index", types=typed([0]), infer=_index_shape)
 def pick(
     data: Tensor,
     index: Tensor,
@@ -111,7 +118,7 @@ def onehot_encode(lhs: Tensor, rhs: Tensor) -> Tensor:
     return one_hot(lhs, depth=rhs.shape[1], dtype=rhs.dtype)
 
 
-@op("_contrib_index_copy")
+@op("_contrib_index_copy", types=typed([0]))
 def index_copy(old_tensor: Tensor, index_vector: Tensor, new_tensor: Tensor) -> Tensor:
     """A copy of old_tensor with the rows at index_vector replaced by those of new_tensor."""
     if len(index_vector) != len(new_tensor):
@@ -134,13 +141,13 @@ def _positions(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     return rows
 
 
-@op("gather_nd")
+@op("gather_nd", types=typed([0]))
 def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     """The elements or slices of data at the positions in the columns of `indices`."""
     return data[_positions(indices, data.shape)]
 
 
-@op("scatter_nd")
+@op("scatter_nd", types=typed([0]))
 def scatter_nd(data: Tensor, indices: Tensor, *, shape: Shape) -> Tensor:
     """Zeros with the elements or slices of data at the positions in the columns of `indices`."""
     return _scattered(data.new_zeros(shape), data, indices)
@@ -160,7 +167,7 @@ def _scattered(target: Tensor, values: Tensor, indices: Tensor) -> Tensor:
     return target.index_put(positions, values)
 
 
-@op("_contrib_index_array")
+@op("_contrib_index_array", types=typed([torch.int64]))
 def index_array(data: Tensor, *, axes: Axis = None) -> Tensor:
     """For each element its own position, or those coordinates of it that `axes` names."""
     axes = tuple(range(data.dim())) if axes is None else axes
@@ -201,7 +208,7 @@ def _strides(shape: Sequence[int]) -> list[int]:
 # ---- by condition, by chance ----
 
 
-@op("where")
+@op("where", types=typed([1], [None, 2, 1]))
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Elements of x where condition is not 0, else of y; a condition of one dimension chooses whole rows."""
     if x.shape != y.shape or x.dtype is not y.dtype:
@@ -213,7 +220,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(condition.detach() != 0, x, y)
 
 
-@op("_contrib_boolean_mask")
+@op("_contrib_boolean_mask", types=typed([0]))
 def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """The slices of data along `axis` where index is not 0."""
     if index.shape != (data.size(axis),):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
-from .table import op
+from .table import by_data, op
 
 Tensor = torch.Tensor
 
@@ -31,7 +31,27 @@ def _defined(data: Tensor, out: Tensor, gradient: Callable[[], Tensor]) -> Tenso
     return _Defined.apply(data, out, gradient) if data.requires_grad and torch.is_grad_enabled() else out
 
 
-@op("SoftmaxOutput", "Softmax", same_dtype=True)
+@by_data
+def _label_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[0], math.prod(data[2:]))] if attrs["multi_output"] else [data[:-1]]
+
+
+@by_data
+def _class_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [data[:-1]]
+
+
+@by_data
+def _like_data(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [data[:1] if data[1:] == (1,) else data]
+
+
+@by_data
+def _average_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[1],)]
+
+
+@op("SoftmaxOutput", "Softmax", same_dtype=True, infer=_label_shape)
 def softmax_output(
     data: Tensor,
     label: Tensor,
@@ -116,25 +136,25 @@ def _regression(
     return _defined(data, out, gradient)
 
 
-@op("LinearRegressionOutput", same_dtype=True, may_alias=True)
+@op("LinearRegressionOutput", same_dtype=True, may_alias=True, infer=_like_data)
 def linear_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
     """data, with the gradient of half the squared distance to the label."""
     return _regression(data, label, data, grad_scale, torch.sub)
 
 
-@op("LogisticRegressionOutput", same_dtype=True)
+@op("LogisticRegressionOutput", same_dtype=True, infer=_like_data)
 def logistic_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
     """sigmoid(data), with the gradient of its cross entropy with the label."""
     return _regression(data, label, torch.sigmoid(data.detach()), grad_scale, torch.sub)
 
 
-@op("MAERegressionOutput", same_dtype=True, may_alias=True)
+@op("MAERegressionOutput", same_dtype=True, may_alias=True, infer=_like_data)
 def mae_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
     """data, with the gradient of the distance to the label; where they are equal it is -1."""
     return _regression(data, label, data, grad_scale, lambda out, goal: (out > goal).to(out.dtype).mul_(2).sub_(1))
 
 
-@op("MakeLoss", may_alias=True)
+@op("MakeLoss", may_alias=True, infer="same")
 def make_loss(
     data: Tensor,
     *,
@@ -154,7 +174,7 @@ def make_loss(
     return _defined(data, out, gradient)
 
 
-@op("SVMOutput", same_dtype=True, may_alias=True)
+@op("SVMOutput", same_dtype=True, may_alias=True, infer=_class_shape)
 def svm_output(
     data: Tensor,
     label: Tensor,
@@ -201,6 +221,7 @@ class _SparsenessPenalty(torch.autograd.Function):
     may_alias=True,
     mutates=("moving_avg",),
     starts={"moving_avg": '["zero", {}]'},
+    infer=_average_shape,
 )
 def identity_attach_kl_sparse_reg(
     data: Tensor,

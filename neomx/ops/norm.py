@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.compiler import is_compiling
 
 from ..base import Backward, MXNetError, modes
-from .table import op
+from .table import Types, by_data, op
 
 Tensor = torch.Tensor
 
@@ -128,12 +128,31 @@ def _variance(inverse: Tensor, eps: float) -> Tensor:
     return inverse.pow(-2) - eps
 
 
+@by_data
+def _channel_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[attrs.get("axis", 1)],)] * 4
+
+
+@by_data
+def _group_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(attrs["num_groups"],)] * 2
+
+
+def _batch_norm_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    """Half precision data has single precision statistics."""
+    statistics = torch.float32 if types[0] in (torch.float16, torch.bfloat16) else types[0]
+    known = [types[0], *(t or statistics for t in types[1:])]
+    return known, [types[0], *[statistics] * 2][: 3 if attrs["output_mean_var"] else 1]
+
+
 @op(
     "BatchNorm",
     mutates=("moving_mean", "moving_var"),
     starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     outputs=("output", "mean", "var"),
     visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
 )
 def batch_norm(
     data: Tensor,
@@ -166,6 +185,8 @@ def batch_norm(
     starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     outputs=("output", "mean", "var", "mask"),
     visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
 )
 def batch_norm_with_relu(
     data: Tensor,
@@ -197,6 +218,8 @@ def batch_norm_with_relu(
     starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     outputs=("output", "mean", "var"),
     visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
 )
 def batch_norm_v1(
     data: Tensor,
@@ -224,6 +247,8 @@ def batch_norm_v1(
     starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     outputs=("output", "mean", "var"),
     visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+    types=_batch_norm_types,
 )
 def sync_batch_norm(
     data: Tensor,
@@ -262,7 +287,13 @@ class _ByProduct(torch.autograd.Function):
         return None, None
 
 
-@op("LayerNorm", same_dtype=True, outputs=("output", "mean", "std"), visible=lambda a: 3 if a["output_mean_var"] else 1)
+@op(
+    "LayerNorm",
+    same_dtype=True,
+    outputs=("output", "mean", "std"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_channel_shapes,
+)
 def layer_norm(
     data: Tensor,
     gamma: Tensor,
@@ -286,7 +317,13 @@ def layer_norm(
     return results if last else tuple(each.movedim(-1, axis) for each in results)
 
 
-@op("GroupNorm", same_dtype=True, outputs=("output", "mean", "std"), visible=lambda a: 3 if a["output_mean_var"] else 1)
+@op(
+    "GroupNorm",
+    same_dtype=True,
+    outputs=("output", "mean", "std"),
+    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    infer=_group_shapes,
+)
 def group_norm(
     data: Tensor,
     gamma: Tensor,
@@ -318,7 +355,7 @@ def group_norm(
     return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
 
 
-@op("InstanceNorm", same_dtype=True, outputs=("output", "mean", "var"), visible=1)
+@op("InstanceNorm", same_dtype=True, outputs=("output", "mean", "var"), visible=1, infer=_channel_shapes)
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.001) -> Tensor:
     """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
     if data.dim() < 3:
@@ -329,7 +366,7 @@ def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.0
 # ---- by length ----
 
 
-@op("L2Normalization", outputs=("output", "norm"), visible=1)
+@op("L2Normalization", outputs=("output", "norm"), visible=1, infer="same")
 def l2_normalization(
     data: Tensor, *, eps: float = 1e-10, mode: Literal["channel", "instance", "spatial"] = "instance"
 ) -> Tensor:
@@ -343,7 +380,7 @@ def l2_normalization(
     return data * torch.rsqrt(total + eps)
 
 
-@op("LRN", outputs=("output", "tmp_norm"), visible=1)
+@op("LRN", outputs=("output", "tmp_norm"), visible=1, infer="same")
 def lrn(data: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int) -> Tensor:
     """x / (knorm + alpha * mean of x * x over nsize neighbouring channels) ** beta."""
     if nsize < 1:

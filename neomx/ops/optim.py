@@ -406,7 +406,7 @@ def signum_update(
 # ---- layer-wise learning rates ----
 
 
-@op("multi_lars", same_dtype=True)
+@op("multi_lars", same_dtype=True, infer="same")
 def multi_lars(
     lrs: Tensor,
     weights_sum_sq: Tensor,

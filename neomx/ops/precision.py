@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
 from ..dtype import to_torch
-from .table import DType, op
+from .table import DType, Types, op, typed
 
 Tensor = torch.Tensor
 
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-@op("Cast", "cast", may_alias=True)
+@op("Cast", "cast", may_alias=True, infer="same")
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
     """The elements as `dtype`; floats are cut to integers."""
     return data.to(dtype)
 
 
-@op("amp_cast", may_alias=True)
+@op("amp_cast", may_alias=True, infer="same")
 def amp_cast(
     data: Tensor,
     *,
@@ -31,11 +31,19 @@ def amp_cast(
     return data.to(to_torch(dtype)) if data.is_floating_point() else data
 
 
+def _common_type(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    if None in types:
+        return types, types
+    empty = [torch.empty(0, dtype=dtype, device="meta") for dtype in types]
+    return types, [tensor.dtype for tensor in amp_multicast(*empty, **attrs)]
+
+
 @op(
     "amp_multicast",
     may_alias=True,
     takes=lambda a: [f"data_{i}" for i in range(a["num_outputs"])],
     outputs=lambda a: a["num_outputs"],
+    types=_common_type,
 )
 def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) -> list[Tensor]:
     """All half and single precision arrays as one dtype: the widest among them, or the narrowest."""
@@ -48,13 +56,18 @@ def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) ->
     return [tensor.to(wanted) if tensor.dtype in castable else tensor for tensor in data]
 
 
-@op("all_finite")
+@op("all_finite", types=typed([torch.float32]))
 def all_finite(data: Tensor, *, init_output: bool = True) -> Tensor:
     """1 if no element is infinite or nan, else 0."""
     return multi_all_finite(data, init_output=init_output)
 
 
-@op("multi_all_finite", same_dtype=True, takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])])
+@op(
+    "multi_all_finite",
+    same_dtype=True,
+    takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])],
+    types=typed([torch.float32]),
+)
 def multi_all_finite(*data: Tensor, num_arrays: int = 1, init_output: bool = True) -> Tensor:
     """1 if no element of any array is infinite or nan, else 0.
 

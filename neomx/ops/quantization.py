@@ -7,12 +7,12 @@ gradient.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
-from .table import op
+from .table import Types, by_data, op, typed
 
 Tensor = torch.Tensor
 
@@ -54,7 +54,19 @@ def _calibrated(data: Tensor, low: float | None, high: float | None) -> tuple[Te
     return low_seen.reshape(1), high_seen.reshape(1)
 
 
-@op("_contrib_quantize", outputs=3)
+@by_data
+def _range_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(1,), (1,)]
+
+
+def _byte_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    """The bytes and their range; "auto" is unsigned where the range to keep is."""
+    lowest = attrs.get("min_calib_range")
+    byte = _BYTE.get(attrs["out_type"], torch.int8 if lowest is None or lowest < 0 else torch.uint8)
+    return [types[0], *(t or torch.float32 for t in types[1:])], [byte, torch.float32, torch.float32]
+
+
+@op("_contrib_quantize", outputs=3, infer=_range_shapes, types=_byte_types)
 def quantize(
     data: Tensor, min_range: Tensor, max_range: Tensor, *, out_type: Literal["int8", "uint8"] = "uint8"
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -67,7 +79,7 @@ def quantize(
     return (result, -limit, limit) if dtype is torch.int8 else (result, low.clone(), high.clone())
 
 
-@op("_contrib_quantize_v2", may_alias=True, outputs=3)
+@op("_contrib_quantize_v2", may_alias=True, outputs=3, types=_byte_types)
 def quantize_v2(
     data: Tensor,
     *,
@@ -90,7 +102,7 @@ def quantize_v2(
     return (result, -limit, limit) if dtype is torch.int8 else (result, low, high)
 
 
-@op("_contrib_quantize_asym", outputs=("output", "scale", "shift"))
+@op("_contrib_quantize_asym", outputs=("output", "scale", "shift"), types=typed([torch.uint8, 0, 0]))
 def quantize_asym(
     data: Tensor, *, min_calib_range: float | None = None, max_calib_range: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -103,7 +115,11 @@ def quantize_asym(
     return (data * scale).add_(shift).round_().clamp_(0, 255).to(torch.uint8), scale, shift
 
 
-@op("_contrib_dequantize")
+@op(
+    "_contrib_dequantize",
+    infer=_range_shapes,
+    types=typed([torch.float32], [torch.uint8, torch.float32, torch.float32]),
+)
 def dequantize(
     data: Tensor, min_range: Tensor, max_range: Tensor, *, out_type: Literal["float32"] = "float32"
 ) -> Tensor:
@@ -114,7 +130,12 @@ def dequantize(
     return data * (_range(min_range.detach(), max_range.detach()) / _HALF_STEPS[data.dtype])
 
 
-@op("_contrib_requantize", outputs=3)
+@op(
+    "_contrib_requantize",
+    outputs=3,
+    infer=_range_shapes,
+    types=lambda types, a: _byte_types([types[0] or torch.int32, *types[1:]], a),
+)
 def requantize(
     data: Tensor,
     min_range: Tensor,
@@ -143,7 +164,7 @@ def requantize(
 # ---- calibration ----
 
 
-@op("_contrib_calibrate_entropy")
+@op("_contrib_calibrate_entropy", outputs=2)
 def calibrate_entropy(hist: Tensor, hist_edges: Tensor, *, num_quantized_bins: int = 255) -> tuple[Tensor, Tensor]:
     """The threshold at which a histogram cut off and quantized is closest to the whole, and their divergence.
 

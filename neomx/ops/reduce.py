@@ -11,7 +11,7 @@ import math
 import torch
 
 from ..base import MXNetError
-from .table import Axis, DType, op
+from .table import Axis, DType, op, typed
 
 Tensor = torch.Tensor
 
@@ -135,7 +135,12 @@ def square_sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclu
     return sum(data * data, axis=axis, keepdims=keepdims, exclude=exclude)
 
 
-@op("multi_sum_sq", same_dtype=True, takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])])
+@op(
+    "multi_sum_sq",
+    same_dtype=True,
+    takes=lambda a: [f"array_{i}" for i in range(a["num_arrays"])],
+    types=typed([torch.float32], [None, 0]),
+)
 def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
     """The sum of squares of each array, together in one float32 array."""
     if num_arrays != len(data):
@@ -185,7 +190,7 @@ def argmax_channel(data: Tensor) -> Tensor:
     return _where(data, 1, False, True)
 
 
-@op("cumsum")
+@op("cumsum", types=lambda types, a: (types, [a["dtype"] or (torch.int64 if types[0] is torch.bool else types[0])]))
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
     """The sums of the elements up to each, along an axis or in the flattened array."""
     if dtype is None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from ..base import MXNetError
 from .conv import check_shape
-from .table import op
+from .table import by_data, op
 
 Tensor = torch.Tensor
 
@@ -21,7 +21,21 @@ def _input_names(attrs: dict[str, Any]) -> Sequence[str]:
     return [f"arg{i}" for i in range(attrs["num_args"])]
 
 
-@op("UpSampling", same_dtype=True, takes=_input_names, starts=dict.fromkeys(("weight", "arg1"), '["bilinear", {}]'))
+@by_data
+def _kernel_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    if attrs["sample_type"] != "bilinear":
+        raise LookupError
+    width = 2 * attrs["scale"] - attrs["scale"] % 2
+    return [(attrs["num_filter"], 1, width, width)]
+
+
+@op(
+    "UpSampling",
+    same_dtype=True,
+    takes=_input_names,
+    starts=dict.fromkeys(("weight", "arg1"), '["bilinear", {}]'),
+    infer=_kernel_shape,
+)
 def upsampling(
     *data: Tensor,
     scale: int,

@@ -13,6 +13,7 @@ slowly (float64).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -20,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Op, op
+from .table import Ctx, Op, by_data, op
 
 Tensor = torch.Tensor
 
@@ -59,11 +60,23 @@ def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
     return ("output", *states) if attrs["state_outputs"] else ("output",)
 
 
+@by_data
+def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    _, batch, channels = data
+    directions = 1 + attrs["bidirectional"]
+    known = [attrs[key] for key in ("state_size", "num_layers", "bidirectional", "projection_size")]
+    size = rnn_param_size(attrs["mode"], channels, *known) if channels else 0
+    state = (attrs["num_layers"] * directions, batch, attrs["projection_size"] or attrs["state_size"])
+    cell = [(*state[:2], attrs["state_size"])] if attrs["mode"] == "lstm" else []
+    return [(size,), state, *cell, (batch,)]
+
+
 @op(
     "RNN",
     same_dtype=False,
     takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
     outputs=_output_names,
+    infer=_parameter_shapes,
 )
 def rnn(
     data: Tensor,
@@ -93,7 +106,9 @@ def rnn(
     if use_sequence_length and mode != "lstm" and sequence_length is None:
         state_cell, sequence_length = None, state_cell  # gluon passes them by position, and there is no cell
     directions = 1 + bidirectional
-    _check(data, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
+    _check(data, mode, state_size, num_layers, projection_size, p)
+    if (state_cell is not None) is not (mode == "lstm"):
+        raise MXNetError("state_cell must be given with mode='lstm', and only then")
     if use_sequence_length and sequence_length is None:
         raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
     expected = rnn_param_size(mode, data.shape[2], state_size, num_layers, bidirectional, projection_size)
@@ -128,7 +143,7 @@ def rnn_of_parts(
     bidirectional: bool = False,
     mode: Literal["gru", "lstm", "rnn_relu", "rnn_tanh"],
     p: float = 0.0,
-    state_outputs: bool = True,
+    state_outputs: bool = False,
     projection_size: int | None = None,
     lstm_state_clip_min: float | None = None,
     lstm_state_clip_max: float | None = None,
@@ -140,6 +155,7 @@ def rnn_of_parts(
 
     Packing copies all weights in each call, and unpacking copies all their gradients.
     """
+    _check(arrays[0], mode, state_size, num_layers, projection_size, p)
     directions = 1 + bidirectional
     shapes, rows = _part_shapes(mode, arrays[0].shape[-1], state_size, num_layers, directions, projection_size)
     expected = [*shapes, *[(rows,)] * (2 * num_layers * directions)]
@@ -149,8 +165,8 @@ def rnn_of_parts(
     data, state, *others = arrays[:count]
     parts = arrays[count:]
     lengths = _lengths(others.pop(), data) if use_sequence_length else None
-    state_cell = others[0] if others else None
-    _check(data, state, state_cell, mode, state_size, num_layers, directions, projection_size, p)
+    state = _first_state(state, "state", data, num_layers * directions, projection_size or state_size)
+    state_cell = _first_state(others[0], "state_cell", data, num_layers * directions, state_size) if others else None
     for i, (part, shape) in enumerate(zip(parts, expected, strict=True)):
         if part.shape != shape or part.dtype is not data.dtype:
             raise MXNetError(f"parameter {i} must have shape {shape} and the dtype of data")
@@ -192,7 +208,7 @@ def rnn_of_parts(
 
 
 # No op of MXNet, so not in the table: gluon's layers call it, and graphs where they find the parts packed by an op.
-RNN_OF_PARTS = Op(rnn_of_parts, ("RNN",), same_dtype=False, may_alias=False, mutates=())
+RNN_OF_PARTS = Op(rnn_of_parts, ("RNN",), same_dtype=False, may_alias=False, mutates=(), outputs=_output_names)
 
 
 def _clipping(
@@ -206,17 +222,7 @@ def _clipping(
     return lowest, highest, mends_nan
 
 
-def _check(
-    data: Tensor,
-    state: Tensor,
-    state_cell: Tensor | None,
-    mode: str,
-    state_size: int,
-    num_layers: int,
-    directions: int,
-    projection: int | None,
-    p: float,
-) -> None:
+def _check(data: Tensor, mode: str, state_size: int, num_layers: int, projection: int | None, p: float) -> None:
     if data.dim() != 3:
         raise MXNetError("data must have 3 dimensions, (time, batch, channel)")
     if not data.is_floating_point():
@@ -227,14 +233,17 @@ def _check(
         raise MXNetError("p must be between 0 and 1")
     if projection is not None and (mode != "lstm" or projection < 1):
         raise MXNetError("projection_size is for mode='lstm' and must be 1 or more")
-    if (state_cell is not None) is not (mode == "lstm"):
-        raise MXNetError("state_cell must be given with mode='lstm', and only then")
-    for name, array, size in (("state", state, projection or state_size), ("state_cell", state_cell, state_size)):
-        if array is not None and tuple(array.shape) != (num_layers * directions, data.shape[1], size):
-            raise MXNetError(f"{name} must have shape {(num_layers * directions, data.shape[1], size)}")
-    for name, array in (("state", state), ("state_cell", state_cell)):
-        if array is not None and array.dtype is not data.dtype:
-            raise MXNetError(f"{name} must have the dtype of data")
+
+
+def _first_state(state: Tensor, name: str, data: Tensor, layers: int, size: int) -> Tensor:
+    """The state, checked. One for no sequences stands for zeros: a graph's `zeros` does not know how many there are."""
+    if state.shape == (layers, 0, size):
+        return data.new_zeros(layers, data.shape[1], size)
+    if state.shape != (layers, data.shape[1], size):
+        raise MXNetError(f"{name} must have shape {(layers, data.shape[1], size)}")
+    if state.dtype is not data.dtype:
+        raise MXNetError(f"{name} must have the dtype of data")
+    return state
 
 
 def _lengths(sequence_length: Tensor, data: Tensor) -> Tensor:
@@ -301,7 +310,9 @@ def _one_direction(
     if mode == "lstm" and lengths is not None:
         raise MXNetError("use_sequence_length cannot be used with projection_size")
     states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
-    result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    # oneDNN has no projection, and would warn of it.
+    with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None) if len(weights) == 5 else nullcontext():
+        result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
     return result[0], result[2][0] if mode == "lstm" else None
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..base import MXNetError
-from .table import op
+from .table import by_data, op
 
 Tensor = torch.Tensor
 
 
-@op("SequenceMask", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
+@by_data
+def _lengths_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [(data[1 - attrs["axis"]],)]
+
+
+@op("SequenceMask", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]}, infer=_lengths_shape)
 def sequence_mask(
     data: Tensor,
     sequence_length: Tensor | None = None,
@@ -27,7 +34,7 @@ def sequence_mask(
     return data.masked_fill(ended.reshape(*ended.shape, *[1] * (data.dim() - 2)), value)
 
 
-@op("SequenceLast", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
+@op("SequenceLast", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]}, infer=_lengths_shape)
 def sequence_last(
     data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:
@@ -40,7 +47,12 @@ def sequence_last(
     return data[last, each] if axis == 0 else data[each, last]
 
 
-@op("SequenceReverse", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]})
+@op(
+    "SequenceReverse",
+    may_alias=True,
+    takes={"sequence_length": lambda a: a["use_sequence_length"]},
+    infer=_lengths_shape,
+)
 def sequence_reverse(
     data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:

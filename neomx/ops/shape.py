@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import Axis, Shape, op
+from .table import Axis, Shape, op, typed
 
 Tensor = torch.Tensor
 
@@ -110,7 +110,7 @@ def reshape(
     return data.reshape(infer_reshape(tuple(data.shape), tuple(n or -1 for n in target_shape)))
 
 
-@op("reshape_like", may_alias=True)
+@op("reshape_like", may_alias=True, types=typed([0]))
 def reshape_like(
     lhs: Tensor,
     rhs: Tensor,
@@ -242,7 +242,7 @@ def broadcast_to(data: Tensor, *, shape: Shape = ()) -> Tensor:
     return data.expand(shape)
 
 
-@op("broadcast_like", may_alias=True)
+@op("broadcast_like", may_alias=True, types=typed([0]))
 def broadcast_like(lhs: Tensor, rhs: Tensor, *, lhs_axes: Axis = None, rhs_axes: Axis = None) -> Tensor:
     """Dimensions of length 1 stretched to those of rhs: all, or those of `lhs_axes` to those of `rhs_axes`."""
     if lhs_axes is None or rhs_axes is None:

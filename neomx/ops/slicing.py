@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from ..base import MXNetError
-from .table import Shape, op
+from .table import Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
 
@@ -33,7 +35,14 @@ def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tenso
     return result.flip(flips) if flips else result
 
 
-@op("_slice_assign", "_crop_assign", same_dtype=True)
+def _part_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    if shapes[0] is None or 0 in shapes[0]:
+        return shapes
+    part = slice_(torch.empty(shapes[0], device="meta"), begin=attrs["begin"], end=attrs["end"], step=attrs["step"])
+    return [shapes[0], tuple(part.shape)]
+
+
+@op("_slice_assign", "_crop_assign", same_dtype=True, infer=_part_shape)
 def slice_assign(lhs: Tensor, rhs: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
     """A copy of lhs with the slice begin:end:step replaced by rhs."""
     keys, flips = _slices(lhs, begin, end, step)
@@ -76,7 +85,7 @@ def slice_axis(data: Tensor, *, axis: int, begin: int, end: int | None) -> Tenso
     return data.narrow(axis, first, last - first)
 
 
-@op("slice_like", may_alias=True)
+@op("slice_like", may_alias=True, types=typed([0]))
 def slice_like(data: Tensor, shape_like: Tensor, *, axes: Shape = ()) -> Tensor:
     """The beginning of data with the lengths of shape_like, along all dimensions or along `axes`."""
     if not axes:
@@ -149,8 +158,23 @@ def _parts(data: Tensor, sizes: list[int], axis: int, squeeze_axis: bool) -> Ten
     return list(parts) if len(parts) > 1 else parts[0]
 
 
+def _other_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """All are of one shape but for the axis along which they are joined."""
+    known = next((shape for shape in shapes if shape), None)
+    if known is None or not -len(known) <= attrs["dim"] < len(known):
+        return shapes
+    like = list(known)
+    like[attrs["dim"]] = 0
+    return [shape or tuple(like) for shape in shapes]
+
+
+def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    known = next((shape for shape in shapes if shape), None)
+    return [shape or known for shape in shapes]
+
+
 @op("_rnn_param_concat", same_dtype=True)
-@op("Concat", "concat", same_dtype=True)
+@op("Concat", "concat", same_dtype=True, infer=_other_shapes)
 def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
     """Arrays joined along an existing dimension."""
     if not data:
@@ -158,7 +182,7 @@ def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
     return torch.cat(data, dim)
 
 
-@op("stack", same_dtype=True)
+@op("stack", same_dtype=True, infer=_equal_shapes)
 def stack(*data: Tensor, axis: int = 0, num_args: int = 0) -> Tensor:
     """Arrays of one shape joined along a new dimension."""
     if not data:

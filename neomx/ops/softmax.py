@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
-from .table import DType, op
+from .table import DType, by_data, op
 
 Tensor = torch.Tensor
 
@@ -43,7 +43,17 @@ def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
     return torch.arange(data.shape[axis], device=data.device).view(shape) >= length.unsqueeze(axis)
 
 
-@op("softmax", takes={"length": lambda a: a["use_length"]})
+@by_data
+def _length_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+    return [tuple(n for i, n in enumerate(data) if i != attrs["axis"] % len(data))]
+
+
+@op(
+    "softmax",
+    takes={"length": lambda a: a["use_length"]},
+    types=lambda types, a: (types, [a["dtype"] or types[0]]),
+    infer=_length_shape,
+)
 def softmax(
     data: Tensor,
     length: Tensor | None = None,
@@ -64,7 +74,7 @@ def softmax(
     return _along(torch.softmax, data, axis, temperature, dtype, beyond).masked_fill(beyond, 0)
 
 
-@op("log_softmax")
+@op("log_softmax", infer="same")
 def log_softmax(
     data: Tensor,
     *,
@@ -78,7 +88,7 @@ def log_softmax(
     return _along(torch.log_softmax, data, axis, temperature, dtype)
 
 
-@op("softmin")
+@op("softmin", infer="same")
 def softmin(
     data: Tensor,
     *,
@@ -97,7 +107,7 @@ def _refuse_length(use_length: bool | None) -> None:
         raise MXNetError("only softmax takes a length: expected use_length=False")
 
 
-@op("SoftmaxActivation")
+@op("SoftmaxActivation", infer="same")
 def softmax_activation(data: Tensor, *, mode: Literal["channel", "instance"] = "instance") -> Tensor:
     """Softmax along the last axis, or for each place over its channels."""
     if mode == "instance":

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
-from .table import DType, op
+from .table import DType, Types, op
 
 Tensor = torch.Tensor
 
@@ -29,10 +29,16 @@ def argsort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtyp
     return positions.to(dtype)
 
 
+def _topk_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    results = {"value": [types[0]], "mask": [types[0]], "both": [types[0], attrs["dtype"]]}
+    return types, results.get(attrs["ret_typ"], [attrs["dtype"]])
+
+
 @op(
     "topk",
     outputs=lambda a: 1 if a["ret_typ"] in ("indices", "mask") else 2,
     visible=lambda a: 2 if a["ret_typ"] == "both" else 1,
+    types=_topk_types,
 )
 def topk(
     data: Tensor,

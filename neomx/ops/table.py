@@ -38,8 +38,8 @@ Any_ = Annotated[Any, "anything"]  # handed over as it is
 
 # What facts about symbols are told in: a dimension of 0 and a shape or dtype of None are unknown.
 Outputs = int | tuple[str, ...]
-Shapes = list[tuple[int, ...] | None]
-Types = list[torch.dtype | None]
+Shapes = Sequence[tuple[int, ...] | None]
+Types = Sequence[torch.dtype | None]
 Condition = Callable[[dict[str, Any]], bool]
 
 
@@ -246,7 +246,7 @@ def op(
     starts      {input: initializer as JSON}, a hint for variables that are such inputs
     outputs     how many outputs there are, or their names; with more than one, names are output0, output1, ...
     visible     how many of the outputs a program sees: all unless told. The function returns just these
-    infer       (input shapes, attributes) -> input shapes, with what follows filled in where a shape is None;
+    infer       (input shapes, output shapes, attributes) -> input shapes, with what follows for those that are None;
                 "same": all inputs and outputs have one shape
     types       (input dtypes, attributes) -> (input dtypes, output dtypes), None where unknown; unless told all are
                 one dtype, and outputs have the attribute `dtype` where there is one
@@ -260,6 +260,35 @@ def op(
         return fn
 
     return enter
+
+
+def typed(
+    outputs: Sequence[torch.dtype | int], inputs: Sequence[torch.dtype | int | None] = ()
+) -> Callable[[Types, dict[str, Any]], tuple[Types, Types]]:
+    """`types=` for an op whose dtypes are fixed, or those of one of its inputs, told by number. None: any dtype."""
+
+    def types(given: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+        known = list(given)
+        for i, dtype in enumerate(inputs[: len(known)]):
+            if dtype is not None and known[i] is None:
+                known[i] = known[dtype] if isinstance(dtype, int) else dtype
+        return known, [known[dtype] if isinstance(dtype, int) else dtype for dtype in outputs]
+
+    return types
+
+
+def by_data(rule: Callable[[tuple[int, ...], dict[str, Any]], Sequence[tuple[int, ...]]]) -> Callable[..., Shapes]:
+    """`infer=` from a rule for the shapes of all inputs after the first, given that one's."""
+
+    def infer(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+        if shapes[0] is None:
+            return shapes
+        try:
+            return [shapes[0], *rule(shapes[0], attrs)][: len(shapes)]
+        except (LookupError, ArithmeticError):
+            return shapes  # what is wrong with them the op itself says best
+
+    return infer
 
 
 def get_op(name: str) -> Op:

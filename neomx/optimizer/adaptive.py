@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ from .. import ndarray as nd
 from ..ndarray import NDArray
 from ..ops.optim import single
 from .base import Index, Optimizer, register
-from .fused import Moment, Tensors, clamp_, kept, rule
+from .fused import Moment, Tensors, clamp_, clipped, kept, rule
 from .sgd import zeros_of
 
 
@@ -65,19 +66,20 @@ class Adam(Optimizer):
         )
 
 
-_LONG_AGO = torch.tensor(math.inf)  # at this count torch's kernel corrects nothing
+@functools.cache
+def _long_ago(device: torch.device) -> torch.Tensor:
+    """A count of updates at which torch's kernel corrects nothing: the correction is in the rate already."""
+    return torch.tensor(math.inf, device=device)
 
 
-@rule(Adam)
+@rule(Adam, moments=True)
 def adam(
     optimizer: Adam, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
     """Adam's step of many weights; moments are kept divided by the scale of the gradients."""
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:
-        grads = list(torch._foreach_mul(grads, scale))
-        torch._foreach_add_(grads, weights, alpha=wd)
-        grads, scale, wd = clamp_(grads, optimizer.clip_gradient), 1.0, 0.0
+        grads, scale, wd = _decayed(optimizer, weights, grads, wd), 1.0, 0.0
     means, variances = zip(*states, strict=True)
     torch._fused_adam_(
         weights,
@@ -85,7 +87,7 @@ def adam(
         kept(means, scale),
         kept(variances, scale * scale),
         [],
-        [_LONG_AGO.to(weights[0].device)] * len(weights),
+        [_long_ago(weights[0].device)] * len(weights),
         lr=optimizer._corrected(lr, count),
         beta1=single(optimizer.beta1),
         beta2=single(optimizer.beta2),
@@ -94,6 +96,14 @@ def adam(
         amsgrad=False,
         maximize=False,
     )
+
+
+def _decayed(optimizer: Optimizer, weights: Tensors, grads: Tensors, wd: float) -> Tensors:
+    """New gradients, rescaled, with decay, and then clipped."""
+    result = list(torch._foreach_mul(grads, optimizer.rescale_grad))
+    if wd:
+        torch._foreach_add_(result, weights, alpha=wd)
+    return clamp_(result, optimizer.clip_gradient)
 
 
 @register
@@ -232,6 +242,25 @@ class AdaGrad(Optimizer):
         nd.sparse.adagrad_update(weight, grad, state, out=weight, **settings)  # type: ignore[attr-defined]
 
 
+@rule(AdaGrad)
+def adagrad(
+    optimizer: AdaGrad, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> None:
+    """AdaGrad's step of many weights."""
+    sums, grads = [state._data for state in states], clipped(optimizer, grads)
+    torch._foreach_addcmul_(sums, grads, grads)
+    if wd:
+        torch._foreach_mul_(weights, 1 - lr * wd)
+    torch._foreach_addcdiv_(weights, grads, _root(sums, optimizer.float_stable_eps), -lr)
+
+
+def _root(squares: Tensors, epsilon: float) -> Tensors:
+    """New tensors, the roots of squares + epsilon."""
+    roots = list(torch._foreach_add(squares, epsilon))
+    torch._foreach_sqrt_(roots)
+    return roots
+
+
 @register
 class AdaDelta(Optimizer):
     """Steps in proportion to the average size of past steps over that of past gradients; has no learning rate."""
@@ -291,3 +320,27 @@ class RMSProp(Optimizer):
             nd.rmspropalex_update(weight, grad, *state, out=weight, gamma2=self.gamma2, **settings)
         else:
             nd.rmsprop_update(weight, grad, *state, out=weight, **settings)
+
+
+@rule(RMSProp)
+def rmsprop(
+    optimizer: RMSProp, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> None:
+    """RMSProp's step of many weights."""
+    squares = [state[0]._data for state in states]
+    grads, gamma1 = _decayed(optimizer, weights, grads, wd), single(optimizer.gamma1)
+    torch._foreach_mul_(squares, gamma1)
+    torch._foreach_addcmul_(squares, grads, grads, 1 - gamma1)
+    if optimizer.centered:
+        means, momenta = [state[1]._data for state in states], [state[2]._data for state in states]
+        torch._foreach_lerp_(means, grads, 1 - gamma1)
+        deviations = list(torch._foreach_add(squares, optimizer.epsilon))
+        torch._foreach_addcmul_(deviations, means, means, -1)
+        torch._foreach_sqrt_(deviations)
+        torch._foreach_mul_(momenta, optimizer.gamma2)
+        torch._foreach_addcdiv_(momenta, grads, deviations, -lr)
+        torch._foreach_add_(weights, momenta)
+    else:
+        torch._foreach_addcdiv_(weights, grads, _root(squares, optimizer.epsilon), -lr)
+    if optimizer.clip_weights:
+        clamp_(weights, optimizer.clip_weights)

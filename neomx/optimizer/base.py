@@ -235,9 +235,8 @@ class Optimizer:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, param_dict={})
-        for device, counts in self._all_index_update_counts.items():
-            if counts == self._index_update_count:
-                self._set_current_context(device)
+        devices = [id for id, counts in self._all_index_update_counts.items() if counts == self._index_update_count]
+        self._set_current_context(devices[0] if devices else 0)
 
 
 register = Optimizer.register

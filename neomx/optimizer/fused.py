@@ -6,6 +6,7 @@ What a rule cannot do (sparse, half precision, subclasses) is left to that metho
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from operator import is_
 from typing import Any
@@ -18,7 +19,7 @@ from .base import Index, Optimizer
 
 Tensors = list[torch.Tensor]
 Rule = Callable[..., None]  # (optimizer, weights, gradients, states, learning rate, decay, count of updates)
-RULES: dict[type[Optimizer], Rule] = {}
+RULES: dict[type[Optimizer], tuple[Rule, bool]] = {}
 
 
 class Moment(NDArray):
@@ -57,11 +58,11 @@ def kept(moments: Iterable[NDArray], factor: float) -> Tensors:
     return [moment._kept for moment in arrays]
 
 
-def rule(optimizer: type[Optimizer]) -> Callable[[Rule], Rule]:
-    """Declares the rule of exactly this class; subclasses may have changed what an update is."""
+def rule(optimizer: type[Optimizer], moments: bool = False) -> Callable[[Rule], Rule]:
+    """Declares the rule of exactly this class, subclasses may have changed what an update is; it may want moments."""
 
     def declare(function: Rule) -> Rule:
-        RULES[optimizer] = function
+        RULES[optimizer] = function, moments
         return function
 
     return declare
@@ -70,20 +71,24 @@ def rule(optimizer: type[Optimizer]) -> Callable[[Rule], Rule]:
 class Plan:
     """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
 
-    def __init__(self, indices: Sequence[Index], grads: Any, weights: Any, states: Any):
-        self.arrays = [*weights, *grads, *states]
+    def __init__(self, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
+        for array in (*weights, *grads):
+            if not isinstance(array, NDArray):
+                raise AssertionError(f"an update needs NDArrays, received a {type(array).__name__}")
+        self.arrays = [weakref.ref(array) for array in (*weights, *grads)]
+        self.all_states = states
         plain = [_is_plain(*row) for row in zip(weights, grads, states, strict=True)]
         self.rest = [i for i, is_plain in enumerate(plain) if not is_plain]
         self.positions = [i for i, is_plain in enumerate(plain) if is_plain]
         self.indices = [indices[i] for i in self.positions]
-        self.weights, self.grads, self.states = ([each[i] for i in self.positions] for each in (weights, grads, states))
+        self.states = [states[i] for i in self.positions]
         self.keys: list[Any] = []
         self.groups: list[tuple[Any, list[int]]] = []
 
-    def is_of(self, grads: Any, weights: Any, states: Any) -> bool:
+    def is_of(self, grads: Any, weights: Any, states: list[Any]) -> bool:
         """Whether it was made for these arrays."""
-        arrays = [*weights, *grads, *states]
-        return len(arrays) == len(self.arrays) and all(map(is_, arrays, self.arrays))
+        made_for = [reference() for reference in self.arrays]
+        return all(map(is_, made_for, (*weights, *grads))) and all(map(is_, self.all_states, states))
 
     def group(self, optimizer: Optimizer) -> list[tuple[Any, list[int]]]:
         """(multiplier of the rate, decay, updates behind the most updated, whether it has a state), positions."""
@@ -118,34 +123,38 @@ def _is_plain(weight: NDArray, grad: NDArray, state: Any) -> bool:
 
 
 class Fused:
-    """The plans of an updater."""
+    """The plans of an updater, by the indices it was called with."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[Index, ...], Plan] = {}
 
-    def update(self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any) -> Any:
+    def update(
+        self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any
+    ) -> Sequence[int]:
         """Update what a rule can; the positions of the rest."""
-        step = RULES.get(type(optimizer))
+        step, moments = RULES.get(type(optimizer), (None, False))
         if step is None or optimizer.rescale_grad <= 0 or not _in_step(optimizer, indices):
             return range(len(indices))
-        plan = self._plan(states, indices, grads, weights)
-        if plan.indices:
-            optimizer._update_count(plan.indices)
-            lr = optimizer.learning_rate
-            memory = [weight._data.data for weight in plan.weights]
-            slopes = [_contiguous(grad._data) for grad in plan.grads]
-            with torch.no_grad():
-                for (lr_mult, wd, behind, _), group in plan.group(optimizer):
-                    rows: Any = ([of[i] for i in group] for of in (memory, slopes, plan.states))
-                    step(optimizer, *rows, lr * lr_mult, wd, optimizer.num_update - behind)
+        plan = self._plan(states, indices, grads, weights, moments)
+        if not plan.indices:
+            return plan.rest
+        optimizer._update_count(plan.indices)
+        lr = optimizer.learning_rate
+        # The leaf's memory past torch's version counter: backward may still need the leaf, as in MXNet.
+        memory = [weights[i]._data.data for i in plan.positions]
+        slopes = [_contiguous(grads[i]._data) for i in plan.positions]
+        with torch.no_grad():
+            for (lr_mult, wd, behind, _), group in plan.group(optimizer):
+                rows = ([of[i] for i in group] for of in (memory, slopes, plan.states))
+                step(optimizer, *rows, lr * lr_mult, wd, optimizer.num_update - behind)
         return plan.rest
 
-    def _plan(self, states: dict[Index, Any], indices: Any, grads: Any, weights: Any) -> Plan:
+    def _plan(self, states: dict[Index, Any], indices: Any, grads: Any, weights: Any, moments: bool) -> Plan:
         key = tuple(indices)
-        plan, own = self.plans.get(key), [states[i] for i in indices]
-        if plan is None or not plan.is_of(grads, weights, own):
-            for i in indices:
-                states[i] = _with_moments(states[i])
+        plan = self.plans.get(key)
+        if plan is None or not plan.is_of(grads, weights, [states[i] for i in indices]):
+            if moments:
+                states.update({i: _with_moments(states[i]) for i in indices})
             plan = self.plans[key] = Plan(indices, grads, weights, [states[i] for i in indices])
         return plan
 
@@ -161,20 +170,20 @@ def _in_step(optimizer: Optimizer, indices: Sequence[Index]) -> bool:
 
 
 def _with_moments(state: Any) -> Any:
-    """A state of two or more arrays as moments: new ones where it came from a file, in memory of their own."""
-    if isinstance(state, tuple) and all(type(each) is NDArray for each in state) and len(state) > 1:
+    """A state with plain arrays, as it comes from a file, with moments in their place, in memory of their own."""
+    if isinstance(state, tuple) and all(type(each) is NDArray for each in state):
         return tuple(Moment(each._data.clone(), each._ctx) for each in state)
     return state
 
 
 def clipped(optimizer: Optimizer, grads: Tensors) -> Tensors:
     """New gradients, rescaled and clipped."""
-    scaled = list(torch._foreach_mul(grads, optimizer.rescale_grad))
-    return clamp_(scaled, optimizer.clip_gradient) if optimizer.clip_gradient else scaled
+    return clamp_(list(torch._foreach_mul(grads, optimizer.rescale_grad)), optimizer.clip_gradient)
 
 
-def clamp_(grads: Tensors, limit: float) -> Tensors:
-    """The same gradients, clipped in place."""
-    torch._foreach_clamp_min_(grads, -limit)
-    torch._foreach_clamp_max_(grads, limit)
-    return grads
+def clamp_(tensors: Tensors, limit: float | None) -> Tensors:
+    """The same tensors, clipped in place where there is a limit."""
+    if limit:
+        torch._foreach_clamp_min_(tensors, -limit)
+        torch._foreach_clamp_max_(tensors, limit)
+    return tensors

@@ -109,7 +109,7 @@ class LBSGD(Optimizer):
         self.updates_per_epoch = updates_per_epoch
         self.init_updates = begin_epoch * updates_per_epoch
         self.num_epochs = num_epochs
-        self.cumgrads: dict[Index, Any] = {}
+        self.cumgrads: dict[Index, dict[str, Any]] = {}
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
         """The momentum, if there is any."""
@@ -119,13 +119,13 @@ class LBSGD(Optimizer):
         """Add the gradient to those gathered; when `batch_scale` are, change the weight and its state."""
         lr, wd = self._get_lr(index), self._get_wd(index)
         self._update_count(index)
-        gathered, count = self.cumgrads.get(index, (0, self.init_updates))
-        gathered, count = gathered + grad, count + 1
+        gathered = self.cumgrads.setdefault(index, {"cum_grad": 0, "num_cums": self.init_updates})
+        gathered["cum_grad"] = gathered["cum_grad"] + grad
+        gathered["num_cums"] = count = gathered["num_cums"] + 1
         if count % self.batch_scale:
-            self.cumgrads[index] = gathered, count
             return
-        self.cumgrads[index] = 0, count
-        grad = gathered / self.batch_scale
+        grad = gathered["cum_grad"] / self.batch_scale
+        gathered["cum_grad"] = 0
         lr *= self._lars(weight, grad, wd) if self.warmup_strategy == "lars" else self._warmup(count)
         settings = dict(self._scaling(), lr=lr, wd=wd, momentum=self.momentum)
         sgd_step(weight, grad, state, None, settings)

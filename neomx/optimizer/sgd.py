@@ -107,8 +107,16 @@ def sgd_step(weight: NDArray, grad: NDArray, momentum: Any, master: Any, setting
         getattr(nd, f"{prefix}sgd_mom_update")(weight, grad, momentum, *masters, out=weight, **settings)
 
 
+@register
+class ccSGD(SGD):
+    """Another name of SGD, for old programs."""
+
+
 @rule(SGD)
-def sgd(optimizer: SGD, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int) -> None:
+@rule(ccSGD)
+def sgd(
+    optimizer: SGD | NAG, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> None:
     """SGD's step of many weights.
 
     With momentum torch's kernel is told the rate -1: the momentum has the rate in it, and `1 - dampening` is what a
@@ -127,11 +135,6 @@ def sgd(optimizer: SGD, weights: Tensors, grads: Tensors, states: list[Any], lr:
         torch._foreach_zero_(momenta)
         momentum = 1.0
     torch._fused_sgd_(weights, grads, momenta, momentum=momentum, lr=-1.0, dampening=1 + lr * scale, **common)
-
-
-@register
-class ccSGD(SGD):
-    """Another name of SGD, for old programs."""
 
 
 @register
@@ -158,6 +161,26 @@ class NAG(MasterLast):
             nd.nag_mom_update(weight, grad, state, out=weight, **settings)
         else:
             nd.mp_nag_mom_update(weight, grad, state, master, out=weight, **settings)
+
+
+@rule(NAG)
+def nag(optimizer: NAG, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int) -> None:
+    """NAG's step of many weights; the decay that the momentum keeps is that of the new weight, as in the op."""
+    if states[0] is None:
+        sgd(optimizer, weights, grads, states, lr, wd, count)
+        return
+    scale, momentum = optimizer.rescale_grad, max(optimizer.momentum, 0.0)
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    momenta = [state._data for state in states]
+    torch._foreach_mul_(momenta, momentum)
+    torch._foreach_add_(momenta, grads, alpha=-lr * scale)
+    if wd:
+        torch._foreach_mul_(weights, 1 - lr * wd * (1 + momentum))
+    torch._foreach_add_(weights, grads, alpha=-lr * scale)
+    torch._foreach_add_(weights, momenta, alpha=momentum)
+    if wd:
+        torch._foreach_add_(momenta, weights, alpha=-lr * wd)
 
 
 @register

@@ -36,8 +36,7 @@ def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
     if not isinstance(data, (bytes, bytearray)):
         raise TypeError(f"optimizer states must be bytes as get_states gives, received {type(data).__name__}")
     if data[:1] == _PICKLE:
-        content = _from_pickle(pickled.read(bytes(data)))
-        states, optimizer = content if isinstance(content, tuple) and len(content) == 2 else (content, None)
+        states, optimizer = _from_mxnet(data)
     else:
         states, optimizer = _from_container(data)
     if not isinstance(states, dict) or not isinstance(optimizer, (Optimizer, type(None))):
@@ -101,6 +100,14 @@ def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
 # ---- MXNet's ----
 
 
+def _from_mxnet(data: bytes) -> tuple[Any, Any]:
+    try:
+        content = _from_pickle(pickled.read(bytes(data)))
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error}") from error
+    return content if isinstance(content, tuple) and len(content) == 2 else (content, None)
+
+
 def _from_pickle(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)(_from_pickle(each) for each in value)
@@ -126,7 +133,7 @@ def _make(name: str, has: Any) -> Any:
         )
     made = known[name].__new__(known[name])
     if isinstance(made, Optimizer):
-        made.__setstate__(has)
+        made.__setstate__({**vars(Optimizer()), **has})  # an older version may have written less
     else:
         vars(made).update(has)
     return made

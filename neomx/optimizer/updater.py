@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base import MXNetError
 from ..context import Context
 from ..ndarray import NDArray
 from .base import Index, Optimizer
@@ -25,10 +26,11 @@ class Updater:
         """Update the weights in place."""
         if not isinstance(index, (list, tuple)):
             index, grad, weight = [index], [grad], [weight]
+        _check_lengths(index, grad, weight)
         if not weight:
             return
         self.optimizer._set_current_context(weight[0].context.device_id)
-        if not all(map(self.states_synced.get, index)):
+        if not (all(map(self.states_synced.get, index)) and all(map(self.states.__contains__, index))):
             self._prepare_states(index, weight)
         rest = self._fused.update(self.optimizer, self.states, index, grad, weight)
         if rest:
@@ -39,9 +41,21 @@ class Updater:
         for i, w in zip(indices, weights, strict=True):
             if i not in self.states:
                 self.states[i] = self.optimizer.create_state_multi_precision(i, w)
-            elif not self.states_synced[i]:
-                self.states[i] = self.sync_state_context(self.states[i], w.context)
+            elif not self.states_synced.get(i, True):
+                self.states[i] = self._fitting(i, w, self.sync_state_context(self.states[i], w.context))
             self.states_synced[i] = True
+
+    def _fitting(self, index: Index, weight: NDArray, state: Any) -> Any:
+        """A loaded state, if it is like one that the optimizer makes; None where the optimizer wants none."""
+        fresh = self.optimizer.create_state_multi_precision(index, weight)
+        if fresh is None:
+            return None
+        if _describe(state) == _describe(fresh):
+            return state
+        raise MXNetError(
+            f"the state loaded for weight {index!r} is {_describe(state)}; {type(self.optimizer).__name__} with its "
+            f"settings needs {_describe(fresh)}. Load it with the optimizer and the model it was saved from"
+        )
 
     def _update_by_method(self, indices: Any, grads: Any, weights: Any) -> None:
         """Through the optimizer's own method: one by one, or as many at once, of one dtype, as it wants."""
@@ -76,6 +90,23 @@ class Updater:
             self.optimizer = optimizer
             self.aggregate_updates = optimizer.aggregate_num > 0
         self.states_synced = dict.fromkeys(self.states, False)
+        self._fused = Fused()
+
+
+def _check_lengths(indices: Any, grads: Any, weights: Any) -> None:
+    if not len(indices) == len(grads) == len(weights):
+        raise ValueError(
+            "an update needs as many gradients and weights as indices, received "
+            f"{len(indices)} indices, {len(grads)} gradients and {len(weights)} weights"
+        )
+
+
+def _describe(state: Any) -> str:
+    if isinstance(state, NDArray):
+        return f"an array of shape {state.shape}"
+    if isinstance(state, (list, tuple)):
+        return f"({', '.join(map(_describe, state))})"
+    return "nothing" if state is None else f"a {type(state).__name__}"
 
 
 def get_updater(optimizer: Optimizer) -> Updater:

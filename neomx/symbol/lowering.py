@@ -12,25 +12,29 @@ from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
 from .graph import Entry, Node, topological
+from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
 _ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError)
 
 
-def lower(symbol: Symbol, input_names: Sequence[str]) -> Run:
+def lower(symbol: Symbol, input_names: Sequence[str], group2ctx: dict[str, Context] | None = None) -> Run:
     """A function `run(ctx, tensors)` that gives the outputs of `symbol` for tensors in the order of `input_names`.
 
     Ops run under the caller's grad mode and read `modes.training`. An output may share memory with an input. The
-    function's `source` is its text, a line for each node; an error in it names the node.
+    function's `source` is its text, a line for each node; an error in it names the node. With `group2ctx`, nodes of a
+    `ctx_group` run on its context.
     """
-    return _Writer(symbol._outputs, input_names).function()
+    return _Writer(symbol._outputs, input_names, group2ctx or {}).function()
 
 
 class _Writer:
     """Writes the function: a line for each node, and `del` where a value was last used."""
 
-    def __init__(self, heads: Sequence[Entry], input_names: Sequence[str]):
+    def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], group2ctx: dict[str, Context]):
+        self.group2ctx = group2ctx
+        heads = rewritten(heads)
         self.order = topological(node for node, _ in heads)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
@@ -80,16 +84,17 @@ class _Writer:
     def _arguments(self, node: Node) -> list[str]:
         op = node.op
         assert op is not None
-        arguments = []
+        arguments, there = [], self.group2ctx.get(node.attrs.get("__ctx_group__", ""))
+        where = "ctx" if there is None else self._constant(there.check(), "ctx")
         for position, (name, (n, i)) in enumerate(zip(node.input_names(), node.inputs, strict=True)):
-            value = self.names[id(n), i]
+            value = self.names[id(n), i] + (f".to({where}.device)" if self.group2ctx else "")
             by_position = op.variadic or op.inputs[position] == name
             arguments.append(value if by_position else f"{name}={value}")
         for name, value in node.values.items():
             if name != "ctx":
                 arguments.append(f"{name}={repr(value) if _is_literal(value) else self._constant(value, 'k')}")
         if op.needs_ctx:
-            arguments.append("ctx=ctx")
+            arguments.append(f"ctx={where}")
         return arguments
 
     def _constant(self, value: Any, prefix: str) -> str:

@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 
-def check_positive(**sizes: int) -> None:
+def check_sizes(least: int, **sizes: int) -> None:
     """Refuse sizes that no layer can have, where they are written."""
     for name, size in sizes.items():
-        if not isinstance(size, (int, np.integer)) or size < 1:
-            raise ValueError(f"{name} must be a positive integer, received {size!r}")
+        if not isinstance(size, (int, np.integer)) or size < least:
+            raise ValueError(f"{name} must be an integer of at least {least}, received {size!r}")
 
 
 # ---- containers ----
@@ -115,7 +115,8 @@ class Dense(HybridBlock):
         in_units: int = 0,
         **kwargs: Any,
     ):
-        check_positive(units=units)
+        check_sizes(1, units=units)
+        check_sizes(0, in_units=in_units)
         super().__init__(**kwargs)
         self._units, self._in_units, self._flatten = units, in_units, flatten
         self._kwargs = {"no_bias": not use_bias, "num_hidden": units, "flatten": flatten, "name": "fwd"}
@@ -185,7 +186,7 @@ class Embedding(HybridBlock):
         sparse_grad: bool = False,
         **kwargs: Any,
     ):
-        check_positive(input_dim=input_dim, output_dim=output_dim)
+        check_sizes(1, input_dim=input_dim, output_dim=output_dim)
         super().__init__(**kwargs)
         self._kwargs = {"input_dim": input_dim, "output_dim": output_dim, "dtype": dtype, "sparse_grad": sparse_grad}
         self.weight = self.params.get(
@@ -219,6 +220,7 @@ class Flatten(HybridBlock):
 
 def _per_channel(block: Block, name: str, size: int, learnt: bool, init: Any, **kwargs: Any) -> Parameter:
     """A parameter with one number for each channel, which keeps its first value unless `learnt`."""
+    check_sizes(0, in_channels=size)
     grad_req = "write" if learnt else "null"
     return block.params.get(name, grad_req=grad_req, shape=(size,), init=init, allow_deferred_init=True, **kwargs)
 
@@ -370,7 +372,7 @@ class GroupNorm(HybridBlock):
         prefix: str | None = None,
         params: Any = None,
     ):
-        check_positive(num_groups=num_groups)
+        check_sizes(1, num_groups=num_groups)
         super().__init__(prefix=prefix, params=params)
         self._kwargs = {"eps": epsilon, "num_groups": num_groups, "center": center, "scale": scale}
         self._num_groups, self._epsilon = num_groups, epsilon

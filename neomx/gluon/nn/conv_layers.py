@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base import MXNetError
 from ..block import HybridBlock
-from .basic_layers import activation_layer, check_positive
+from .basic_layers import activation_layer, check_sizes
 
 __all__ = [
     "AvgPool1D",
@@ -38,9 +38,9 @@ Sizes = int | Sequence[int]
 
 def per_axis(name: str, value: Sizes, rank: int) -> tuple[int, ...]:
     """One number for each of `rank` axes, from one for all or from a sequence."""
-    numbers = (value,) * rank if isinstance(value, (int, np.integer)) else tuple(value)
-    if len(numbers) != rank:
-        raise AssertionError(f"{name} must be a number or a sequence of {rank} numbers, received {value!r}")
+    numbers = tuple(value) if isinstance(value, Sequence) else (value,) * rank
+    if len(numbers) != rank or not all(isinstance(number, (int, np.integer)) for number in numbers):
+        raise AssertionError(f"{name} must be an integer or a sequence of {rank} integers, received {value!r}")
     return numbers
 
 
@@ -81,7 +81,8 @@ class _Conv(HybridBlock):
         params: Any = None,
     ):
         check_layout(self, layout, self._layouts)
-        check_positive(channels=channels, groups=groups)
+        check_sizes(1, channels=channels, groups=groups)
+        check_sizes(0, in_channels=in_channels)
         super().__init__(prefix=prefix, params=params)
         rank = len(layout) - 2
         self._channels, self._in_channels = channels, in_channels

@@ -82,6 +82,7 @@ def summary(mx):
     with mx.name.NameManager(), redirect_stdout(text):
         net = mlp(mx)
         net.initialize()
+        net(data(mx, 2, 4))
         net.summary(data(mx, 2, 4))
         shared = mx.gluon.nn.Dense(4, in_units=4)
         twice = mx.gluon.nn.Sequential()

@@ -1,5 +1,6 @@
 """The layers of gluon.nn, contrib.nn and contrib.cnn: what they compute and learn, print, and call their parameters."""
 
+import json
 import warnings
 
 import numpy as np
@@ -41,10 +42,16 @@ def describe(block):
     return ["; ".join(words)]
 
 
+def graph_of(symbol):
+    """The ops of a symbol with their names and attributes, as a file would have them."""
+    nodes = [node for node in json.loads(symbol.tojson())["nodes"] if node["op"] != "null"]
+    return "; ".join("%s %s %s" % (n["op"], n["name"], sorted(n.get("attrs", {}).items())) for n in nodes)
+
+
 def layer(name, make, *shapes, **options):
     """Programs for a layer: as built, deferred; run for prediction and training, imperatively and hybridized."""
     seeds = range(len(shapes))
-    trains, has_names = options.pop("trains", True), options.pop("has_names", True)
+    trains, same_graph = options.pop("trains", True), options.pop("same_graph", True)
     assert not options
 
     def run(mx):
@@ -66,11 +73,12 @@ def layer(name, make, *shapes, **options):
     def symbolic(mx):
         block = make(mx.gluon)
         out = block(*[mx.sym.var("data%d" % i) for i in seeds])
-        return ["%s %s %s" % (out.list_arguments(), out.list_outputs(), out.list_auxiliary_states())]
+        names = "%s %s %s" % (out.list_arguments(), out.list_outputs(), out.list_auxiliary_states())
+        return [names, graph_of(out)]
 
     run.__name__, symbolic.__name__ = name, name + "_symbolic"
     program(run)
-    if has_names:
+    if same_graph:
         program(symbolic)
 
 
@@ -159,12 +167,12 @@ layer("reflectionpad2d", lambda g: g.nn.ReflectionPad2D(2, prefix="q_"), image)
 layer("reflectionpad2d_sides", lambda g: g.nn.ReflectionPad2D((0, 0, 0, 0, 1, 2, 3, 0), prefix="q_"), image)
 
 layer("identity", lambda g: g.contrib.nn.Identity(prefix="q_"), (2, 3), trains=False)
-layer("pixelshuffle1d", lambda g: g.contrib.nn.PixelShuffle1D(2), (2, 4, 3))
-layer("pixelshuffle2d", lambda g: g.contrib.nn.PixelShuffle2D((2, 3)), (2, 12, 2, 3))
-# MXNet needs nine ops for it, and so another number in the output's name.
-layer("pixelshuffle3d", lambda g: g.contrib.nn.PixelShuffle3D((2, 3, 1)), (1, 12, 2, 3, 2), has_names=False)
-layer("pixelshuffle3d_same", lambda g: g.contrib.nn.PixelShuffle3D(2), (1, 16, 2, 1, 2), has_names=False)
-layer("deformable", lambda g: g.contrib.cnn.DeformableConvolution(3, 3, padding=1, prefix="q_"), image)
+# MXNet reshapes in other steps.
+layer("pixelshuffle1d", lambda g: g.contrib.nn.PixelShuffle1D(2), (2, 4, 3), same_graph=False)
+layer("pixelshuffle2d", lambda g: g.contrib.nn.PixelShuffle2D((2, 3)), (2, 12, 2, 3), same_graph=False)
+layer("pixelshuffle3d", lambda g: g.contrib.nn.PixelShuffle3D((2, 3, 1)), (1, 12, 2, 3, 2), same_graph=False)
+layer("pixelshuffle3d_same", lambda g: g.contrib.nn.PixelShuffle3D(2), (1, 16, 2, 1, 2), same_graph=False)
+layer("deformable", lambda g: g.contrib.cnn.DeformableConvolution(2, 2, padding=1, prefix="q_"), (2, 2, 4, 5))
 layer(
     "deformable_all",
     lambda g: g.contrib.cnn.DeformableConvolution(
@@ -362,6 +370,26 @@ def embedding(mx):
             results += [out, block.weight.grad(), block.weight.grad().stype]
     out = block(mx.sym.var("data"))
     return results + [out.list_arguments(), out.list_outputs()]
+
+
+@program
+def sparse_embedding_in_training(mx):
+    block = mx.gluon.contrib.nn.SparseEmbedding(6, 3, prefix="q_")
+    block.initialize()
+    block.weight.set_data(batch(mx, 6, 3).tostype("row_sparse"))
+    trainer = mx.gluon.Trainer(block.collect_params(), "sgd", {"learning_rate": 0.5})
+    x = mx.nd.array([[0, 3, 5], [3, 3, 1]])
+    with mx.autograd.record():
+        out = block(x)
+    out.backward(batch(mx, *out.shape, seed=2))
+    trainer.step(2)
+    everything = mx.nd.arange(6)
+    return describe(block) + [
+        out,
+        block.weight.grad().stype,
+        block.weight.grad(),
+        block.weight.row_sparse_data(everything),
+    ]
 
 
 @program

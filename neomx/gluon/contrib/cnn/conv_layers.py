@@ -7,7 +7,7 @@ from typing import Any
 
 from ....base import MXNetError
 from ...block import HybridBlock
-from ...nn.basic_layers import activation_layer, check_positive
+from ...nn.basic_layers import activation_layer, check_sizes
 from ...nn.conv_layers import Sizes, describe, per_axis, weight_shape
 
 __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
@@ -16,6 +16,7 @@ __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
 class _Deformable(HybridBlock):
     """What both share: a convolution that computes offsets (and masks), and a deformable one that uses them."""
 
+    _op_name: str
     _per_point: int  # numbers that each kernel point needs at each place
     _offset_first: bool  # the order of the parameters
     deformable_conv_weight: Any
@@ -46,10 +47,12 @@ class _Deformable(HybridBlock):
     ):
         if adj is not None:
             raise MXNetError(f"{type(self).__name__} has no transposed form: adj must be None, received {adj!r}")
-        check_positive(channels=channels, groups=groups, num_deformable_group=num_deformable_group)
+        check_sizes(1, channels=channels, groups=groups, num_deformable_group=num_deformable_group)
+        check_sizes(0, in_channels=in_channels)
         super().__init__(prefix=prefix, params=params)
         self._channels, self._in_channels = channels, in_channels
-        self._op_name = op_name or type(self).__name__
+        if op_name is not None:
+            self._op_name = op_name
         kernel = per_axis("kernel_size", kernel_size, 2)
         common: dict[str, Any] = {
             "kernel": kernel,
@@ -108,7 +111,7 @@ class _Deformable(HybridBlock):
 class DeformableConvolution(_Deformable):
     """Convolution whose kernel points are moved, at each place, by learnt offsets."""
 
-    _per_point, _offset_first = 2, True
+    _op_name, _per_point, _offset_first = "DeformableConvolution", 2, True
 
     def _alias(self) -> str:
         return "deformable_conv"
@@ -121,12 +124,12 @@ class DeformableConvolution(_Deformable):
 class ModulatedDeformableConvolution(_Deformable):
     """DeformableConvolution whose kernel points are also weighed, at each place, by learnt masks between 0 and 2."""
 
-    _per_point, _offset_first = 3, False
+    _op_name, _per_point, _offset_first = "ModulatedDeformableConvolution", 3, False
 
     def _split(self, F: Any, offset: Any) -> tuple[Any, ...]:
         end = self._kwargs_offset["num_filter"] // 3 * 2
-        mask = F.slice_axis(offset, axis=1, begin=end, end=None)
-        return F.slice_axis(offset, axis=1, begin=0, end=end), F.sigmoid(mask) * 2
+        moves = F.slice_axis(offset, axis=1, begin=0, end=end)
+        return moves, F.sigmoid(F.slice_axis(offset, axis=1, begin=end, end=None)) * 2
 
     def _alias(self) -> str:
         return "modulated_deformable_conv"

@@ -8,7 +8,7 @@ from .... import autograd, ndarray
 from ....base import MXNetError
 from ...block import Block, HybridBlock
 from ...nn import BatchNorm, HybridSequential, Sequential
-from ...nn.basic_layers import check_positive
+from ...nn.basic_layers import check_sizes
 
 __all__ = [
     "Concurrent",
@@ -52,12 +52,12 @@ class Identity(HybridBlock):
 
 
 class SparseEmbedding(Block):
-    """Embedding whose weight and gradient are row_sparse: a forward fetches only the rows it uses, from the Trainer."""
+    """Embedding whose gradient, and so its update, has only the rows that a batch used."""
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
     ):
-        check_positive(input_dim=input_dim, output_dim=output_dim)
+        check_sizes(1, input_dim=input_dim, output_dim=output_dim)
         super().__init__(**kwargs)
         self._kwargs = {"input_dim": input_dim, "output_dim": output_dim, "dtype": dtype, "sparse_grad": True}
         self.weight = self.params.get(
@@ -70,7 +70,8 @@ class SparseEmbedding(Block):
         )
 
     def forward(self, x: Any) -> Any:
-        return ndarray.Embedding(x, self.weight.row_sparse_data(x), name="fwd", **self._kwargs)
+        # Every process holds all rows, so none need be fetched from the Trainer first.
+        return ndarray.Embedding(x, self.weight.data(x.context), **self._kwargs)
 
     def __repr__(self) -> str:
         return "{}({input_dim} -> {output_dim}, {dtype})".format(type(self).__name__, **self._kwargs)
@@ -143,7 +144,7 @@ class _PixelShuffle(HybridBlock):
         if len(factors) != self._rank:
             raise AssertionError(f"factor must be a number or {self._rank} numbers, received {factor!r}")
         for each in factors:
-            check_positive(factor=each)
+            check_sizes(1, factor=each)
         self._factors = factors
         pixels = [axis for i in range(self._rank) for axis in (2 + self._rank + i, 2 + i)]
         self._axes = (0, 1, *pixels)

@@ -1,6 +1,6 @@
 """Datasets of images, and transforms of images."""
 
-from . import datasets
+from . import datasets, transforms
 from .datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST, ImageFolderDataset, ImageRecordDataset
 
 __all__ = [
@@ -11,4 +11,5 @@ __all__ = [
     "ImageRecordDataset",
     "MNIST",
     "datasets",
+    "transforms",
 ]

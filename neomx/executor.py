@@ -1,0 +1,392 @@
+"""`mx.executor`: a symbol bound to arrays, which computes it and its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from .base import Backward, MXNetError, modes, suggest
+from .context import Context
+from .dtype import to_torch
+from .ndarray.invoke import own
+from .ndarray.ndarray import NDArray
+from .ndarray.utils import array as make_array
+from .symbol.infer import Shapes, Types, resolved
+from .symbol.lowering import Run, lower
+from .symbol.symbol import Symbol
+
+__all__ = ["Executor"]
+
+Arrays = dict[str, NDArray]
+# Ops that know their own gradient: backward may start there without being given one.
+_LOSSES = {
+    "Custom",
+    "LinearRegressionOutput",
+    "LogisticRegressionOutput",
+    "MAERegressionOutput",
+    "MakeLoss",
+    "SVMOutput",
+    "SoftmaxOutput",
+    "make_loss",
+}
+
+
+class Executor:
+    """Computes a symbol with arrays that it is bound to: `forward`, then `backward`.
+
+    `arg_dict`, `grad_dict`, `aux_dict` and `output_dict` hold the arrays by name. `outputs` are the same arrays all
+    the time; each forward changes what they hold.
+    """
+
+    def __init__(
+        self,
+        symbol: Symbol,
+        ctx: Context,
+        args: Arrays,
+        grads: Arrays | None,
+        grad_req: dict[str, str],
+        aux: Arrays,
+        group2ctx: dict[str, Context] | None = None,
+    ):
+        self._symbol, self._ctx, self._group2ctx = symbol, ctx.check(), group2ctx
+        self.arg_dict, self.aux_dict = args, aux
+        self.grad_dict: dict[str, NDArray | None] = {name: (grads or {}).get(name) for name in args}
+        self.arg_arrays, self.aux_arrays = list(args.values()), list(aux.values())
+        self.grad_arrays = None if grads is None else list(self.grad_dict.values())
+        self._grad_req = {name: req if self.grad_dict[name] is not None else "null" for name, req in grad_req.items()}
+        self._monitor: Callable[[str, NDArray], None] | None = None
+        self._monitor_all = False
+        self._results: list[torch.Tensor] = []
+        self._leaves: dict[str, torch.Tensor] = {}
+        self._was_training = False
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Check that arrays and graph fit together, and lower the graph."""
+        names, arrays = [*self.arg_dict, *self.aux_dict], [*self.arg_arrays, *self.aux_arrays]
+        types = Types(self._symbol, {name: a._data.dtype for name, a in zip(names, arrays, strict=True)})
+        shapes = Shapes(self._symbol, {name: a.shape for name, a in zip(names, arrays, strict=True)}, types)
+        self._graph = resolved(self._symbol, shapes)
+        self._run: Run = lower(self._graph, names, self._group2ctx)
+        self.outputs = []
+        for node, index in self._symbol._outputs:
+            shape, dtype = shapes.of[id(node), index] or (0,), types.of[id(node), index] or torch.float32
+            self.outputs.append(NDArray(torch.zeros(shape, dtype=dtype, device=self._ctx.device), self._ctx))
+        self.output_dict = dict(zip(self._symbol.list_outputs(), self.outputs, strict=True))
+        self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
+
+    # ---- computing ----
+
+    def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
+        """The outputs, after copying the arrays given by name into the arguments."""
+        for name, value in kwargs.items():
+            self._set_argument(name, value)
+        self._compute(is_train, with_graph=is_train)
+        for output, result, shares in zip(self.outputs, self._results, self._shares, strict=True):
+            data = result.detach()
+            output._data = own(data, [a._data for a in (*self.arg_arrays, *self.aux_arrays)]) if shares else data
+        return self.outputs
+
+    def _set_argument(self, name: str, value: Any) -> None:
+        if not isinstance(value, (NDArray, np.ndarray)):
+            raise ValueError(f"arguments must be NDArrays or numpy arrays, received {name}={type(value).__name__}")
+        if name not in self.arg_dict:
+            raise TypeError(f"unknown argument {name!r}.{suggest(name, self.arg_dict)}")
+        target = self.arg_dict[name]
+        if value.shape != target.shape:
+            raise ValueError(f"argument {name} has shape {target.shape}, received {value.shape}")
+        target._assign(value._data if isinstance(value, NDArray) else make_array(value)._data)
+
+    def _compute(self, is_train: bool, with_graph: bool) -> None:
+        """Run the graph; with torch's own graph where gradients may be asked for."""
+        self._was_training = is_train
+        tensors = {name: a._data.detach() for name, a in (*self.arg_dict.items(), *self.aux_dict.items())}
+        self._leaves = {}
+        if with_graph:
+            wanted = [name for name, req in self._grad_req.items() if req != "null"]
+            self._leaves = {name: tensors[name] for name in wanted if tensors[name].is_floating_point()}
+            for leaf in self._leaves.values():
+                leaf.requires_grad_()
+        previous = modes.training, modes.recording
+        modes.training, modes.recording = bool(is_train), False
+        try:
+            with torch.set_grad_enabled(bool(self._leaves)):
+                if self._monitor is None:
+                    self._results = self._run(self._ctx, list(tensors.values()))
+                else:
+                    self._results = self._run_monitored(tensors)
+        finally:
+            modes.training, modes.recording = previous
+
+    def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
+        """Leave the gradients of the outputs in `grad_arrays`, as each one's grad_req says.
+
+        Outputs that are no losses need a gradient to start from.
+        """
+        if not self._results or not self._leaves:
+            self._compute(self._was_training, with_graph=True)
+        heads, starts = [], []
+        for i, (result, start) in enumerate(zip(self._results, self._starts(out_grads), strict=True)):
+            if result.requires_grad:
+                heads.append(result)
+                starts.append(self._start(i, result, start))
+        if not self._leaves:
+            return
+        grads = self._gradients(heads, starts, is_train)
+        for (name, leaf), grad in zip(self._leaves.items(), grads, strict=True):
+            _store(self.grad_dict[name], leaf, grad, self._grad_req[name])
+
+    def _starts(self, out_grads: Any) -> list[NDArray | None]:
+        if isinstance(out_grads, dict):
+            out_grads = [out_grads.get(name) for name in self.output_dict]
+        given = [out_grads] if isinstance(out_grads, NDArray) else list(out_grads or [])
+        for grad in given:
+            if grad is not None and not isinstance(grad, NDArray):
+                raise TypeError(f"out_grads must be NDArrays, received {type(grad).__name__}")
+        return [*given, *[None] * len(self.outputs)][: len(self.outputs)]
+
+    def _start(self, i: int, result: torch.Tensor, start: NDArray | None) -> torch.Tensor:
+        node = self._symbol._outputs[i][0]
+        if start is None:
+            if node.op is None or node.op.name not in _LOSSES:
+                raise MXNetError(
+                    f"backward: output {node.name!r} is no loss, so it needs a gradient to start from: "
+                    "backward(out_grads). To minimise it, wrap it in MakeLoss"
+                )
+            return torch.ones_like(result)
+        if start.shape != tuple(result.shape):
+            raise MXNetError(
+                f"backward: {node.name!r} has shape {tuple(result.shape)}, received out_grads {start.shape}"
+            )
+        return start._data.to(result)
+
+    def _gradients(self, heads: list[torch.Tensor], starts: list[torch.Tensor], is_train: bool) -> Sequence[Any]:
+        if not heads:
+            return [None] * len(self._leaves)
+        previous = Backward.train_mode, Backward.accumulating
+        Backward.train_mode, Backward.accumulating = bool(is_train), False
+        try:
+            leaves = list(self._leaves.values())
+            return torch.autograd.grad(heads, leaves, starts, retain_graph=True, allow_unused=True)
+        except RuntimeError as error:
+            raise MXNetError(f"backward: {error}") from error
+        finally:
+            Backward.train_mode, Backward.accumulating = previous
+
+    # ---- looking inside ----
+
+    def set_monitor_callback(self, callback: Callable[[str, NDArray], None], monitor_all: bool = False) -> None:
+        """Call `callback(name, array)` for each node's output in forward; with `monitor_all` for the inputs too."""
+        self._monitor, self._monitor_all = callback, monitor_all
+
+    def _run_monitored(self, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        assert self._monitor is not None
+        internals = self._graph.get_internals()
+        values = lower(internals, list(tensors), self._group2ctx)(self._ctx, list(tensors.values()))
+        found = {}
+        for (node, index), name, value in zip(internals._outputs, internals.list_outputs(), values, strict=True):
+            found[id(node), index] = value
+            if node.op is not None or self._monitor_all:
+                self._monitor(name, NDArray(value.detach(), self._ctx))
+        return [found[id(node), index] for node, index in self._graph._outputs]
+
+    def get_optimized_symbol(self) -> Symbol:
+        """The symbol as it is run."""
+        return self._graph
+
+    def debug_str(self) -> str:
+        """A listing of the graph and what its arrays take, for people."""
+        arrays = [
+            a for a in (*self.arg_arrays, *(self.grad_arrays or ()), *self.aux_arrays, *self.outputs) if a is not None
+        ]
+        size = sum(a._data.numel() * a._data.element_size() for a in arrays)
+        return f"{self._symbol.debug_str()}Total {size / 2**20:.4f} MB allocated\n"
+
+    # ---- other arrays ----
+
+    def copy_params_from(
+        self, arg_params: Arrays, aux_params: Arrays | None = None, allow_extra_params: bool = False
+    ) -> None:
+        """Copy values into the arguments and auxiliary states of the same names."""
+        for given, own_arrays, what in (
+            (arg_params, self.arg_dict, "arguments"),
+            (aux_params or {}, self.aux_dict, "auxiliary states"),
+        ):
+            for name, value in given.items():
+                if name in own_arrays:
+                    target = own_arrays[name]
+                    if value.shape != target.shape:
+                        raise MXNetError(f"copy_params_from: {name} has shape {target.shape}, received {value.shape}")
+                    target._assign(value._data.to(target._data))
+                elif not allow_extra_params:
+                    raise ValueError(f"{name!r} is not in the {what}.{suggest(name, own_arrays)}")
+
+    def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
+        """An executor for inputs of other shapes, which shares the arrays whose shapes stay.
+
+        Arguments that are not named must keep their shapes unless `partial_shaping`; growing needs `allow_up_sizing`.
+        """
+        unknown = [name for name in kwargs if name not in self.arg_dict]
+        if unknown:
+            raise MXNetError(f"reshape: unknown argument {unknown[0]!r}.{suggest(unknown[0], self.arg_dict)}")
+        types = Types(self._symbol, {name: a._data.dtype for name, a in self.arg_dict.items()})
+        shapes = Shapes(self._symbol, kwargs, types)
+        shape_of = {node.name: shapes.of[id(node), 0] for node in shapes.order if node.op is None}
+        args: Arrays = {}
+        grads: Arrays = {}
+        aux: Arrays = {}
+        for name, array in (*self.arg_dict.items(), *self.aux_dict.items()):
+            shape = shape_of[name] or array.shape
+            if shape != array.shape:
+                if name not in kwargs and not partial_shaping:
+                    raise MXNetError(
+                        f"reshape: the shape of {name}, which is not given, changes from {array.shape} to {shape}. "
+                        "Name it, or set partial_shaping=True"
+                    )
+                if np.prod(shape) > array.size and not allow_up_sizing:
+                    raise MXNetError(
+                        f"reshape: {name} grows from {array.shape} to {shape}. Bind the largest first, or set "
+                        "allow_up_sizing=True"
+                    )
+            same = shape == array.shape
+            (aux if name in self.aux_dict else args)[name] = array if same else _like(array, shape)
+            grad = self.grad_dict.get(name)
+            if grad is not None:
+                grads[name] = grad if same else _like(grad, shape)
+        reqs = {name: self._grad_req[name] for name in args}
+        has_grads = self.grad_arrays is not None
+        return Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._group2ctx)
+
+
+def _like(array: NDArray, shape: tuple[int, ...]) -> NDArray:
+    return NDArray(array._data.new_zeros(shape), array._ctx)
+
+
+def _store(target: NDArray | None, leaf: torch.Tensor, grad: torch.Tensor | None, req: str) -> None:
+    assert target is not None
+    if grad is not None and grad.is_sparse:
+        grad = grad.to_dense()
+    if req == "add":
+        if grad is not None:
+            target._assign(target._data + grad)
+        return
+    target._assign(torch.zeros_like(leaf) if grad is None else grad)
+
+
+# ---- binding ----
+
+
+def bind(
+    symbol: Symbol,
+    ctx: Context,
+    args: Any,
+    args_grad: Any,
+    grad_req: Any,
+    aux_states: Any,
+    group2ctx: dict[str, Context] | None,
+) -> Executor:
+    """What Symbol.bind does."""
+    if not isinstance(ctx, Context):
+        raise TypeError(f"bind expects a Context, received {type(ctx).__name__}")
+    names = symbol.list_arguments()
+    _check_unique(names)
+    arguments = _by_name(names, args, "args")
+    states = _by_name(symbol.list_auxiliary_states(), aux_states, "aux_states")
+    grads = None if args_grad is None else _by_name(names, args_grad, "args_grad", optional=True)
+    return Executor(symbol, ctx, arguments, grads, grad_reqs(names, grad_req), states, group2ctx)
+
+
+def simple_bind(
+    symbol: Symbol,
+    ctx: Context,
+    grad_req: Any,
+    type_dict: dict[str, Any] | None,
+    group2ctx: dict[str, Context] | None,
+    shared_arg_names: Iterable[str] | None,
+    shared_exec: Executor | None,
+    shared_buffer: Arrays | None,
+    shapes: dict[str, Any],
+) -> Executor:
+    """What Symbol.simple_bind does."""
+    names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
+    _check_unique(names)
+    known = {*names, *states}
+    types = Types(symbol, {name: to_torch(dtype) for name, dtype in (type_dict or {}).items() if name in known})
+    inferred = Shapes(symbol, {name: tuple(shape) for name, shape in shapes.items() if name in known}, types)
+    variables = {node.name: node for node in inferred.order if node.op is None}
+    unknown = [name for name, node in variables.items() if 0 in (inferred.of[id(node), 0] or (0,))]
+    if unknown:
+        raise MXNetError(
+            f"simple_bind cannot infer the shapes of {', '.join(unknown)} from {shapes or 'nothing'}. "
+            f"Give more of them: simple_bind(ctx, {unknown[0]}=(...))"
+        )
+    groups = group2ctx or {}
+
+    def make(name: str) -> NDArray:
+        node = variables[name]
+        shape, dtype = inferred.of[id(node), 0], types.of[id(node), 0] or torch.float32
+        where = groups.get(node.attrs.get("__ctx_group__", ""), ctx).check()
+        return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
+
+    def share(name: str) -> NDArray:
+        """The array that another executor has under this name, if it is meant to be shared and fits."""
+        made = make(name)
+        for others in (shared_buffer, shared_exec.arg_dict if shared_exec and shared_arg_names else None):
+            other = (others or {}).get(name)
+            if other is not None and other.shape == made.shape and other.dtype == made.dtype:
+                return other
+        if shared_buffer is not None:
+            shared_buffer[name] = made
+        return made
+
+    shared = set(names if shared_arg_names is None and shared_buffer is not None else shared_arg_names or ())
+    reqs = grad_reqs(names, grad_req)
+    args = {name: share(name) if name in shared else make(name) for name in names}
+    grads = {name: make(name) for name in names if reqs[name] != "null"}
+    return Executor(symbol, ctx, args, grads, reqs, {name: make(name) for name in states}, group2ctx)
+
+
+def grad_reqs(names: Sequence[str], grad_req: Any) -> dict[str, str]:
+    """{argument: 'write', 'add' or 'null'} from one for all, a list, or a dictionary of those that are not 'null'."""
+    if isinstance(grad_req, str):
+        reqs = dict.fromkeys(names, grad_req)
+    elif isinstance(grad_req, (list, tuple)):
+        reqs = {**dict.fromkeys(names, "null"), **dict(zip(names, grad_req, strict=False))}
+    elif isinstance(grad_req, dict):
+        reqs = {name: grad_req.get(name, "null") for name in names}
+    else:
+        raise TypeError(f"grad_req must be a string, a list or a dictionary, received {type(grad_req).__name__}")
+    for req in reqs.values():
+        if req not in ("write", "add", "null"):
+            raise ValueError(f"grad_req must be 'write', 'add' or 'null', received {req!r}")
+    return reqs
+
+
+def _by_name(names: Sequence[str], given: Any, what: str, optional: bool = False) -> Arrays:
+    """Arrays by name, from a list in order or a dictionary, which may hold more."""
+    if given is None:
+        given = []
+    if isinstance(given, dict):
+        missing = [name for name in names if name not in given]
+        if missing and not optional:
+            raise ValueError(f"{what} lacks {', '.join(missing)}")
+        arrays = {name: given[name] for name in names if name in given}
+    elif isinstance(given, (list, tuple)):
+        if len(given) != len(names):
+            raise ValueError(f"{what} must be {len(names)} array(s), {', '.join(names)}; received {len(given)}")
+        arrays = dict(zip(names, given, strict=True))
+    else:
+        raise TypeError(f"{what} must be a list or a dictionary of NDArrays, received {type(given).__name__}")
+    for name, value in arrays.items():
+        if not isinstance(value, NDArray) and not (optional and value is None):
+            raise TypeError(f"{what} must hold NDArrays, received {name}={type(value).__name__}")
+    return arrays
+
+
+def _check_unique(names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise MXNetError(f"cannot bind: several arguments are called {', '.join(twice)}. Give each its own name")
