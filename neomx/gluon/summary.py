@@ -42,7 +42,7 @@ def print_summary(block: Any, inputs: Any) -> None:
     finally:
         for handle in handles:
             handle.detach()
-    total, trainable, shared = (sum(row[i] for row in rows) for i in (2, 3, 4))
+    total, trainable, shared = (sum(counts) for counts in zip(*(row[2:] for row in rows), strict=True))
     print("-" * _RULE)
     print(f"{'Layer (type)':>20}  {'Output Shape':>42} {'Param #':>15}")
     print("=" * _RULE)
