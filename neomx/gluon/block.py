@@ -300,7 +300,7 @@ class Block:
     # ---- running ----
 
     def __call__(self, *args: Any) -> Any:
-        if self._twin is not None and self._twin.has_hooks():
+        if self._twin is not None and self._twin.has_hooks() and not isinstance(args[0], Symbol):
             return call_through(self._twin, args)
         return self._run(args)
 
@@ -428,7 +428,7 @@ class HybridBlock(Block):
     def forward(self, x: Any, *args: Any) -> Any:
         """Compute the output of arrays, or the symbol of symbols, by `hybrid_forward`."""
         if isinstance(x, NDArray):
-            if self._active:
+            if self._runs_graph():
                 return self._graph_for((x, *args))((x, *args), self._op_hook)
             ctx = x._ctx
         elif isinstance(x, Symbol):
@@ -436,6 +436,10 @@ class HybridBlock(Block):
         else:
             return self._forward_nested(x, *args)
         return self.hybrid_forward(nd, x, *args, **self._own_arrays(ctx, (x, *args)))
+
+    def _runs_graph(self) -> bool:
+        """Whether it is hybridized, unless torch's hooks on children must see their calls (FSDP2 gathers in them)."""
+        return self._active and (self._twin is None or not self._twin.has_hooks_inside())
 
     def _own_arrays(self, ctx: Context, args: Any) -> dict[str, NDArray]:
         try:
@@ -466,7 +470,7 @@ class HybridBlock(Block):
                 "In HybridBlock, there must be one NDArray or one Symbol in the input, received "
                 f"{', '.join(type(arg).__name__ for arg in args) or 'nothing'}"
             )
-        if self._active:
+        if self._runs_graph():
             return self._graph_for(args)(args, self._op_hook)
         return self.hybrid_forward(nd, *args, **self._own_arrays(arrays[0]._ctx, args))
 

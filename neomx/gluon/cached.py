@@ -69,8 +69,17 @@ class CachedGraph:
                 "Make it with self.params.get(...) in __init__, or give every array as an argument"
             ) from None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the function, which a copy makes again."""
+        return {**vars(self), "run": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.compile(*self.compiled_for)
+
     def compile(self, backend: str | None, options: dict[str, Any]) -> None:
         """Make the function that runs it."""
+        self.compiled_for = backend, options
         run = symbol.lower(self.symbol, self.order)
         self.run = run if backend is None else torch.compile(run, backend=backend, **options)
 

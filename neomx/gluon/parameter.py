@@ -15,7 +15,7 @@ from ..base import MXNetError, mx_real_t
 from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
-from ..ndarray.ndarray import Gradient
+from ..ndarray.ndarray import Gradient, inherit_overwriting
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
 
@@ -84,6 +84,17 @@ class Parameter:
         self._grad_req = "null"
         self.grad_req = grad_req
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy takes over, in this process or another: the tensors, and no Trainer."""
+        arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
+        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        if self._arrays is not None:
+            self._arrays = {ctx: NDArray(tensor, ctx) for ctx, tensor in state["_arrays"].items()}
+            self._init_grad()
+
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
@@ -108,6 +119,8 @@ class Parameter:
     @property
     def dtype(self) -> Any:
         """The type of its elements."""
+        if self._homes and self._arrays is not None:  # torch's `.to(dtype)` tells nobody
+            return self._list()[0].dtype
         return self._dtype
 
     @dtype.setter
@@ -228,7 +241,7 @@ class Parameter:
         if problem:
             raise AssertionError(f"Failed loading Parameter {self.name!r} from saved params: {problem}")
         if cast_dtype and dtype_source == "current":
-            data = data.astype(self._dtype, copy=False)
+            data = data.astype(self.dtype, copy=False)
         elif cast_dtype:
             self.cast(data.dtype)
         self._shape = data.shape
@@ -261,9 +274,9 @@ class Parameter:
             len(shape) != len(data.shape) or any(a > 0 and a != b for a, b in zip(shape, data.shape, strict=True))
         ):
             return f"shape incompatible expected {shape} vs saved {data.shape}"
-        if not cast_dtype and to_torch(self._dtype) is not data._data.dtype:
+        if not cast_dtype and to_torch(self.dtype) is not data._data.dtype:
             return (
-                f"dtype incompatible expected {np.dtype(self._dtype)} vs saved {np.dtype(data.dtype)}. "
+                f"dtype incompatible expected {np.dtype(self.dtype)} vs saved {np.dtype(data.dtype)}. "
                 "Set cast_dtype=True to cast the dtype of saved params."
             )
         return ""
@@ -378,6 +391,7 @@ class Parameter:
         """Move it to other contexts."""
         listed = contexts(ctx)
         if self._arrays is not None:
+            self._dtype = self.dtype
             self._init_impl(self._reduce(), listed)
         elif self._deferred_init:
             self._deferred_init = (self._deferred_init[0], listed, *self._deferred_init[2:])
@@ -416,12 +430,21 @@ class Parameter:
     def _follow(self) -> None:
         """Take over what torch put in the twin in place of our tensor (FSDP2 and DTensor do)."""
         if self._homes and self._arrays is not None:
-            tensors, key = self._homes[0]
-            array, tensor = next(iter(self._arrays.values())), tensors.get(key)
-            if tensor is not None and tensor is not array._data:
-                array._data = tensor
-                if array._grad is not None:
-                    array._grad = Gradient(tensor, array._ctx)
+            array = next(iter(self._arrays.values()))
+            for tensors, key in self._homes:
+                tensor = tensors.get(key)
+                if tensor is not None and tensor is not array._data:
+                    self._adopt(array, tensor)
+                    return
+
+    def _adopt(self, array: NDArray, tensor: torch.Tensor) -> None:
+        """Have `array` hold another tensor, wherever the Parameter is used."""
+        before, array._data = array._data, tensor
+        if array._grad is not None:
+            array._grad._leaf = tensor  # type: ignore[attr-defined]  # the same object, which a Trainer may hold
+            if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
+                inherit_overwriting(tensor, before)
+        self._move_in()
 
 
 def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.nn.Parameter:

@@ -189,6 +189,8 @@ class Trainer:
 
     def _current_plan(self) -> list[tuple[list[int], list[NDArray], list[NDArray]]]:
         """(indices, gradients, weights) of the trained parameters by context: the same lists while nothing changes."""
+        for param in self._params:
+            param._follow()
         arrays = [param._arrays for param in self._params]
         reqs = [param._grad_req for param in self._params]
         key = self._plan[0] if self._plan else None

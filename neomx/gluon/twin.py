@@ -36,6 +36,10 @@ class Twin(torch.nn.Module):
         """Whether torch wants to see the Block's calls."""
         return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks or self._backward_pre_hooks)
 
+    def has_hooks_inside(self) -> bool:
+        """Whether torch wants to see the calls of the Block's children."""
+        return any(each.has_hooks() for each in self.modules() if each is not self)
+
     def extra_repr(self) -> str:
         """The Block it belongs to."""
         return self._block.name
@@ -72,6 +76,9 @@ def house(twin: Twin, name: str, param: Parameter) -> None:
 
 def call_through(twin: Twin, args: Any) -> Any:
     """Call a Block by way of its twin, whose hooks must see tensors."""
+    for block in twin._block._walk():  # see what torch keeps between calls, before its hooks put other tensors there
+        for param in block._reg_params.values():
+            param._follow()
     contexts: list[Context] = []
     tensors = unwrap(args, contexts)
     previous = torch.is_grad_enabled()

@@ -35,6 +35,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     """A binary operator: one op for two arrays, another for an array and a number."""
+
     def binary(self: NDArray, other: Any) -> Any:
         # Looked up each time: torch.compile can follow a global, not what a closure keeps.
         if isinstance(other, NDArray):
@@ -528,8 +529,8 @@ class Gradient(NDArray):
         leaf = array._data
         if isinstance(leaf, torch.nn.Parameter):  # others hold it too: it stays the same object
             leaf.grad = None
-            if hasattr(leaf, "_overwrites"):
-                leaf._overwrites.remove()
+            for key in _overwrites(leaf):
+                del leaf._backward_hooks[key]
             leaf.requires_grad_(False)
         else:
             leaf = leaf.detach()
@@ -539,7 +540,7 @@ class Gradient(NDArray):
         if leaf.is_floating_point():
             leaf.requires_grad_()
             if grad_req == "write":
-                _overwrite_gradient(leaf, in_place=buffer is not None)
+                _Overwrite(in_place=buffer is not None).watch(leaf)
         if buffer is not None:
             leaf.grad = buffer._data
         if stype in (None, "default"):
@@ -550,19 +551,38 @@ class Gradient(NDArray):
             array._grad = gradient(leaf, array._ctx, stype)
 
 
-def _overwrite_gradient(leaf: torch.Tensor, in_place: bool) -> None:
-    """Have each backward replace `leaf.grad`, or, where someone holds that memory, write over it."""
-    reference = weakref.ref(leaf)
+class _Overwrite:
+    """A hook that has each backward replace a gradient, or, where someone holds that memory, write over it."""
 
-    def forget(_: torch.Tensor) -> None:
-        tensor = reference()
-        if Backward.accumulating and tensor is not None and tensor.grad is not None:
-            if in_place:
-                tensor.grad.zero_()
-            else:
-                tensor.grad = None
+    __torch_unserializable__ = True  # who unpickles the tensor attaches another
 
-    leaf._overwrites = leaf.register_hook(forget)  # type: ignore[attr-defined]
+    def __init__(self, in_place: bool):
+        self.in_place = in_place
+        self.keepers: list[weakref.ref[torch.Tensor]] = []  # the tensors of one variable, any of which may get the gradient
+
+    def __call__(self, _: torch.Tensor) -> None:
+        for keeper in [reference() for reference in self.keepers] if Backward.accumulating else ():
+            if keeper is not None and keeper.grad is not None:
+                if self.in_place:
+                    keeper.grad.zero_()
+                else:
+                    keeper.grad = None
+
+    def watch(self, leaf: torch.Tensor) -> None:
+        """Fire when a gradient for `leaf` is there."""
+        self.keepers = [reference for reference in self.keepers if reference() is not None] + [weakref.ref(leaf)]
+        leaf.register_hook(self)
+
+
+def _overwrites(leaf: torch.Tensor) -> dict[int, _Overwrite]:
+    return {key: hook for key, hook in (leaf._backward_hooks or {}).items() if isinstance(hook, _Overwrite)}
+
+
+def inherit_overwriting(leaf: torch.Tensor, before: torch.Tensor) -> None:
+    """Have gradients of `leaf` overwrite as those of `before` do, of which it takes the place."""
+    if not _overwrites(leaf):
+        for hook in _overwrites(before).values():
+            hook.watch(leaf)
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
+from torch.compiler import is_compiling
 
 from ..base import MXNetError
 from .spatial import bilinear
@@ -127,9 +128,13 @@ def _per_group(name: str, count: int, num_group: int) -> int:
 
 
 def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
-    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast."""
+    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast.
+
+    Not where torch traces: it knows that kernel neither for shapes that vary nor for ONNX.
+    """
     return (
-        data.dim() == 4
+        not is_compiling()
+        and data.dim() == 4
         and data.shape[1] == 1
         and dilate == (1, 1)
         and data.device.type == "cpu"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import Axis, Shape, op, typed
+from .table import Axis, Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
 
@@ -86,7 +86,15 @@ def _split_in_two(length: int, first: int, second: int) -> tuple[int, int]:
 # ---- the same elements in another shape ----
 
 
-@op("Reshape", "reshape", may_alias=True)
+def _flattened_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Of an array with one unknown length, that length follows from the flat array's."""
+    (shape,), flat = shapes, outputs[0]
+    if attrs["shape"] != (-1,) or not shape or shape.count(0) != 1 or not flat or 0 in flat:
+        return shapes
+    return [tuple(n or flat[0] // math.prod(n for n in shape if n) for n in shape)]
+
+
+@op("Reshape", "reshape", may_alias=True, infer=_flattened_shape)
 def reshape(
     data: Tensor,
     *,

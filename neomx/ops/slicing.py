@@ -173,7 +173,17 @@ def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     return [shape or known for shape in shapes]
 
 
-@op("_rnn_param_concat", same_dtype=True)
+def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Parts of unknown length share what is left of the whole: those of an RNN's two directions are alike."""
+    whole = outputs[0]
+    unknown = sum(not shape or 0 in shape for shape in shapes)
+    if not whole or 0 in whole or not unknown:
+        return shapes
+    left = whole[0] - sum(shape[0] for shape in shapes if shape)
+    return [shape if shape and 0 not in shape else (left // unknown,) for shape in shapes]
+
+
+@op("_rnn_param_concat", same_dtype=True, infer=_packed_shapes)
 @op("Concat", "concat", same_dtype=True, infer=_other_shapes)
 def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
     """Arrays joined along an existing dimension."""
