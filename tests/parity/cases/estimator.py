@@ -174,6 +174,10 @@ def wrong_arguments(mx):
     est, _ = estimator_of(mx)
     results.append(outcome(lambda: est.evaluate(rows)))
     results.append(outcome(lambda: est.evaluate(data, event_handlers=[e.MetricHandler(est.train_metrics)])))
+    for name in ("metric", "their_metrics", "_metrics", "monitor", "Metric"):
+        handler = e.TrainBegin()
+        setattr(handler, name, [M.Accuracy()])
+        results.append(outcome(partial(est.fit, data, epochs=1, event_handlers=handler)))
     results.append(outcome(lambda: e.LoggingHandler(log_interval="x")))
     results.append(outcome(lambda: e.LoggingHandler(log_interval=1.5)))
     results.append(outcome(lambda: e.LoggingHandler(metrics="acc")))
@@ -437,10 +441,10 @@ def early_stopping(mx):
         priority = -10
 
         def __init__(self, metric, series):
-            self.metric, self.left = metric, iter(series)
+            self.fake, self.left = metric, iter(series)
 
         def epoch_end(self, est, *args, **kwargs):
-            self.metric.value = next(self.left)
+            self.fake.value = next(self.left)
 
     for series, kwargs in [
         (up, dict(mode="max")),

@@ -26,13 +26,13 @@ def _check_metrics(metrics: Any) -> list[EvalMetric]:
 def _check_handler_metric_ref(handler: Any, known_metrics: Sequence[EvalMetric]) -> None:
     """Refuse a handler whose metrics are not the estimator's own: nothing would ever update them."""
     for name, value in vars(handler).items():
-        if "metrics" in name:
+        if "metric" in name:
             for metric in value if isinstance(value, (list, tuple)) else [value]:
                 _check_metric_known(handler, metric, known_metrics)
 
 
 def _check_metric_known(handler: Any, metric: Any, known_metrics: Sequence[EvalMetric]) -> None:
-    if metric is not None and not any(metric is known for known in known_metrics):
+    if isinstance(metric, EvalMetric) and not any(metric is known for known in known_metrics):
         raise ValueError(
             f"Event handler {type(handler).__name__} refers to a metric instance {metric} outside of the known "
             "training and validation metrics. Please use the metrics from estimator.train_metrics "
