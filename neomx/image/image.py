@@ -14,8 +14,8 @@ import numpy as np
 
 from ..base import MXNetError
 from ..formats import picture
-from ..ndarray import NDArray, _internal, array
 from ..ndarray import BilinearSampler as _bilinear_sampler
+from ..ndarray import NDArray, _internal, array
 
 Size = tuple[int, int]
 

@@ -35,6 +35,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     """A binary operator: one op for two arrays, another for an array and a number."""
+
     def binary(self: NDArray, other: Any) -> Any:
         # Looked up each time: torch.compile can follow a global, not what a closure keeps.
         if isinstance(other, NDArray):
@@ -557,7 +558,9 @@ class _Overwrite:
 
     def __init__(self, in_place: bool):
         self.in_place = in_place
-        self.keepers: list[weakref.ref[torch.Tensor]] = []  # the tensors of one variable, any of which may get the gradient
+        self.keepers: list[
+            weakref.ref[torch.Tensor]
+        ] = []  # the tensors of one variable, any of which may get the gradient
 
     def __call__(self, _: torch.Tensor) -> None:
         for keeper in [reference() for reference in self.keepers] if Backward.accumulating else ():
