@@ -1,7 +1,7 @@
 """torch.compile, torch.export and ONNX on a Block's twin, and hybridize(backend=...), against the plain Block.
 
-Tolerance: a traced convolution of one channel runs another kernel, and inductor fuses sums in another order, so losses and
-weights agree to some ten roundings of float32; after updates through BatchNorm, inductor's to a hundred or so.
+Tolerance: a traced convolution of one channel runs another kernel, and inductor fuses sums in another order, so losses
+and weights agree to some ten roundings of float32; after updates through BatchNorm, inductor's to a hundred or so.
 """
 
 import numpy as np

@@ -14,10 +14,11 @@ import numpy as np
 
 from ..base import MXNetError
 from ..formats import picture
-from ..ndarray import BilinearSampler as _bilinear_sampler
-from ..ndarray import NDArray, _internal, array
+from ..ndarray import BilinearSampler, NDArray, array
+from ..ndarray import _internal as _ops_of_module
 
 Size = tuple[int, int]
+_ops: Any = _ops_of_module  # filled from the op table
 
 # ---- reading ----
 
@@ -61,20 +62,20 @@ def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True,
 
 def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
     """The image in another size, by OpenCV's interpolation 0 (nearest) to 4 (lanczos); 1 is linear, 2 cubic, 3 area."""
-    return _internal._cvimresize(src, w=w, h=h, interp=interp, out=out)
+    return _ops._cvimresize(src, w=w, h=h, interp=interp, out=out)
 
 
-copyMakeBorder = _internal._cvcopyMakeBorder
+copyMakeBorder = _ops._cvcopyMakeBorder
 
 
 def scale_down(src_size: Size, size: Size) -> Size:
     """(width, height) made smaller, in proportion, until it fits into an image of `src_size`."""
-    w, h = size
+    w, h = map(float, size)
     sw, sh = src_size
     if sh < h:
-        w, h = float(w * sh) / h, sh
+        w, h = w * sh / h, sh
     if sw < w:
-        w, h = sw, float(h * sw) / w
+        w, h = sw, h * sw / w
     return int(w), int(h)
 
 
@@ -113,7 +114,7 @@ def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None
 
 
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """A rectangle of `size` anywhere in the image, enlarged if the image is too small; and its (x, y, width, height)."""
+    """A rectangle of `size` anywhere in the image, enlarged if that is too small; and its (x, y, width, height)."""
     h, w = src.shape[:2]
     new_w, new_h = scale_down((w, h), size)
     place = random.randint(0, w - new_w), random.randint(0, h - new_h), new_w, new_h
@@ -121,7 +122,7 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
 
 
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
-    """The rectangle of `size` in the middle, enlarged if the image is too small; and its (x, y, width, height)."""
+    """The rectangle of `size` in the middle, enlarged if that is too small; and its (x, y, width, height)."""
     h, w = src.shape[:2]
     new_w, new_h = scale_down((w, h), size)
     place = (w - new_w) // 2, (h - new_h) // 2, new_w, new_h
@@ -185,7 +186,7 @@ def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_ou
     if len(angles) != count:
         raise ValueError(f"expected as many angles as images, received {len(angles)} and {count}")
     grid = _rotated_grid(angles, h, w, zoom_in, zoom_out)
-    return _bilinear_sampler(src, array(grid, ctx=src.context))
+    return BilinearSampler(src, array(grid, ctx=src.context))
 
 
 def _rotated_grid(angles: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: bool) -> np.ndarray:

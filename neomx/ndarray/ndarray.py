@@ -530,7 +530,7 @@ class Gradient(NDArray):
         if isinstance(leaf, torch.nn.Parameter):  # others hold it too: it stays the same object
             leaf.grad = None
             for key in _overwrites(leaf):
-                del leaf._backward_hooks[key]
+                del leaf._backward_hooks[key]  # type: ignore[union-attr]
             leaf.requires_grad_(False)
         else:
             leaf = leaf.detach()
