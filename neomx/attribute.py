@@ -7,13 +7,13 @@ from typing import Any
 
 
 class AttrScope:
-    """`with mx.AttrScope(ctx_group='dev1'):` gives each symbol made inside the attribute `__ctx_group__`."""
+    """`with mx.AttrScope(ctx_group='dev1'):` gives each symbol made inside the attribute ctx_group."""
 
     def __init__(self, **kwargs: str):
         for name, value in kwargs.items():
             if not isinstance(value, str):
                 raise ValueError(f"attributes must be strings, received {name}={value!r}")
-        self._attr = {f"__{name}__": value for name, value in kwargs.items()}
+        self._attr = dict(kwargs)
         self._outer: list[AttrScope] = []
 
     def get(self, attr: dict[str, str] | None) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -246,23 +247,27 @@ class Executor:
                         f"reshape: the shape of {name}, which is not given, changes from {array.shape} to {shape}. "
                         "Name it, or set partial_shaping=True"
                     )
-                if np.prod(shape) > array.size and not allow_up_sizing:
+                if math.prod(shape) > array.size and not allow_up_sizing:
                     raise MXNetError(
                         f"reshape: {name} grows from {array.shape} to {shape}. Bind the largest first, or set "
                         "allow_up_sizing=True"
                     )
             same = shape == array.shape
-            (aux if name in self.aux_dict else args)[name] = array if same else _like(array, shape)
+            (aux if name in self.aux_dict else args)[name] = array if same else _resized(array, shape)
             grad = self.grad_dict.get(name)
             if grad is not None:
-                grads[name] = grad if same else _like(grad, shape)
+                grads[name] = grad if same else _resized(grad, shape)
         reqs = {name: self._grad_req[name] for name in args}
         has_grads = self.grad_arrays is not None
         return Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._group2ctx)
 
 
-def _like(array: NDArray, shape: tuple[int, ...]) -> NDArray:
-    return NDArray(array._data.new_zeros(shape), array._ctx)
+def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """An array of another shape, in the memory of this one where it fits, as in MXNet."""
+    size = math.prod(shape)
+    if size > array.size or not array._data.is_contiguous():
+        return NDArray(array._data.new_zeros(shape), array._ctx)
+    return NDArray(array._data.detach().view(-1)[:size].view(shape), array._ctx)
 
 
 def _store(target: NDArray | None, leaf: torch.Tensor, grad: torch.Tensor | None, req: str) -> None:

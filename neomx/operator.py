@@ -13,7 +13,7 @@ from .base import MXNetError, modes
 from .context import Context
 from .dtype import FLAG_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from .ndarray.ndarray import NDArray
-from .ops.custom import REGISTERED
+from .ops.custom import REGISTERED, Registered
 from .ops.table import OPS, get_op
 
 __all__ = ["CustomOp", "CustomOpProp", "get_all_registered_operators", "get_operator_arguments", "register"]
@@ -98,17 +98,20 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
         if not (isinstance(prop_class, type) and issubclass(prop_class, CustomOpProp)):
             raise MXNetError(f"register({reg_name!r}) expects a subclass of CustomOpProp, received {prop_class!r}")
 
+        def make(parameters: dict[str, Any]) -> CustomOpProp:
+            # MXNet hands parameters over as strings, and props parse them.
+            words: dict[str, Any] = {k: str(v) for k, v in parameters.items()}
+            return prop_class(**words)
+
         def run(tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context) -> Sequence[torch.Tensor]:
             arrays = {k: v for k, v in parameters.items() if isinstance(v, NDArray)}
-            # MXNet hands parameters over as strings, and props parse them.
-            words: dict[str, Any] = {k: str(v) for k, v in parameters.items() if k not in arrays}
-            prop = prop_class(**words)
+            prop = make({k: v for k, v in parameters.items() if k not in arrays})
             if arrays:
                 names = [*prop.list_arguments(), *prop.list_auxiliary_states()]
                 tensors = [*tensors, *[arrays[name]._data for name in names[len(tensors) :] if name in arrays]]
             return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx))
 
-        REGISTERED[reg_name] = run
+        REGISTERED[reg_name] = Registered(run, make)
         return prop_class
 
     return enter

@@ -1,6 +1,6 @@
 """`mx.gluon`: models as Blocks, and their training."""
 
-from . import block, contrib, data, loss, nn, parameter, rnn, trainer, utils
+from . import block, contrib, data, loss, model_zoo, nn, parameter, rnn, trainer, utils
 from .block import Block, HybridBlock, SymbolBlock
 from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict, tensor_types
 from .trainer import Trainer
@@ -18,6 +18,7 @@ __all__ = [
     "contrib",
     "data",
     "loss",
+    "model_zoo",
     "nn",
     "parameter",
     "rnn",

@@ -558,9 +558,7 @@ class _Overwrite:
 
     def __init__(self, in_place: bool):
         self.in_place = in_place
-        self.keepers: list[
-            weakref.ref[torch.Tensor]
-        ] = []  # the tensors of one variable, any of which may get the gradient
+        self.keepers: list[weakref.ref[torch.Tensor]] = []  # tensors of one variable: any may get the gradient
 
     def __call__(self, _: torch.Tensor) -> None:
         for keeper in [reference() for reference in self.keepers] if Backward.accumulating else ():

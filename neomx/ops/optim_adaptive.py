@@ -11,7 +11,7 @@ import torch
 
 from ..base import MXNetError
 from .optim import clipped, each, groups, raw, single
-from .table import Floats, Shape, op
+from .table import Floats, Shape, op, typed
 
 Tensor = torch.Tensor
 
@@ -259,7 +259,7 @@ def lamb_update_phase2(
     return _lamb_step(weight, g, r1.data, r2.data, lr, lower_bound, upper_bound)
 
 
-@op("mp_lamb_update_phase1", mutates=("mean", "var"))
+@op("mp_lamb_update_phase1", mutates=("mean", "var"), types=typed([torch.float32]))
 def mp_lamb_update_phase1(
     weight: Tensor,
     grad: Tensor,

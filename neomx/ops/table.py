@@ -66,6 +66,7 @@ class Op:
         "takes_any",
         "checks_names",
         "takes",
+        "states",
         "starts",
         "outputs",
         "visible",
@@ -81,6 +82,7 @@ class Op:
         may_alias: bool,
         mutates: Sequence[str],
         takes: dict[str, Condition] | Callable[[dict[str, Any]], Sequence[str]] | None = None,
+        states: Callable[[dict[str, Any]], Sequence[str]] | None = None,
         starts: dict[str, str] | None = None,
         outputs: Outputs | Callable[[dict[str, Any]], Outputs] = 1,
         visible: int | Callable[[dict[str, Any]], int] | None = None,
@@ -88,7 +90,8 @@ class Op:
         types: Callable[..., tuple[Types, Types]] | None = None,
     ):
         self.fn, self.name, self.names = fn, names[0], tuple(names)
-        self.takes, self.starts, self.outputs, self.visible = takes, starts or {}, outputs, visible
+        self.takes, self.states, self.starts = takes, states, starts or {}
+        self.outputs, self.visible = outputs, visible
         self.infer, self.types = infer, types
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
         parameters = inspect.signature(fn, eval_str=True).parameters.values()
@@ -204,6 +207,10 @@ class Op:
             *(n for n in optional if n in self.takes and self.takes[n](attrs)),
         )
 
+    def state_names(self, attrs: dict[str, Any]) -> Sequence[str]:
+        """The names of the inputs that are auxiliary states."""
+        return self.mutates if self.states is None else self.states({**self.defaults, **attrs})
+
     def output_names(self, attrs: dict[str, Any]) -> tuple[str, ...]:
         """The names of all outputs; a program sees the first `visible_outputs`."""
         outputs = self.outputs({**self.defaults, **attrs}) if callable(self.outputs) else self.outputs
@@ -243,11 +250,12 @@ def op(
 
     takes       {optional input: function that says whether a node has it}; for an op of any number of inputs, a
                 function that gives their names
+    states      attributes -> names of the inputs that are auxiliary states; those that `mutates` names unless told
     starts      {input: initializer as JSON}, a hint for variables that are such inputs
     outputs     how many outputs there are, or their names; with more than one, names are output0, output1, ...
     visible     how many of the outputs a program sees: all unless told. The function returns just these
     infer       (input shapes, output shapes, attributes) -> input shapes, with what follows for those that are None;
-                "same": all inputs and outputs have one shape
+                "same": all inputs and outputs have one shape. With a second list, of output shapes, the op is not run
     types       (input dtypes, attributes) -> (input dtypes, output dtypes), None where unknown; unless told all are
                 one dtype, and outputs have the attribute `dtype` where there is one
     """

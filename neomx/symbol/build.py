@@ -48,6 +48,8 @@ def create(
     attrs = {annotated(key): text_of(value) for key, value in given.items()}
     node = Node(op, naming.current().get(name, hint), attrs=attrs, values=values)
     node.inputs = _inputs(node, op, inputs, by_name, cls)
+    if op.starts:
+        hint_starts(node)
     return cls([(node, i) for i in range(op.visible_outputs(values))])
 
 
@@ -66,11 +68,15 @@ def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls:
             f"{op.name} {node.name!r} has no input {', '.join(unknown) or len(inputs)} with these attributes. "
             f"Expected {', '.join(names) or 'none'}"
         )
-    entries = [entry_of(op, key, given[key], cls) if key in given else (made_variable(node, key), 0) for key in names]
-    for key, (source, _) in zip(names, entries, strict=True):
-        if key in op.starts and source.op is None:
-            source.attrs.setdefault("__init__", op.starts[key])
-    return entries
+    return [entry_of(op, key, given[key], cls) if key in given else (made_variable(node, key), 0) for key in names]
+
+
+def hint_starts(node: Node) -> None:
+    """Tell variables how they are best initialised where their op knows it: moving averages, PReLU's slopes."""
+    assert node.op is not None
+    for key, (source, _) in zip(node.input_names(), node.inputs, strict=True):
+        if key in node.op.starts and source.op is None:
+            source.attrs.setdefault("__init__", node.op.starts[key])
 
 
 def entry_of(op: Op, key: str, value: Any, cls: type[Any]) -> Entry:

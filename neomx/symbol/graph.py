@@ -54,10 +54,10 @@ class Node:
 
     def mutated(self) -> list[Node]:
         """The variables that the op changes: its auxiliary states."""
-        if self.op is None or not self.op.mutates or self.op.variadic:
+        states = () if self.op is None else self.op.state_names(self.values)
+        if not states:
             return []
-        names = self.input_names()
-        return [node for name, (node, _) in zip(names, self.inputs, strict=True) if name in self.op.mutates]
+        return [node for name, (node, _) in zip(self.input_names(), self.inputs, strict=True) if name in states]
 
 
 Entry = tuple[Node, int]

@@ -218,6 +218,9 @@ class Shapes(_Knowledge):
             return
         if op.infer is not None:
             found = op.infer(inputs, self.outputs(node), {**op.defaults, **node.values})
+            if isinstance(found, tuple):
+                self.learn(node, *found)
+                return
             # A shape that is known stands, even if another is usual there.
             self.learn(node, [old if _is_complete(old) else new for old, new in zip(inputs, found, strict=True)], [])
             inputs = self.inputs(node)

@@ -9,7 +9,7 @@ from typing import Any
 from ..base import MXNetError
 from ..formats.atomic import replacing
 from ..ops.table import get_op
-from .build import made_variable
+from .build import hint_starts, made_variable
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
 from .symbol import Symbol
 
@@ -191,8 +191,9 @@ def _complete(node: Node) -> None:
     """Make the auxiliary states that files of 0.8 leave out, and check that nothing else is missing."""
     assert node.op is not None
     names = node.input_names()
-    for name in names[len(node.inputs) :]:
-        if name in node.op.mutates:
-            node.inputs.append((made_variable(node, name), 0))
+    missing = names[len(node.inputs) :]
+    if missing and set(missing) <= set(node.op.state_names(node.values)):
+        node.inputs += [(made_variable(node, name), 0) for name in missing]
+        hint_starts(node)
     if len(names) != len(node.inputs):
         raise MXNetError(f"expected the inputs {', '.join(names) or 'none'}, received {len(node.inputs)}")

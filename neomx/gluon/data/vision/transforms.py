@@ -1,4 +1,4 @@
-"""Transforms of images, as Blocks: put them one after another with `Compose` and give them to `dataset.transform_first`.
+"""Transforms of images, as Blocks: put together by `Compose` and given to `dataset.transform_first`.
 
 Images are (height, width, channels) of 0 to 255 until `ToTensor` makes them (channels, height, width) of 0 to 1.
 """
