@@ -216,7 +216,7 @@ class Parameter:
         self._deferred_init = ()
         with autograd.pause():
             if data is None:
-                data = NDArray(torch.zeros(self._shape, dtype=to_torch(self._dtype)), cpu())
+                data = NDArray(torch.zeros(tuple(self._shape or ()), dtype=to_torch(self._dtype)), cpu())
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 initializer.create(default_init)(described, data)
             self._init_impl(data, ctx)
@@ -385,7 +385,9 @@ class Parameter:
                 f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
                 f"{self._stype}. Please use data() instead."
             )
-        return nd.sparse.retain(array.detach().tostype("row_sparse"), row_id)
+        return nd.sparse.retain(  # type: ignore[attr-defined]
+            array.detach().tostype("row_sparse"), row_id
+        )
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move it to other contexts."""
@@ -665,7 +667,7 @@ class ParameterDict:
 
     def load_dict(
         self,
-        param_dict: Mapping[str, NDArray],
+        param_dict: Any,
         ctx: Any = None,
         allow_missing: bool = False,
         ignore_extra: bool = False,
