@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch._C._nn import cross_entropy_loss
 from torch.compiler import is_compiling
 
 from .indexing import pick
 from .table import Op
 
 Tensor = torch.Tensor
+_MANY = 256  # classes; with fewer, torch's two kernels are faster than the six operations below
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -40,7 +42,11 @@ def cross_entropy(pred: Tensor, label: Tensor) -> Tensor:
     kept = (*pred.shape[:-1], 1)
     if tuple(label.shape) not in (kept, kept[:-1]):
         return pick(pred, label, keepdims=True)  # raises
-    return _CrossEntropy.apply(pred, label.detach().long().clamp(0, pred.shape[-1] - 1).reshape(kept))
+    label = label.detach().long().clamp(0, pred.shape[-1] - 1)
+    if pred.shape[-1] >= _MANY:
+        return _CrossEntropy.apply(pred, label.reshape(kept))
+    flat = pred if pred.dim() == 2 else pred.flatten(0, -2)
+    return cross_entropy_loss(flat, label.reshape(-1), None, 0).reshape(kept)  # 0: each by itself
 
 
 CROSS_ENTROPY = Op(cross_entropy, ("softmax_cross_entropy_of_classes",), same_dtype=False, may_alias=False, mutates=())
