@@ -174,7 +174,7 @@ def test_what_is_wrong_with_a_file_is_said(change, message):
         mx.sym.load_json(json.dumps(graph))
 
 
-def gradient_by_differences(executor, name, start, step=1e-2):
+def gradient_by_differences(executor, name, start, step=2e-3):
     """d(sum of the first output times start) / d(each element of an argument)."""
     values, found = executor.arg_dict[name], []
     for i in range(values.size):
