@@ -160,8 +160,9 @@ class SoftmaxCrossEntropyLoss(Loss):
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
         if F is ndarray and self._sparse_label and not self._from_logits and self._axis == -1:
-            loss = apply(CROSS_ENTROPY, (pred, label), {}, None, NDArray)
-            return self._weighted_mean(F, loss, sample_weight)
+            plain = self._weight is None and sample_weight is None and self._batch_axis == 0
+            loss = apply(CROSS_ENTROPY, (pred, label), {"by_example": plain}, None, NDArray)
+            return loss if plain else self._weighted_mean(F, loss, sample_weight)
         if not self._from_logits:
             pred = F.log_softmax(pred, axis=self._axis)
         if self._sparse_label:

@@ -8,6 +8,7 @@ import torch
 from torch._C._nn import cross_entropy_loss
 from torch.compiler import is_compiling
 
+from ..base import MXNetError
 from .indexing import pick
 from .table import Op
 
@@ -35,18 +36,26 @@ class _CrossEntropy(torch.autograd.Function):
         return result.scatter_add_(-1, label, -grad), None
 
 
-def cross_entropy(pred: Tensor, label: Tensor) -> Tensor:
-    """-pick(log_softmax(pred), label, keepdims=True), classes being on the last axis."""
+def cross_entropy(pred: Tensor, label: Tensor, *, by_example: bool = False) -> Tensor:
+    """-pick(log_softmax(pred), label, keepdims=True), classes being on the last axis; or its mean for each example."""
+    losses = _losses(pred, label)
+    if not by_example:
+        return losses.view(*pred.shape[:-1], 1)
+    return losses if pred.dim() == 2 else losses.view(pred.shape[0], -1).mean(1)
+
+
+def _losses(pred: Tensor, label: Tensor) -> Tensor:
+    """The losses, in one row."""
     if is_compiling() or pred.dtype not in (torch.float32, torch.float64) or pred.dim() < 2:
-        return -pick(torch.log_softmax(pred, -1), label, keepdims=True)
-    kept = (*pred.shape[:-1], 1)
-    if tuple(label.shape) not in (kept, kept[:-1]):
-        return pick(pred, label, keepdims=True)  # raises
-    label = label.detach().long().clamp(0, pred.shape[-1] - 1)
-    if pred.shape[-1] >= _MANY:
-        return _CrossEntropy.apply(pred, label.reshape(kept))
+        return -pick(torch.log_softmax(pred, -1), label, keepdims=True).reshape(-1)
+    shape = tuple(pred.shape[:-1])
+    if tuple(label.shape) not in (shape, (*shape, 1)):
+        raise MXNetError(f"labels must have shape {shape}, or that and 1, got {tuple(label.shape)}")
+    label = label.detach().long().clamp(0, pred.shape[-1] - 1).reshape(-1)
     flat = pred if pred.dim() == 2 else pred.flatten(0, -2)
-    return cross_entropy_loss(flat, label.reshape(-1), None, 0).reshape(kept)  # 0: each by itself
+    if pred.shape[-1] >= _MANY:
+        return _CrossEntropy.apply(flat, label.unsqueeze(1)).squeeze(1)
+    return cross_entropy_loss(flat, label, None, 0)  # 0: of each by itself
 
 
 CROSS_ENTROPY = Op(cross_entropy, ("softmax_cross_entropy_of_classes",), same_dtype=False, may_alias=False, mutates=())

@@ -18,7 +18,12 @@ def rewritten(heads: Sequence[Entry]) -> list[Entry]:
     uses = Counter(id(source) for node in order for source, _ in node.inputs)
     uses.update(id(node) for node, _ in heads)
     for node in order:
-        op, inputs, values = _rnn_of_parts(node) or _cross_entropy(node, uses) or (node.op, node.inputs, node.values)
+        op, inputs, values = (
+            _rnn_of_parts(node)
+            or _example_loss(node, uses)
+            or _cross_entropy(node, uses)
+            or (node.op, node.inputs, node.values)
+        )
         changed = [(made[id(source)], i) for source, i in inputs]
         same = op is node.op and all(new is old for (new, _), (old, _) in zip(changed, inputs, strict=True))
         made[id(node)] = node if same else Node(op, node.name, changed, node.attrs, values)
@@ -37,6 +42,15 @@ def _rnn_of_parts(node: Node) -> Other | None:
         return None
     parts = [each.inputs[0] for each in flat]
     return RNN_OF_PARTS, [node.inputs[0], *node.inputs[2:], *parts], node.values
+
+
+def _example_loss(node: Node, uses: Counter[int]) -> Other | None:
+    """The mean of a cross-entropy for each example."""
+    if node.op is not OPS["mean"] or node.values.get("axis") != (0,) or not node.values.get("exclude"):
+        return None
+    inner = node.inputs[0][0]
+    found = _cross_entropy(inner, uses) if uses[id(inner)] == 1 and not node.values.get("keepdims") else None
+    return found and (found[0], found[1], {"by_example": True})
 
 
 def _cross_entropy(node: Node, uses: Counter[int]) -> Other | None:
