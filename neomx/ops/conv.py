@@ -457,7 +457,7 @@ def _multiply_columns(
     check_shape("weight", weight, num_filter, inner, *kernel)
     check_bias(bias, no_bias, num_filter)
     batch, height, width = columns.shape[0], *columns.shape[-2:]
-    result = weight.view(num_group, filters, -1) @ columns.reshape(batch, num_group, -1, height * width)
+    result = weight.reshape(num_group, filters, -1) @ columns.reshape(batch, num_group, -1, height * width)
     result = result.view(batch, num_filter, height, width)
     return result if bias is None else result + bias.view(-1, 1, 1)
 
