@@ -223,11 +223,16 @@ class Parameter:
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
-        self._arrays = {
-            each: NDArray(_leaf(data._data, each.check().device, to_torch(self._dtype)), each) for each in ctx
-        }
+        self._arrays = {each: NDArray(self._leaf(data._data, each.check().device), each) for each in ctx}
         self._init_grad()
         self._move_in()
+
+    def _leaf(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """A torch parameter of its own memory, without gradient as yet; a plain tensor if it is none to train."""
+        tensor = torch.empty(values.shape, dtype=to_torch(self._dtype), device=device).copy_(values.detach())
+        if tensor.dim() == 4 and tensor.is_cpu:  # as convolutions want it; otherwise they copy it in each step
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        return torch.nn.Parameter(tensor, requires_grad=False) if self._differentiable else tensor
 
     def _init_grad(self) -> None:
         assert self._arrays is not None
@@ -447,13 +452,6 @@ class Parameter:
             if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
                 inherit_overwriting(tensor, before)
         self._move_in()
-
-
-def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.nn.Parameter:
-    """A torch parameter of its own memory, without gradient as yet."""
-    return torch.nn.Parameter(
-        torch.empty(tensor.shape, dtype=dtype, device=device).copy_(tensor.detach()), requires_grad=False
-    )
 
 
 def _as_array(data: Any) -> NDArray:

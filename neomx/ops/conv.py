@@ -128,18 +128,75 @@ def _per_group(name: str, count: int, num_group: int) -> int:
 
 
 def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
-    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast.
-
-    Not where torch traces: it knows that kernel neither for shapes that vary nor for ONNX.
-    """
+    """Whether data has one channel, which oneDNN would pad to 8, and no gradient: then `_conv_plane` is faster."""
     return (
         not is_compiling()
+        and not (data.requires_grad and torch.is_grad_enabled())
         and data.dim() == 4
         and data.shape[1] == 1
         and dilate == (1, 1)
         and data.device.type == "cpu"
         and data.numel() * weight[0].numel() < _MOST_COLUMNS
     )
+
+
+def _conv_plane(
+    data: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], pad: tuple[int, ...]
+) -> Tensor:
+    """The convolution of one channel as one product of its patches, which comes out channels_last."""
+    if any(pad):
+        data = F.pad(data, (pad[1], pad[1], pad[0], pad[0]))
+    patches = data[:, 0].unfold(1, weight.shape[2], stride[0]).unfold(2, weight.shape[3], stride[1])
+    return F.linear(patches.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
+
+
+# With so many channels and so few pixels oneDNN's gradient of the weight takes up to twice as long as one product.
+_DEEP_CHANNELS, _DEEP_PIXELS = 128, 2048
+
+
+def _is_deep(data: Tensor, weight: Tensor, stride: tuple[int, ...], dilate: tuple[int, ...], num_group: int) -> bool:
+    """Whether `_DeepConvolution` is faster: many channels, few pixels, and a gradient for the weight."""
+    return (
+        weight.requires_grad
+        and data.dim() == 4
+        and min(weight.shape[:2]) >= _DEEP_CHANNELS
+        and weight.shape[2:] != (1, 1)
+        and data.shape[0] * data.shape[2] * data.shape[3] <= _DEEP_PIXELS * math.prod(stride)
+        and num_group == 1
+        and dilate == (1, 1)
+        and data.dtype == weight.dtype == torch.float32
+        and data.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and not is_compiling()
+    )
+
+
+class _DeepConvolution(torch.autograd.Function):
+    """A 2-d convolution whose weight's gradient is the product of the output's gradient and the data's patches."""
+
+    @staticmethod
+    def forward(ctx, data, weight, bias, stride, pad):
+        ctx.save_for_backward(data, weight)
+        ctx.stride, ctx.pad = stride, pad
+        return F.conv2d(data, weight, bias, stride, pad)
+
+    @staticmethod
+    def backward(ctx, grad):
+        data, weight = ctx.saved_tensors
+        wants_data, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        d_data = d_weight = None
+        if wants_data:
+            d_data = torch.ops.aten.convolution_backward(
+                grad, data, weight, None, ctx.stride, ctx.pad, (1, 1), False, (0, 0), 1, (True, False, False)
+            )[0]
+        rows = grad.permute(0, 2, 3, 1).flatten(0, 2)
+        if wants_weight:
+            down, across = ctx.pad
+            padded = F.pad(data, (across, across, down, down)).permute(0, 2, 3, 1)
+            patches = padded.unfold(1, weight.shape[2], ctx.stride[0]).unfold(2, weight.shape[3], ctx.stride[1])
+            patches = patches.permute(0, 1, 2, 4, 5, 3).reshape(len(rows), -1)
+            d_weight = (rows.t() @ patches).view(weight.shape[0], *weight.shape[2:], -1).permute(0, 3, 1, 2)
+        return d_data, d_weight, rows.sum(0) if wants_bias else None, None, None
 
 
 @by_data
@@ -185,12 +242,14 @@ def convolution(
         check_shape("weight (channels first)", weight, num_filter, channels, *kernel)
     check_bias(bias, no_bias, num_filter)
     if _is_plane(data, weight, dilate):
-        result = torch.ops.aten.thnn_conv2d(data, weight, kernel, bias, stride, pad)
+        result = _conv_plane(data, weight, bias, stride, pad)
     else:
         data = _fast_format(data)
         if kernel == stride == (1, 1) and pad == (0, 0) and num_group == 1 and _is_fast_format(data):
             # Each pixel by itself: one product, which is faster than oneDNN's convolution.
             result = F.linear(data.permute(0, 2, 3, 1), weight.flatten(1), bias).permute(0, 3, 1, 2)
+        elif _is_deep(data, weight, stride, dilate, num_group):
+            result = _DeepConvolution.apply(data, weight, bias, stride, pad)
         else:
             result = _CONV[rank](data, weight, bias, stride, pad, dilate, num_group)
     return result.movedim(1, -1) if channels_last else result
