@@ -71,7 +71,11 @@ class Executor:
         types = Types(self._symbol, {name: a._data.dtype for name, a in zip(names, arrays, strict=True)})
         shapes = Shapes(self._symbol, {name: a.shape for name, a in zip(names, arrays, strict=True)}, types)
         self._graph = resolved(self._symbol, shapes)
-        self._run: Run = lower(self._graph, names, self._group2ctx)
+        inner = [(n, 0) for n in self._graph._nodes() if n.op is not None and n.op.name in _LOSSES]
+        heads = {id(node) for node, _ in self._graph._outputs}
+        # Losses inside start a gradient of their own, even where what follows passes none back, as in MXNet.
+        self._computed = Symbol([*self._graph._outputs, *(entry for entry in inner if id(entry[0]) not in heads)])
+        self._run: Run = lower(self._computed, names, self._group2ctx)
         self.outputs = []
         for node, index in self._symbol._outputs:
             shape, dtype = shapes.of[id(node), index] or (0,), types.of[id(node), index] or torch.float32
@@ -86,7 +90,7 @@ class Executor:
         for name, value in kwargs.items():
             self._set_argument(name, value)
         self._compute(is_train, with_graph=is_train)
-        for output, result, shares in zip(self.outputs, self._results, self._shares, strict=True):
+        for output, result, shares in zip(self.outputs, self._results, self._shares, strict=False):
             data = result.detach()
             output._data = own(data, [a._data for a in (*self.arg_arrays, *self.aux_arrays)]) if shares else data
         return self.outputs
@@ -130,10 +134,11 @@ class Executor:
         if not self._results or not self._leaves:
             self._compute(self._was_training, with_graph=True)
         heads, starts = [], []
-        for i, (result, start) in enumerate(zip(self._results, self._starts(out_grads), strict=True)):
+        given = self._starts(out_grads)
+        for i, result in enumerate(self._results):
             if result.requires_grad:
                 heads.append(result)
-                starts.append(self._start(i, result, start))
+                starts.append(self._start(i, result, given[i]) if i < len(given) else torch.zeros_like(result))
         if not self._leaves:
             return
         grads = self._gradients(heads, starts, is_train)
@@ -185,14 +190,14 @@ class Executor:
 
     def _run_monitored(self, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         assert self._monitor is not None
-        internals = self._graph.get_internals()
+        internals = self._computed.get_internals()
         values = lower(internals, list(tensors), self._group2ctx)(self._ctx, list(tensors.values()))
         found = {}
         for (node, index), name, value in zip(internals._outputs, internals.list_outputs(), values, strict=True):
             found[id(node), index] = value
             if node.op is not None or self._monitor_all:
                 self._monitor(name, NDArray(value.detach(), self._ctx))
-        return [found[id(node), index] for node, index in self._graph._outputs]
+        return [found[id(node), index] for node, index in self._computed._outputs]
 
     def get_optimized_symbol(self) -> Symbol:
         """The symbol as it is run."""

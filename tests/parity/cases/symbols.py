@@ -416,3 +416,32 @@ def custom_ops(mx):
     results.update(arguments=net.list_arguments(), states=net.list_auxiliary_states())
     results["unknown"] = outcome(lambda: mx.sym.Custom(mx.sym.var("x"), op_type="not there"))
     return results
+
+
+@program
+def losses_inside_start_gradients(mx):
+    """A loss passes its own gradient back, even where what follows it passes none."""
+    s, x = mx.sym, mx.sym.var("x")
+
+    def loss(scale=1):
+        return s.LinearRegressionOutput(x, s.zeros_like(s.BlockGrad(x)), grad_scale=scale)
+
+    results = []
+    for net in (
+        s.BlockGrad(loss()),
+        loss() > 0,
+        s.argmax(loss(), axis=1),
+        s.one_hot(loss(), depth=5),
+        s.Embedding(loss(), s.var("w"), input_dim=1, output_dim=3),
+        s.BlockGrad(s.MakeLoss(x * x)),
+        s.take(x, loss(), axis=1),
+        s.topk(loss(), k=1),
+        s.Group([s.BlockGrad(loss(2)), s.sin(loss(3)), loss(4)]),  # MXNet takes equal nodes for one
+    ):
+        arrays = {name: mx.nd.array([[1.0, 2.0, 3.0]]) for name in net.list_arguments()}
+        grads = {name: mx.nd.ones((1, 3)) for name in arrays}
+        executor = net.bind(mx.cpu(), arrays, grads)
+        outputs = executor.forward(is_train=True)
+        executor.backward([mx.nd.ones(o.shape) for o in outputs])
+        results += [*outputs, *grads.values()]
+    return results
