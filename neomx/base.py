@@ -54,12 +54,12 @@ class NotImplementedForSymbol(MXNetError):
 class Modes(threading.local):
     """Whether this thread records for autograd, and whether layers behave as in training."""
 
-    recording = False
-    training = False
-    plain = False  # whether torch drives: its grad mode holds, and no tape is kept
-    entering: Any = None  # the Block that is being called by way of its twin
-
     def __init__(self) -> None:
+        # All are the thread's own from the start: torch.compile guards on which attributes there are.
+        self.recording = False
+        self.training = False
+        self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+        self.entering: Any = None  # the Block that is being called by way of its twin
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # where to look for those that are gone
 

@@ -86,7 +86,9 @@ class CachedGraph:
     def infer_shapes(self, args: Any) -> None:
         """Give the parameters the shapes that these arguments ask for."""
         given = {
-            each.name: arg.shape for each, arg in zip(self.inputs, flatten(args)[0], strict=True) if each is not None
+            str(each.name): arg.shape
+            for each, arg in zip(self.inputs, flatten(args)[0], strict=True)
+            if each is not None
         }
         shapes = self._infer(self.symbol.infer_shape, {name: given[name] for name in given if name in self.order})
         for param in self.params:
@@ -96,7 +98,9 @@ class CachedGraph:
     def infer_types(self, args: Any) -> None:
         """Give the parameters the types that these arguments ask for."""
         given = {
-            each.name: arg.dtype for each, arg in zip(self.inputs, flatten(args)[0], strict=True) if each is not None
+            str(each.name): arg.dtype
+            for each, arg in zip(self.inputs, flatten(args)[0], strict=True)
+            if each is not None
         }
         types = self._infer(self.symbol.infer_type, {name: given[name] for name in given if name in self.order})
         for param in self.params:

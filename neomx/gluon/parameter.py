@@ -216,18 +216,21 @@ class Parameter:
         self._deferred_init = ()
         with autograd.pause():
             if data is None:
-                data = NDArray(torch.zeros(self._shape, dtype=to_torch(self._dtype)), cpu())
+                data = NDArray(torch.zeros(tuple(self._shape or ()), dtype=to_torch(self._dtype)), cpu())
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 initializer.create(default_init)(described, data)
             self._init_impl(data, ctx)
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
-        self._arrays = {
-            each: NDArray(_leaf(data._data, each.check().device, to_torch(self._dtype)), each) for each in ctx
-        }
+        self._arrays = {each: NDArray(self._leaf(data._data, each.check().device), each) for each in ctx}
         self._init_grad()
         self._move_in()
+
+    def _leaf(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
+        """A torch parameter of its own memory, without gradient as yet; a plain tensor if it is none to train."""
+        tensor = torch.empty(values.shape, dtype=to_torch(self._dtype), device=device).copy_(values.detach())
+        return torch.nn.Parameter(tensor, requires_grad=False) if self._differentiable else tensor
 
     def _init_grad(self) -> None:
         assert self._arrays is not None
@@ -385,7 +388,9 @@ class Parameter:
                 f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
                 f"{self._stype}. Please use data() instead."
             )
-        return nd.sparse.retain(array.detach().tostype("row_sparse"), row_id)
+        return nd.sparse.retain(  # type: ignore[attr-defined]
+            array.detach().tostype("row_sparse"), row_id
+        )
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move it to other contexts."""
@@ -445,13 +450,6 @@ class Parameter:
             if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
                 inherit_overwriting(tensor, before)
         self._move_in()
-
-
-def _leaf(tensor: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.nn.Parameter:
-    """A torch parameter of its own memory, without gradient as yet."""
-    return torch.nn.Parameter(
-        torch.empty(tensor.shape, dtype=dtype, device=device).copy_(tensor.detach()), requires_grad=False
-    )
 
 
 def _as_array(data: Any) -> NDArray:
@@ -665,7 +663,7 @@ class ParameterDict:
 
     def load_dict(
         self,
-        param_dict: Mapping[str, NDArray],
+        param_dict: Any,
         ctx: Any = None,
         allow_missing: bool = False,
         ignore_extra: bool = False,

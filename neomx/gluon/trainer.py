@@ -51,7 +51,7 @@ class Trainer:
         return contexts or []
 
     def _init_optimizer(self, optimizer: Any, optimizer_params: dict[str, Any]) -> None:
-        by_index = dict(enumerate(self._params))
+        by_index: dict[Any, Any] = dict(enumerate(self._params))
         if isinstance(optimizer, opt.Optimizer):
             if optimizer_params:
                 raise AssertionError(
@@ -170,7 +170,8 @@ class Trainer:
                 if not ignore_stale_grad:
                     raise UserWarning(_stale_message(self._params[indices[stale[0]]].name, self._contexts[at]))
                 fresh = [i for i in range(len(weights)) if i not in set(stale)]
-                indices, gradients, weights = ([each[i] for i in fresh] for each in (indices, gradients, weights))
+                indices = [indices[i] for i in fresh]
+                gradients, weights = [gradients[i] for i in fresh], [weights[i] for i in fresh]
                 if not weights:
                     continue
             if self._update_on_kvstore and self._kvstore is not None:

@@ -11,7 +11,8 @@ from ..base import MXNetError
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
 
-Keys = int | str | Sequence[int] | Sequence[str]
+Key = int | str
+Keys = Key | Sequence[Key]
 
 
 class KVStore:
@@ -101,7 +102,9 @@ class KVStore:
         for name, arrays in _pairs(key, out):
             stored = self._get(name).tostype("row_sparse")
             for at, array in enumerate(arrays):
-                nd.sparse.retain(stored, ids[at if len(ids) > 1 else 0].reshape(-1)).copyto(array)
+                nd.sparse.retain(  # type: ignore[attr-defined]
+                    stored, ids[at if len(ids) > 1 else 0].reshape(-1)
+                ).copyto(array)
 
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""
@@ -134,11 +137,11 @@ class KVStore:
         return self._updater
 
 
-def _pairs(key: Keys, value: Any) -> list[tuple[int | str, list[NDArray]]]:
+def _pairs(key: Keys, value: Any) -> list[tuple[Key, list[NDArray]]]:
     """(key, arrays) pairs of a call with one key or many, each with one array or a list, one for each context."""
     if isinstance(key, (int, str)):
         return [(key, _arrays(value))]
-    keys = list(key)
+    keys: list[Key] = list(key)
     values = _arrays(value) if isinstance(value, NDArray) else list(value)
     if len(values) != len(keys):
         if len(keys) and len(values) % len(keys) == 0 and all(isinstance(v, NDArray) for v in values):
@@ -146,7 +149,7 @@ def _pairs(key: Keys, value: Any) -> list[tuple[int | str, list[NDArray]]]:
             return [(k, values[i * share : (i + 1) * share]) for i, k in enumerate(keys)]
         raise MXNetError(f"received {len(keys)} keys and {len(values)} values")
     if len(set(keys)) < len(keys) and all(isinstance(v, NDArray) for v in values):  # a key again for each context
-        grouped: dict[int | str, list[NDArray]] = {}
+        grouped: dict[Key, list[NDArray]] = {}
         for k, v in zip(keys, values, strict=True):
             grouped.setdefault(k, []).append(v)
         return list(grouped.items())

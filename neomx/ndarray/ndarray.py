@@ -530,7 +530,7 @@ class Gradient(NDArray):
         if isinstance(leaf, torch.nn.Parameter):  # others hold it too: it stays the same object
             leaf.grad = None
             for key in _overwrites(leaf):
-                del leaf._backward_hooks[key]
+                del leaf._backward_hooks[key]  # type: ignore[union-attr]
             leaf.requires_grad_(False)
         else:
             leaf = leaf.detach()
@@ -558,7 +558,7 @@ class _Overwrite:
 
     def __init__(self, in_place: bool):
         self.in_place = in_place
-        self.keepers: list[weakref.ref[torch.Tensor]] = []  # the tensors of one variable, any of which may get the gradient
+        self.keepers: list[weakref.ref[torch.Tensor]] = []  # tensors of one variable: any may get the gradient
 
     def __call__(self, _: torch.Tensor) -> None:
         for keeper in [reference() for reference in self.keepers] if Backward.accumulating else ():

@@ -142,18 +142,26 @@ def _per_group(name: str, count: int, num_group: int) -> int:
 
 
 def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
-    """Whether data has one channel, which oneDNN would pad to 8: im2col and one product are 2.5 times as fast.
-
-    Not where torch traces: it knows that kernel neither for shapes that vary nor for ONNX.
-    """
+    """Whether data has one channel, which oneDNN would pad to 8, and no gradient: then `_conv_plane` is faster."""
     return (
         not is_compiling()
+        and not (data.requires_grad and torch.is_grad_enabled())
         and data.dim() == 4
         and data.shape[1] == 1
         and dilate == (1, 1)
         and data.device.type == "cpu"
         and data.numel() * weight[0].numel() < _MOST_COLUMNS
     )
+
+
+def _conv_plane(
+    data: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], pad: tuple[int, ...]
+) -> Tensor:
+    """The convolution of one channel as one product of its patches, which comes out channels_last."""
+    if any(pad):
+        data = F.pad(data, (pad[1], pad[1], pad[0], pad[0]))
+    patches = data[:, 0].unfold(1, weight.shape[2], stride[0]).unfold(2, weight.shape[3], stride[1])
+    return F.linear(patches.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
 
 
 @by_data
@@ -200,7 +208,7 @@ def convolution(
     check_bias(bias, no_bias, num_filter)
     data, stride = _without_stride(data, kernel, stride, pad)
     if _is_plane(data, weight, dilate):
-        result = torch.ops.aten.thnn_conv2d(data, weight, kernel, bias, stride, pad)
+        result = _conv_plane(data, weight, bias, stride, pad)
     else:
         data = _fast_format(data)
         if kernel == stride == (1, 1) and pad == (0, 0) and num_group == 1 and _is_fast_format(data):
