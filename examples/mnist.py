@@ -6,6 +6,8 @@
 import argparse
 import time
 
+import numpy as np
+
 import neomx as mx
 from neomx import autograd, gluon, nd
 from neomx.gluon import nn
@@ -41,6 +43,7 @@ def accuracy(net, batches):
 
 def main(data=None, model="lenet", epochs=5, batch=64, rate=2e-3, seed=7, hybridize=False):
     mx.random.seed(seed)
+    np.random.seed(seed)  # the loader's order
     train = gluon.data.DataLoader(digits(data, train=True), batch, shuffle=True, last_batch="discard")
     test = gluon.data.DataLoader(digits(data, train=False), 500)
 
@@ -49,7 +52,7 @@ def main(data=None, model="lenet", epochs=5, batch=64, rate=2e-3, seed=7, hybrid
     if hybridize:
         net.hybridize()
     loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
-    schedule = mx.lr_scheduler.CosineScheduler(epochs * len(train), base_lr=rate, warmup_steps=100)
+    schedule = mx.lr_scheduler.CosineScheduler(epochs * len(train), base_lr=rate, warmup_steps=len(train) // 10)
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": rate, "lr_scheduler": schedule})
     for epoch in range(epochs):
         start, total = time.time(), nd.zeros(1)
