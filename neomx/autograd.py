@@ -120,9 +120,11 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
             )
         if gradient is not None and gradient.shape != head.shape:
             raise MXNetError(f"a head gradient must have its head's shape {head.shape}, received {gradient.shape}")
+    last: dict[int, Any] = {id(head): gradient for head, gradient in zip(heads, given, strict=True)}
+    heads = list({id(head): head for head in heads}.values())  # a head counts once, as in MXNet
     starts = [
-        torch.ones_like(head._data) if gradient is None else gradient._data.to(head._data.dtype)
-        for head, gradient in zip(heads, given, strict=True)
+        torch.ones_like(head._data) if last[id(head)] is None else last[id(head)]._data.to(head._data.dtype)
+        for head in heads
     ]
     return heads, [head._data for head in heads], starts
 

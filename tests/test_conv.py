@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import neomx as mx
+from neomx.ops import OPS
 
 
 def arrays(*shapes, seed=0):
@@ -114,3 +115,22 @@ def test_half_precision_and_empty_batches_work():
     out = mx.nd.Convolution(empty, mx.nd.NDArray(weight), mx.nd.NDArray(bias), kernel=(3, 3), num_filter=4)
     assert out.shape == (0, 4, 4, 4)
     assert mx.nd.FullyConnected(empty, mx.nd.array(np.ones((5, 108))), num_hidden=5, no_bias=True).shape == (0, 5)
+
+
+def test_a_deep_convolution_is_a_convolution():
+    """Many channels and few pixels take another way to the weight's gradient; it must be the same gradient, twice."""
+    torch.manual_seed(0)
+    data = torch.randn(2, 130, 5, 6, requires_grad=True, dtype=torch.float32)
+    weight = torch.randn(129, 130, 3, 2, requires_grad=True)
+    bias = torch.randn(129, requires_grad=True)
+    options = {"stride": (2, 1), "pad": (1, 0)}
+    row = OPS["Convolution"]
+    ours = row.fn(data, weight, bias, kernel=(3, 2), num_filter=129, **options)
+    assert "DeepConvolution" in ours.grad_fn.name()
+    theirs = torch.nn.functional.conv2d(data, weight, bias, (2, 1), (1, 0))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-3)
+    head = torch.randn_like(ours)
+    first = [torch.autograd.grad(out, (data, weight, bias), head, create_graph=True) for out in (ours, theirs)]
+    torch.testing.assert_close(*first, rtol=1e-5, atol=1e-3)  # sums of 2,340 products of up to some 10
+    second = [torch.autograd.grad((grads[1] ** 2).sum(), (data, weight), allow_unused=True)[0] for grads in first]
+    torch.testing.assert_close(*second, rtol=1e-4, atol=1e-1)

@@ -4,6 +4,7 @@ import copy
 import json
 import pickle
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -171,3 +172,35 @@ def test_what_is_wrong_with_a_file_is_said(change, message):
     change(graph)
     with pytest.raises(mx.MXNetError, match=message):
         mx.sym.load_json(json.dumps(graph))
+
+
+def gradient_by_differences(executor, name, start, step=2e-3):
+    """d(sum of the first output times start) / d(each element of an argument)."""
+    values, found = executor.arg_dict[name], []
+    for i in range(values.size):
+        sides = []
+        for change in (step, -step):
+            moved = values.asnumpy()
+            moved.flat[i] += change
+            kept = values.copy()
+            values[:] = moved
+            sides.append((executor.forward(is_train=True)[0].asnumpy().astype("float64") * start).sum())
+            values[:] = kept
+        found.append((sides[0] - sides[1]) / (2 * step))
+    return np.array(found).reshape(values.shape)
+
+
+@pytest.mark.parametrize(("reqs", "name"), [("write", "act_gamma"), ({"fc_bias": "write"}, "fc_bias")])
+def test_gradients_that_mxnet_gets_wrong_are_the_true_ones(reqs, name):
+    net = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4, no_bias=True, name="conv")
+    net = mx.sym.LeakyReLU(mx.sym.BatchNorm(net, fix_gamma=False, name="bn"), act_type="prelu", name="act")
+    net = mx.sym.FullyConnected(mx.sym.Pooling(net, kernel=(2, 2), stride=(2, 2)), num_hidden=3, name="fc")
+    executor = net.simple_bind(mx.cpu(), reqs, data=(2, 3, 8, 8), act_gamma=(4,))
+    rng = np.random.RandomState(0)
+    for array in executor.arg_arrays:
+        array[:] = rng.uniform(-1, 1, size=array.shape)
+    executor.forward(is_train=True)
+    start = rng.uniform(-1, 1, size=(2, 3))
+    executor.backward([mx.nd.array(start)])
+    found = executor.grad_dict[name].asnumpy()
+    np.testing.assert_allclose(found, gradient_by_differences(executor, name, start), rtol=1e-3, atol=1e-4)

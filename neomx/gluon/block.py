@@ -412,7 +412,8 @@ class HybridBlock(Block):
                 self._finish_deferred(graph, args)
             graph.compile(self._backend, self._backend_options)
             self._graphs[key] = graph
-        self._last_graph = graph
+        if graph is not self._last_graph:
+            self._last_graph = graph
         return graph
 
     def forward(self, x: Any, *args: Any) -> Any:

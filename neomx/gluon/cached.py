@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from .. import symbol
 from ..base import MXNetError, modes, suggest
 from ..ndarray import NDArray
 from ..ndarray.invoke import on_tape, own
+from ..symbol.infer import run_for_any_shape
 from .structure import ARRAY, flatten, regroup
 
 Hook = tuple[Callable[..., Any], bool]
@@ -80,8 +82,8 @@ class CachedGraph:
     def compile(self, backend: str | None, options: dict[str, Any]) -> None:
         """Make the function that runs it."""
         self.compiled_for = backend, options
-        run = symbol.lower(self.symbol, self.order)
-        self.run = run if backend is None else torch.compile(run, backend=backend, **options)
+        finish = (lambda run: run) if backend is None else partial(torch.compile, backend=backend, **options)
+        self.run = run_for_any_shape(self.symbol, self.order, finish)
 
     def infer_shapes(self, args: Any) -> None:
         """Give the parameters the shapes that these arguments ask for."""
@@ -138,7 +140,7 @@ class CachedGraph:
         """Run it so that `hook` sees what every op gives, and takes."""
         callback, inputs_too = hook
         every = self.symbol.get_internals()
-        values = symbol.lower(every, self.order)(ctx, tensors)
+        values = run_for_any_shape(every, self.order)(ctx, tensors)
         by_entry = {(id(node), i): value for (node, i), value in zip(every._outputs, values, strict=True)}
         told = set()
         for node, _ in every._outputs:

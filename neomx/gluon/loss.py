@@ -7,6 +7,9 @@ from typing import Any
 
 from .. import ndarray
 from ..base import numeric_types
+from ..ndarray import NDArray
+from ..ndarray.invoke import apply
+from ..ops.cross_entropy import CROSS_ENTROPY
 from .block import HybridBlock
 
 __all__ = [
@@ -156,6 +159,10 @@ class SoftmaxCrossEntropyLoss(Loss):
         self._axis, self._sparse_label, self._from_logits = axis, sparse_label, from_logits
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
+        if F is ndarray and self._sparse_label and not self._from_logits and self._axis == -1:
+            plain = self._weight is None and sample_weight is None and self._batch_axis == 0
+            loss = apply(CROSS_ENTROPY, (pred, label), {"by_example": plain}, None, NDArray)
+            return loss if plain else self._weighted_mean(F, loss, sample_weight)
         if not self._from_logits:
             pred = F.log_softmax(pred, axis=self._axis)
         if self._sparse_label:

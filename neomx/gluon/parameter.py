@@ -230,6 +230,8 @@ class Parameter:
     def _leaf(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
         """A torch parameter of its own memory, without gradient as yet; a plain tensor if it is none to train."""
         tensor = torch.empty(values.shape, dtype=to_torch(self._dtype), device=device).copy_(values.detach())
+        if tensor.dim() == 4 and tensor.is_cpu:  # as convolutions want it; otherwise they copy it in each step
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
         return torch.nn.Parameter(tensor, requires_grad=False) if self._differentiable else tensor
 
     def _init_grad(self) -> None:

@@ -13,21 +13,21 @@ from .invoke import apply
 from .ndarray import NDArray
 
 
-def _listed(value: Any, what: str) -> list[NDArray]:
-    """An array or a (nested) list of arrays, flat."""
-    if isinstance(value, NDArray):
+def listed(value: Any, what: str, kind: type = NDArray) -> list[Any]:
+    """An array (or another `kind` of thing) or a nested list of them, flat."""
+    if isinstance(value, kind):
         return [value]
     if isinstance(value, (list, tuple)):
-        return [array for item in value for array in _listed(item, what)]
-    raise MXNetError(f"{what} must be an NDArray or a list of them, received {type(value).__name__}")
+        return [item for items in value for item in listed(items, what, kind)]
+    raise AssertionError(f"{what} must be a (nested) list of {kind.__name__}, received {type(value).__name__}")
 
 
-def _shaped(flat: list[NDArray], like: Any) -> Any:
-    """The flat arrays in the nesting of `like`."""
-    arrays = iter(flat)
+def shaped(flat: list[Any], like: Any) -> Any:
+    """The flat items in the nesting of `like`."""
+    items = iter(flat)
 
     def build(template: Any) -> Any:
-        return next(arrays) if isinstance(template, NDArray) else [build(item) for item in template]
+        return [build(item) for item in template] if isinstance(template, (list, tuple)) else next(items)
 
     return build(like)
 
@@ -38,18 +38,18 @@ def _stack(columns: list[list[NDArray]]) -> list[NDArray]:
 
 def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> Any:
     """Call `body(slice, states) -> (outputs, states)` for each slice along axis 0; the outputs come back stacked."""
-    sequences = _listed(data, "foreach: data")
-    _listed(init_states, "foreach: init_states")
+    sequences = listed(data, "foreach: data")
+    listed(init_states, "foreach: init_states")
     lengths = {len(s) for s in sequences}
     if len(lengths) != 1:
         raise MXNetError(f"foreach: data must all have one length along axis 0, received {sorted(lengths)}")
     states, outputs, rows = init_states, None, []
     for i in range(lengths.pop()):
-        outputs, states = body(_shaped([s[i] for s in sequences], data), states)
-        rows.append(_listed(outputs, "foreach: an output of body"))
+        outputs, states = body(shaped([s[i] for s in sequences], data), states)
+        rows.append(listed(outputs, "foreach: an output of body"))
     if outputs is None:
         raise MXNetError("foreach: data has no slices along axis 0")
-    return _shaped(_stack([list(column) for column in zip(*rows, strict=True)]), outputs), states
+    return shaped(_stack([list(column) for column in zip(*rows, strict=True)]), outputs), states
 
 
 def while_loop(
@@ -62,24 +62,24 @@ def while_loop(
     if max_iterations is None:
         raise ValueError("max_iterations should be specified")
     single = isinstance(loop_vars, NDArray)
-    variables = _listed(loop_vars, "while_loop: loop_vars")
+    variables = listed(loop_vars, "while_loop: loop_vars")
     if not variables:
         raise ValueError("loop_vars should contain at least one element")
     outputs: Any = []
     rows: list[list[NDArray]] = []
     while len(rows) < max_iterations and bool(_truth(cond(*variables), "while_loop: cond")):
         outputs, changed = func(*variables)
-        changed = _listed(changed, "while_loop: the variables that func returns")
+        changed = listed(changed, "while_loop: the variables that func returns")
         if len(changed) != len(variables):
             raise ValueError(f"func must return {len(variables)} loop variable(s), it returned {len(changed)}")
         variables = changed
-        rows.append(_listed(outputs, "while_loop: an output of func"))
+        rows.append(listed(outputs, "while_loop: an output of func"))
     stacked = []
     for column in zip(*rows, strict=True):
         missing = max_iterations - len(rows)
         blank = [NDArray(torch.zeros_like(column[0]._data), column[0]._ctx)] * missing
         stacked += _stack([[*column, *blank]])
-    return _shaped(stacked, outputs) if stacked else [], variables[0] if single else variables
+    return shaped(stacked, outputs) if stacked else [], variables[0] if single else variables
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:

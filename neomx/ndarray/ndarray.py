@@ -561,12 +561,14 @@ class _Overwrite:
         self.keepers: list[weakref.ref[torch.Tensor]] = []  # tensors of one variable: any may get the gradient
 
     def __call__(self, _: torch.Tensor) -> None:
-        for keeper in [reference() for reference in self.keepers] if Backward.accumulating else ():
-            if keeper is not None and keeper.grad is not None:
-                if self.in_place:
-                    keeper.grad.zero_()
-                else:
-                    keeper.grad = None
+        if Backward.accumulating:
+            for reference in self.keepers:
+                keeper = reference()
+                if keeper is not None:
+                    if not self.in_place:
+                        keeper.grad = None
+                    elif keeper.grad is not None:
+                        keeper.grad.zero_()
 
     def watch(self, leaf: torch.Tensor) -> None:
         """Fire when a gradient for `leaf` is there."""

@@ -164,6 +164,55 @@ def _conv_plane(
     return F.linear(patches.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
 
 
+# With so many channels and so few pixels oneDNN's gradient of the weight takes up to twice as long as one product.
+_DEEP_CHANNELS, _DEEP_PIXELS = 128, 2048
+
+
+def _is_deep(data: Tensor, weight: Tensor, stride: tuple[int, ...], dilate: tuple[int, ...], num_group: int) -> bool:
+    """Whether `_DeepConvolution` is faster: many channels, few pixels, and a gradient for the weight."""
+    return (
+        weight.requires_grad
+        and data.dim() == 4
+        and min(weight.shape[:2]) >= _DEEP_CHANNELS
+        and weight.shape[2:] != (1, 1)
+        and data.shape[0] * data.shape[2] * data.shape[3] <= _DEEP_PIXELS * math.prod(stride)
+        and num_group == 1
+        and dilate == (1, 1)
+        and data.dtype == weight.dtype == torch.float32
+        and data.device.type == "cpu"
+        and torch.is_grad_enabled()
+        and not is_compiling()
+    )
+
+
+class _DeepConvolution(torch.autograd.Function):
+    """A 2-d convolution whose weight's gradient is the product of the output's gradient and the data's patches."""
+
+    @staticmethod
+    def forward(ctx, data, weight, bias, stride, pad):
+        ctx.save_for_backward(data, weight)
+        ctx.stride, ctx.pad = stride, pad
+        return F.conv2d(data, weight, bias, stride, pad)
+
+    @staticmethod
+    def backward(ctx, grad):
+        data, weight = ctx.saved_tensors
+        wants_data, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        d_data = d_weight = None
+        if wants_data:
+            d_data = torch.ops.aten.convolution_backward(
+                grad, data, weight, None, ctx.stride, ctx.pad, (1, 1), False, (0, 0), 1, (True, False, False)
+            )[0]
+        rows = grad.permute(0, 2, 3, 1).flatten(0, 2)
+        if wants_weight:
+            down, across = ctx.pad
+            padded = F.pad(data, (across, across, down, down)).permute(0, 2, 3, 1)
+            patches = padded.unfold(1, weight.shape[2], ctx.stride[0]).unfold(2, weight.shape[3], ctx.stride[1])
+            patches = patches.permute(0, 1, 2, 4, 5, 3).reshape(len(rows), -1)
+            d_weight = (rows.t() @ patches).view(weight.shape[0], *weight.shape[2:], -1).permute(0, 3, 1, 2)
+        return d_data, d_weight, rows.sum(0) if wants_bias else None, None, None
+
+
 @by_data
 def _weight_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
     filters, kernel = attrs["num_filter"], attrs["kernel"]
@@ -214,6 +263,8 @@ def convolution(
         if kernel == stride == (1, 1) and pad == (0, 0) and num_group == 1 and _is_fast_format(data):
             # Each pixel by itself: one product, which is faster than oneDNN's convolution.
             result = F.linear(data.permute(0, 2, 3, 1), weight.flatten(1), bias).permute(0, 3, 1, 2)
+        elif _is_deep(data, weight, stride, dilate, num_group):
+            result = _DeepConvolution.apply(data, weight, bias, stride, pad)
         else:
             result = _CONV[rank](data, weight, bias, stride, pad, dilate, num_group)
     return result.movedim(1, -1) if channels_last else result

@@ -49,9 +49,11 @@ def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
     axes = _axes(data, axis, exclude)
     if not axes:
         return data
+    count = math.prod([data.shape[a] for a in axes])
+    if count == 1 and data.dim() == 2 and not keepdims and len(axes) == 1:  # a column, as losses have it
+        return data.reshape(-1)
     if data.is_floating_point():
         return _shaped(torch.mean(data, axes, keepdims))
-    count = math.prod(data.shape[a] for a in axes)
     return _shaped(torch.sum(data, axes, keepdims, dtype=data.dtype).div(count, rounding_mode="trunc"))
 
 

@@ -16,9 +16,9 @@ import torch
 from ..base import MXNetError, modes, suggest
 from ..context import Context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
-from ..ops.table import Op
+from ..ops.table import OPS, Op
 from .graph import Entry, Node, auxiliary, rebuilt
-from .lowering import node_error
+from .lowering import Run, lower, node_error
 from .symbol import Symbol
 
 Shape = tuple[int, ...]
@@ -281,16 +281,41 @@ def _call(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dt
 def resolved(symbol: Symbol, shapes: Shapes) -> Symbol:
     """The symbol to run: `zeros(shape=(0, 5))` and the like get the shape that was inferred for them."""
 
-    def unfinished(node: Node) -> bool:
-        return node.op is not None and not node.inputs and 0 in (node.values.get("shape") or ())
-
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
-        shape = shapes.of[id(node), 0] if unfinished(node) else None
+        shape = shapes.of[id(node), 0] if _is_unfinished(node) else None
         if shape is None or 0 in shape:
             return None
         return [(Node(node.op, node.name, inputs, node.attrs, {**node.values, "shape": shape}), 0)]
 
-    return type(symbol)(rebuilt(symbol._outputs, replace)) if any(map(unfinished, shapes.order)) else symbol
+    return type(symbol)(rebuilt(symbol._outputs, replace)) if any(map(_is_unfinished, shapes.order)) else symbol
+
+
+def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Run], Run] = lambda run: run) -> Run:
+    """`lower(symbol, names)`; for each shape of the inputs anew where the graph has shapes that depend on them.
+
+    `finish` is applied to what is lowered.
+    """
+    # RNN takes a state for a batch of 0 for zeros, whatever the batch.
+    nodes = [node for node in symbol._nodes() if node.op is not OPS["RNN"]]
+    used = [*symbol._outputs, *(entry for node in nodes for entry in node.inputs)]
+    if not any(_is_unfinished(node) for node, _ in used):
+        return finish(lower(symbol, names))
+    runs: dict[Any, Run] = {}
+
+    def run(ctx: Context, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        key = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if key not in runs:
+            types = Types(symbol, dict(zip(names, (dtype for _, dtype in key), strict=True)))
+            shapes = Shapes(symbol, {name: tuple(shape) for name, (shape, _) in zip(names, key, strict=True)}, types)
+            runs[key] = finish(lower(resolved(symbol, shapes), names))
+        return runs[key](ctx, tensors)
+
+    return run
+
+
+def _is_unfinished(node: Node) -> bool:
+    """Whether a node makes an array of a shape that is not known yet."""
+    return node.op is not None and not node.inputs and 0 in (node.values.get("shape") or ())
 
 
 def _is_complete(shape: Shape | None) -> bool:

@@ -10,6 +10,7 @@ from ..base import MXNetError
 from ..formats.atomic import replacing
 from ..ops.table import get_op
 from .build import hint_starts, made_variable
+from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
 from .symbol import Symbol
 
@@ -45,6 +46,10 @@ def _without_amp(heads: Sequence[Entry]) -> list[Entry]:
 
 def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
     """The graph as the dictionaries and lists of its JSON."""
+    return {**_graph_of(heads), "attrs": {"mxnet_version": ["int", VERSION]}}
+
+
+def _graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
     order = topological(node for node, _ in heads)
     number = {id(node): i for i, node in enumerate(order)}
     version: dict[int, int] = {}  # of a variable: how many ops have changed it so far
@@ -55,14 +60,15 @@ def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
         inputs = [[number[id(n)], i, version.get(id(n), 0)] for n, i in node.inputs]
         op_name = "null" if node.op is None else _NAME_IN_FILES.get(node.op.name, node.op.name)
         attrs = {"attrs": dict(sorted(node.attrs.items()))} if node.attrs else {}
-        nodes.append({"op": op_name, "name": node.name, **attrs, "inputs": inputs})
+        inner = [_graph_of(graph.heads) for graph in node.values.get("subgraphs", ())]
+        graphs = {"subgraphs": inner} if inner else {}
+        nodes.append({"op": op_name, "name": node.name, **attrs, "inputs": inputs, **graphs})
         row.append(row[-1] + (1 if node.op is None else len(node.op.output_names(node.values))))
     return {
         "nodes": nodes,
         "arg_nodes": [number[id(node)] for node in order if node.op is None],
         "node_row_ptr": row,
         "heads": [[number[id(n)], i, version.get(id(n), 0)] for n, i in heads],
-        "attrs": {"mxnet_version": ["int", VERSION]},
     }
 
 
@@ -107,10 +113,9 @@ def load_json(json_str: str) -> Symbol:
     if not isinstance(json_str, str):
         raise TypeError(f"load_json expects a string, received {type(json_str).__name__}")
     try:
-        graph = json.loads(json_str)
+        return Symbol(heads_of(json.loads(json_str)))
     except (ValueError, RecursionError) as error:
         raise MXNetError(f"not a symbol's JSON: {error}") from None
-    return Symbol(heads_of(graph))
 
 
 fromjson = load_json
@@ -165,14 +170,26 @@ def _node(facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
             raise MXNetError(f"{where}: a variable has no inputs, received {len(inputs)}")
         return Node(None, facts["name"], attrs=attrs)
     try:
-        op = get_op(_NAME_HERE.get(facts["op"], facts["op"]))
+        op = CONTROL.get(facts["op"]) or get_op(_NAME_HERE.get(facts["op"], facts["op"]))
         node = Node(op, facts["name"], inputs, attrs)
         _hand_over(node)
-        node.values = op.converted({key: v for key, v in node.attrs.items() if not is_annotation(key)})
+        given: dict[str, Any] = {key: v for key, v in node.attrs.items() if not is_annotation(key)}
+        if facts["op"] in CONTROL:
+            given["subgraphs"] = _subgraphs(facts.get("subgraphs"))
+        node.values = op.converted(given)
         _complete(node)
+        if facts["op"] in CONTROL:
+            check_node(node)
     except MXNetError as error:
         raise MXNetError(f"{where}: {error}") from None
     return node
+
+
+def _subgraphs(graphs: Any) -> tuple[Subgraph, ...]:
+    """The graphs that a node of control flow holds."""
+    if not isinstance(graphs, list):
+        raise MXNetError(f"expected a list of subgraphs, received {graphs!r:.80}")
+    return tuple(Subgraph(heads_of(graph)) for graph in graphs)
 
 
 def _hand_over(node: Node) -> None:

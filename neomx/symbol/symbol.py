@@ -171,7 +171,8 @@ class Symbol:
                 raise ValueError(f"attributes must be strings, received {key}={value!r}")
         changed = {**node.attrs, **{annotated(key): value for key, value in kwargs.items()}}
         if node.op is not None:
-            node.values = node.op.converted({k: v for k, v in changed.items() if not is_annotation(k)})
+            graphs = {k: v for k, v in node.values.items() if k == "subgraphs"}  # which no text tells
+            node.values = node.op.converted({k: v for k, v in changed.items() if not is_annotation(k)} | graphs)
         node.attrs = changed
 
     def _node(self, what: str) -> Node:

@@ -638,3 +638,17 @@ def whole_slice_is_the_array(mx):
     with mx.autograd.record():
         y = x[:]
     return [str(y is x), str(x[...] is x), str(x[0:3] is x)]
+
+
+@program
+def a_head_counts_once_by_its_last_gradient(mx):
+    results = []
+    for heads, starts in (("yy", [1, 10]), ("yy", None), ("yyy", [1, 10, 100]), ("yzy", [1, 10, 100]), ("xx", [1, 10])):
+        arrays = {"x": mx.nd.array([1.0, 2.0, 3.0])}
+        arrays["x"].attach_grad()
+        with mx.autograd.record():
+            arrays["y"] = arrays["x"] * arrays["x"]
+            arrays["z"] = arrays["y"] * 2
+        mx.autograd.backward([arrays[name] for name in heads], starts and [mx.nd.ones(3) * start for start in starts])
+        results.append(arrays["x"].grad)
+    return results

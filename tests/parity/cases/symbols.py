@@ -315,7 +315,8 @@ def what_executors_refuse(mx):
 def executors_step_by_step(mx):
     s = mx.sym
     first_input = s.var("a")
-    net = s.broadcast_mul(first_input, s.var("b")) + s.exp(first_input)
+    with mx.name.NameManager():  # so that names do not depend on what ran before
+        net = s.broadcast_mul(first_input, s.var("b")) + s.exp(first_input)
     a, b = mx.nd.array(np.linspace(-1, 1, 6).reshape(2, 3)), mx.nd.array([[1.0, 2, 3], [4, 5, 6]])
     grads = [mx.nd.ones((2, 3)), mx.nd.ones((2, 3))]
     bound = net.bind(mx.cpu(), [a, b], grads, ["add", "write"])

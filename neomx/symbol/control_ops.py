@@ -1,0 +1,240 @@
+"""The ops of nodes that hold graphs: what they compute, and what is known of it before it is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..ops.table import Any_, Ctx, Op, Shape
+from .graph import Entry, Node, topological
+from .infer import Shapes, Types, run_for_any_shape
+from .lowering import Run
+from .symbol import Symbol
+
+Known = Sequence[Any]  # shapes, or dtypes; None where unknown
+
+
+class Subgraph:
+    """The graph of a body. Its variables, in order, are its inputs."""
+
+    __slots__ = ("heads", "variables", "names", "_run")
+
+    def __init__(self, heads: Sequence[Entry]):
+        self.heads = list(heads)
+        self.variables: list[Node] = [n for n in topological(node for node, _ in heads) if n.op is None]
+        self.names = [node.name for node in self.variables]
+        self._run: Run | None = None
+
+    def __repr__(self) -> str:
+        return f"<graph of {', '.join(self.names)}>"
+
+    def __call__(self, ctx: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The outputs for tensors in the order of the variables."""
+        if self._run is None:
+            self._run = run_for_any_shape(Symbol(self.heads), self.names)
+        return self._run(ctx, tensors)
+
+    def inferred(self, kind: type[Shapes] | type[Types], inputs: Known) -> tuple[list[Any], list[Any]]:
+        """(what is known of the inputs, of the outputs) once the graph has been gone through."""
+        known = kind(Symbol(self.heads), dict(zip(self.names, inputs, strict=True)))
+        return [known.of[id(node), 0] for node in self.variables], [known.of[id(n), i] for n, i in self.heads]
+
+
+def _input_names(attrs: dict[str, Any]) -> list[str]:
+    return [f"data{i}" for i in range(attrs["num_args"] - len(attrs["subgraphs"]))]
+
+
+def _placed(places: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """Each value at its place."""
+    return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
+
+
+# ---- foreach ----
+
+
+def _foreach(
+    *data: torch.Tensor,
+    num_args: int,
+    num_outputs: int,
+    num_out_data: int,
+    in_data_locs: Shape,
+    in_state_locs: Shape,
+    remain_locs: Shape,
+    subgraphs: Any_,
+    ctx: Ctx | None = None,
+) -> list[torch.Tensor]:
+    """A body applied to slices along axis 0, one after the other, each with the states that the one before gave."""
+    (body,), places = subgraphs, (*in_data_locs, *in_state_locs, *remain_locs)
+    sequences, states, rest = _parted(data, in_data_locs, in_state_locs)
+    lengths = sorted({len(sequence) for sequence in sequences})
+    if len(lengths) != 1 or lengths == [0]:
+        raise MXNetError(f"data must all have one length of at least 1 along axis 0, received {lengths}")
+    rows = []
+    for slices in zip(*map(_slices, sequences), strict=True):
+        results = body(ctx, _placed(places, (*slices, *states, *rest)))
+        rows.append(results[:num_out_data])
+        states = results[num_out_data:]
+    return [*map(torch.stack, zip(*rows, strict=True)), *states]
+
+
+def _slices(sequence: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The slices along axis 0; those of a vector are arrays of one element."""
+    return (sequence.unsqueeze(1) if sequence.dim() == 1 else sequence).unbind(0)
+
+
+def _parted(inputs: Sequence[Any], data_locs: Sequence[int], state_locs: Sequence[int]) -> tuple[Any, Any, Any]:
+    """The inputs of foreach: data, states, and what is the same in all steps."""
+    first, second = len(data_locs), len(data_locs) + len(state_locs)
+    return list(inputs[:first]), list(inputs[first:second]), list(inputs[second:])
+
+
+def _foreach_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+    (body,), count = attrs["subgraphs"], attrs["num_out_data"]
+    places = (*attrs["in_data_locs"], *attrs["in_state_locs"], *attrs["remain_locs"])
+    data, states, rest = _parted(inputs, attrs["in_data_locs"], attrs["in_state_locs"])
+    of_shapes = kind is Shapes
+    slices = [s[1:] or (1,) if of_shapes and s else s for s in data]
+    for _ in range(2):  # what a step tells of the states, the next step knows
+        ins, outs = body.inferred(kind, _placed(places, (*slices, *states, *rest)))
+        given = [ins[place] for place in places]
+        slices, states, rest = _parted(given, attrs["in_data_locs"], attrs["in_state_locs"])
+        states = [after if _unknown(state) else state for state, after in zip(states, outs[count:], strict=True)]
+    if not of_shapes:
+        return [*slices, *states, *rest], [*outs[:count], *states]
+    length = next((s[0] for s in data if s and s[0]), 0)
+    rows = [s and (length, *s) for s in outs[:count]]
+    sequences = [old if old and len(old) == 1 else s and (length, *s) for old, s in zip(data, slices, strict=True)]
+    return [*sequences, *states, *rest], [*rows, *states]
+
+
+def _unknown(value: Any) -> bool:
+    return value is None or (isinstance(value, tuple) and 0 in value)
+
+
+# ---- while_loop ----
+
+
+def _while_loop(
+    *data: torch.Tensor,
+    num_args: int,
+    num_outputs: int,
+    num_out_data: int,
+    max_iterations: int,
+    cond_input_locs: Shape,
+    func_input_locs: Shape,
+    func_var_locs: Shape,
+    subgraphs: Any_,
+    ctx: Ctx | None = None,
+) -> list[torch.Tensor]:
+    """A body applied to variables while a condition of them holds; its outputs stacked, then zeros."""
+    test, step = subgraphs
+    inputs, rows = list(data), list[list[torch.Tensor]]()
+    variables = [func_input_locs[place] for place in func_var_locs]
+    while len(rows) < max_iterations and bool(test(ctx, [inputs[at] for at in cond_input_locs])[0]):
+        results = step(ctx, [inputs[at] for at in func_input_locs])
+        rows.append(results[:num_out_data])
+        for at, value in zip(variables, results[num_out_data:], strict=True):
+            inputs[at] = value
+    sample = rows[0] if rows else step(ctx, [inputs[at] for at in func_input_locs])[:num_out_data]
+    blank = [torch.zeros_like(tensor) for tensor in sample]
+    rows += [blank] * (max_iterations - len(rows))
+    return [*map(torch.stack, zip(*rows, strict=True)), *(inputs[at] for at in variables)]
+
+
+def _while_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+    (test, step), known = attrs["subgraphs"], list(inputs)
+    places, count = attrs["func_input_locs"], attrs["num_out_data"]
+    variables = [places[place] for place in attrs["func_var_locs"]]
+    for graph, locs in ((test, attrs["cond_input_locs"]), (step, places), (step, places)):
+        ins, outs = graph.inferred(kind, [known[at] for at in locs])
+        for at, value in zip(locs, ins, strict=True):
+            known[at] = value
+        if graph is step:
+            for at, value in zip(variables, outs[count:], strict=True):
+                known[at] = value if _unknown(known[at]) else known[at]
+    rows = [s and (attrs["max_iterations"], *s) for s in outs[:count]] if kind is Shapes else outs[:count]
+    return known, [*rows, *(known[at] for at in variables)]
+
+
+# ---- cond ----
+
+
+def _cond(
+    *data: torch.Tensor,
+    num_args: int,
+    num_outputs: int,
+    cond_input_locs: Shape,
+    then_input_locs: Shape,
+    else_input_locs: Shape,
+    subgraphs: Any_,
+    ctx: Ctx | None = None,
+) -> list[torch.Tensor]:
+    """One of two bodies, as a condition says."""
+    test, then, other = subgraphs
+    holds = bool(test(ctx, [data[at] for at in cond_input_locs])[0])
+    return (then if holds else other)(ctx, [data[at] for at in (then_input_locs if holds else else_input_locs)])
+
+
+def _cond_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+    known, outs = list(inputs), list[Any]()
+    for graph, role in zip(attrs["subgraphs"], ("cond", "then", "else"), strict=True):
+        locs = attrs[f"{role}_input_locs"]
+        ins, found = graph.inferred(kind, [known[at] for at in locs])
+        for at, value in zip(locs, ins, strict=True):
+            known[at] = value
+        outs.append(found)
+    return known, [a if a == b or _unknown(b) else b if _unknown(a) else None for a, b in zip(*outs[1:], strict=True)]
+
+
+# ---- the rows ----
+
+
+def _op(name: str, function: Any, knowledge: Any) -> Op:
+    return Op(
+        function,
+        (name,),
+        same_dtype=False,
+        may_alias=True,
+        mutates=(),
+        takes=_input_names,
+        outputs=lambda attrs: attrs["num_outputs"],
+        infer=lambda inputs, outputs, attrs: knowledge(Shapes, inputs, outputs, attrs),
+        types=lambda inputs, attrs: knowledge(Types, inputs, (), attrs),
+    )
+
+
+FOREACH = _op("_foreach", _foreach, _foreach_knowledge)
+WHILE_LOOP = _op("_while_loop", _while_loop, _while_knowledge)
+COND = _op("_cond", _cond, _cond_knowledge)
+CONTROL = {op.name: op for op in (FOREACH, WHILE_LOOP, COND)}
+# By op: for each of its graphs, the attributes that say which inputs it takes.
+_PLACES: dict[str, list[tuple[str, ...]]] = {
+    "_foreach": [("in_data_locs", "in_state_locs", "remain_locs")],
+    "_while_loop": [("cond_input_locs",), ("func_input_locs",)],
+    "_cond": [("cond_input_locs",), ("then_input_locs",), ("else_input_locs",)],
+}
+
+
+def check_node(node: Node) -> None:
+    """Refuse a node whose attributes do not fit its graphs, as a damaged file's may not."""
+    assert node.op is not None
+    values, graphs, places = node.values, node.values["subgraphs"], _PLACES[node.op.name]
+    if len(graphs) != len(places):
+        raise MXNetError(f"expected {len(places)} subgraph(s), received {len(graphs)}")
+    for graph, keys in zip(graphs, places, strict=True):
+        locs = [at for key in keys for at in values[key]]
+        if len(locs) != len(graph.names) or not all(0 <= at < len(node.inputs) for at in locs):
+            raise MXNetError(f"{' and '.join(keys)} do not fit the inputs {', '.join(graph.names)}: {locs}")
+        if len(set(graph.names)) < len(graph.names):
+            raise MXNetError(f"several inputs of a subgraph have one name: {', '.join(graph.names)}")
+    if node.op is FOREACH and sorted(locs) != list(range(len(locs))):
+        raise MXNetError(f"expected each place once in {' and '.join(keys)}, received {locs}")
+    states = [at for key in ("in_state_locs", "func_var_locs") for at in values.get(key, ())]
+    if not all(0 <= at < len(graphs[-1].names) for at in states):
+        raise MXNetError(f"places of states must be below {len(graphs[-1].names)}, received {states}")
+    outputs = values["num_outputs"]
+    if outputs != values.get("num_out_data", outputs) + len(states) or outputs != len(graphs[-1].heads):
+        raise MXNetError(f"num_outputs is {outputs}, the subgraph has {len(graphs[-1].heads)} outputs")
