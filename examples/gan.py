@@ -37,7 +37,7 @@ def recognised(pictures, images, labels, digit):
     return (distances.argmin(axis=1) == digit).mean().asscalar()
 
 
-def main(epochs=40, batch=50, size=32, digit=3):
+def main(epochs=30, batch=50, size=32, digit=3):
     mx.random.seed(7)
     np.random.seed(7)  # the loader's order
     images, labels, _, _ = digits()
@@ -78,5 +78,5 @@ def main(epochs=40, batch=50, size=32, digit=3):
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--epochs", type=int, default=30)
     main(**vars(parser.parse_args()))
