@@ -205,7 +205,7 @@ class Block:
             aliases.setdefault(id(param), []).append((name, param))
         by_first_name = {names[0][0]: names for names in aliases.values()}
         source = f" in file {filename!r}"
-        load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source)
+        load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source, ValueError)
 
     def _old_prefix(self, loaded: dict[str, NDArray]) -> str:
         """The prefix that `collect_params().save(strip_prefix=net.prefix)` took from the names, if it did."""

@@ -133,7 +133,8 @@ class Parameter:
         return self._shape
 
     @shape.setter
-    def shape(self, new: Sequence[int]) -> None:
+    def shape(self, new: int | Sequence[int]) -> None:
+        new = (new,) if isinstance(new, int) else new
         if self._shape is None:
             self._shape = tuple(new)
             return
@@ -711,6 +712,7 @@ def load_into(
     cast_dtype: bool,
     dtype_source: str,
     source: str,
+    kind_of_extra: type[Exception] = AssertionError,
 ) -> None:
     """Give Parameters the arrays that go by one of their names. Nothing changes unless all of it fits.
 
@@ -737,8 +739,8 @@ def load_into(
         )
     problems += wrong
     if problems:
-        kind = ValueError if problems[0].startswith("Parameter ") and (allow_missing or not missing) else AssertionError
-        raise kind("\n".join(problems))
+        is_extra = extra and not ignore_extra and (allow_missing or not missing)
+        raise (kind_of_extra if is_extra else AssertionError)("\n".join(problems))
     for name, array in arrays.items():
         if name in targets:
             targets[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)

@@ -54,7 +54,8 @@ def _from_container(data: bytes) -> tuple[Any, Any]:
         raise MXNetError(f"these bytes hold no optimizer states: {error}") from None
     if not isinstance(arrays, dict) or "header" not in arrays:
         raise MXNetError(
-            "these bytes hold no optimizer states: no 'header' among their arrays. Expected what save_states wrote, not a model's .params"
+            "these bytes hold no optimizer states: no 'header' among their arrays. Expected what save_states wrote, "
+            "not a model's .params"
         )
     try:
         content = json.loads(arrays["header"].asnumpy().tobytes())
