@@ -97,6 +97,8 @@ class Updater:
             other._check_states(weights)
         except MXNetError as error:
             raise MXNetError(f"{fname}: {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:  # of an optimizer made from damaged bytes
+            raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error}") from error
         return other
 
     def _check_states(self, weights: Mapping[Index, NDArray | None]) -> None:
