@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,26 +24,15 @@ from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary
 from .twin import Twin, call_through, house, make_twin
+from .utils import HookHandle
 
 __all__ = ["Block", "DeferredInitializationError", "HookHandle", "HybridBlock", "SymbolBlock"]
 
 
-class HookHandle:
-    """A registered hook; `detach()` takes it away, as does the end of a `with` block."""
-
-    def __init__(self, hooks: dict[int, Any], hook: Any):
-        self._hooks = hooks
-        hooks[id(self)] = hook
-
-    def detach(self) -> None:
-        """Take the hook away."""
-        self._hooks.pop(id(self), None)
-
-    def __enter__(self) -> HookHandle:
-        return self
-
-    def __exit__(self, *exc: Any) -> None:
-        self.detach()
+def _attached(hooks: OrderedDict[int, Any], hook: Any) -> HookHandle:
+    handle = HookHandle()
+    handle.attach(hooks, hook)
+    return handle
 
 
 class Block:
@@ -61,8 +51,8 @@ class Block:
         self._scope = BlockScope(self)
         self._children = {}
         self._reg_params: dict[str, Parameter] = {}
-        self._forward_hooks: dict[int, Any] = {}
-        self._forward_pre_hooks: dict[int, Any] = {}
+        self._forward_hooks: OrderedDict[int, Any] = OrderedDict()
+        self._forward_pre_hooks: OrderedDict[int, Any] = OrderedDict()
         self._twin = None
 
     def __repr__(self) -> str:
@@ -249,11 +239,11 @@ class Block:
 
     def register_forward_pre_hook(self, hook: Callable[[Block, Any], Any]) -> HookHandle:
         """Call `hook(block, inputs)` before each forward."""
-        return HookHandle(self._forward_pre_hooks, hook)
+        return _attached(self._forward_pre_hooks, hook)
 
     def register_forward_hook(self, hook: Callable[[Block, Any, Any], Any]) -> HookHandle:
         """Call `hook(block, inputs, output)` after each forward."""
-        return HookHandle(self._forward_hooks, hook)
+        return _attached(self._forward_hooks, hook)
 
     def register_op_hook(self, callback: Callable[[str, str, NDArray], Any], monitor_all: bool = False) -> None:
         """Call `callback(name, op, array)` for what each op of a hybridized Block gives (with `monitor_all`: takes)."""
@@ -299,10 +289,10 @@ class Block:
         return self._run(args)
 
     def _run(self, args: Any) -> Any:
-        for hook in self._forward_pre_hooks.values() if self._forward_pre_hooks else ():
+        for hook in tuple(self._forward_pre_hooks.values()) if self._forward_pre_hooks else ():
             hook(self, args)
         output = self.forward(*args)
-        for hook in self._forward_hooks.values() if self._forward_hooks else ():
+        for hook in tuple(self._forward_hooks.values()) if self._forward_hooks else ():
             hook(self, args, output)
         return output
 
