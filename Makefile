@@ -36,6 +36,7 @@ record: .venv-oracle/installed
 bench: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/ops.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/train.py --oracle .venv-oracle/bin/python
+	.venv/bin/python benchmarks/memory.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -21,6 +21,7 @@ from . import (
     registry,
     symbol,
 )
+from . import image as img
 from . import initializer as init
 from . import kvstore as kv
 from . import ndarray as nd
@@ -49,6 +50,7 @@ __all__ = [
     "gpu",
     "gpu_memory_info",
     "image",
+    "img",
     "init",
     "initializer",
     "kv",
