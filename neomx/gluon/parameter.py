@@ -16,6 +16,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
+from .utils import shape_is_known
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
 
@@ -24,11 +25,6 @@ tensor_types = (symbol.Symbol, NDArray)
 
 class DeferredInitializationError(MXNetError):
     """A parameter was read before its shape was known."""
-
-
-def shape_is_known(shape: Sequence[int] | None) -> bool:
-    """Whether no dimension is left to be found out."""
-    return shape is not None and all(dim > 0 for dim in shape)
 
 
 def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:

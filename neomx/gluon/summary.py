@@ -8,7 +8,7 @@ from typing import Any
 
 from ..ndarray import NDArray
 from ..symbol import Symbol
-from .parameter import shape_is_known
+from .utils import shape_is_known
 
 _RULE = 80
 

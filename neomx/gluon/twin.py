@@ -10,7 +10,8 @@ import torch
 from ..base import modes
 from ..context import Context, cpu
 from ..ndarray import NDArray
-from .parameter import Parameter, shape_is_known
+from .parameter import Parameter
+from .utils import shape_is_known
 
 
 class Twin(torch.nn.Module):
