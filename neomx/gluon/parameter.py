@@ -16,7 +16,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
-from .utils import shape_is_known
+from .utils import contexts, shape_is_known
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
 
@@ -25,19 +25,6 @@ tensor_types = (symbol.Symbol, NDArray)
 
 class DeferredInitializationError(MXNetError):
     """A parameter was read before its shape was known."""
-
-
-def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:
-    """`ctx=` of MXNet's functions as a list."""
-    if ctx is None:
-        return [current_context()]
-    listed = [ctx] if isinstance(ctx, Context) else list(ctx)
-    for each in listed:
-        if not isinstance(each, Context):
-            raise TypeError(f"ctx must be a Context or a list of them, received {ctx!r}")
-    if not listed:
-        raise ValueError("ctx must name at least one context, received an empty list")
-    return listed
 
 
 class Parameter:

@@ -18,10 +18,9 @@ import numpy as np
 import torch
 
 from ..base import MXNetError
-from ..context import Context
+from ..context import Context, current_context
 from ..formats.atomic import replacing
 from ..ndarray import NDArray, array
-from .parameter import contexts
 
 __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data"]
 
@@ -187,6 +186,19 @@ def _get_repo_url() -> str:
 def _get_repo_file_url(namespace: str, filename: str) -> str:
     """The address of a file of that store."""
     return f"{_get_repo_url()}{namespace}/{filename}"
+
+
+def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:
+    """`ctx=` of MXNet's functions as a list."""
+    if ctx is None:
+        return [current_context()]
+    listed = [ctx] if isinstance(ctx, Context) else list(ctx)
+    for each in listed:
+        if not isinstance(each, Context):
+            raise TypeError(f"ctx must be a Context or a list of them, received {ctx!r}")
+    if not listed:
+        raise ValueError("ctx must name at least one context, received an empty list")
+    return listed
 
 
 def shape_is_known(shape: Sequence[int] | None) -> bool:
