@@ -242,3 +242,23 @@ def test_default_batchify_says_what_it_cannot_do():
         values(data.DataLoader(data.SimpleDataset([mx.nd.ones(2), mx.nd.ones(3)]), 2))
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
         data.DataLoader(Numbers(), 0)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [mx.nd.arange(42).reshape((7, 2, 3)), mx.nd.arange(7)],
+        [np.arange(14.0).reshape(7, 2)],
+        [mx.nd.arange(7, dtype="float16").expand_dims(1), np.arange(7, dtype="int32"), np.arange(7) > 3],
+    ],
+)
+def test_rows_of_arrays_come_as_items_would(parts):
+    dataset = data.ArrayDataset(*parts)
+    at_once = list(data.DataLoader(dataset, 3))
+    one_by_one = list(data.DataLoader(dataset, 3, sampler=data.SequentialSampler(7)))
+    for received, expected in zip(at_once, one_by_one, strict=True):
+        assert type(received) is type(expected)
+        pairs = zip(received, expected, strict=True) if isinstance(received, list) else [(received, expected)]
+        for a, b in pairs:
+            assert (a.dtype, a.shape, a.context) == (b.dtype, b.shape, b.context)
+            assert a.asnumpy().tolist() == b.asnumpy().tolist()

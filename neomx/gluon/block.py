@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,9 +15,9 @@ from .. import ndarray as nd
 from .. import symbol
 from ..base import MXNetError
 from ..context import Context
-from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from ..symbol import Symbol
+from . import model_file
 from .cached import CachedGraph, check_backend
 from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into
 from .scope import BlockScope
@@ -195,7 +195,7 @@ class Block:
             aliases.setdefault(id(param), []).append((name, param))
         by_first_name = {names[0][0]: names for names in aliases.values()}
         source = f" in file {filename!r}"
-        load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source)
+        load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source, ValueError)
 
     def _old_prefix(self, loaded: dict[str, NDArray]) -> str:
         """The prefix that `collect_params().save(strip_prefix=net.prefix)` took from the names, if it did."""
@@ -217,22 +217,16 @@ class Block:
 
     def save(self, prefix: str) -> None:
         """Write the graphs of the hybridized Blocks and all parameters: `prefix-model.json`, `prefix-model.params`."""
-        graphs = {block.name: block._describe() for block in self._walk() if isinstance(block, HybridBlock)}
-        with replacing(f"{prefix}-model.json") as file:
-            file.write(json.dumps(graphs).encode())
         self.save_parameters(f"{prefix}-model.params")
+        model_file.write(f"{prefix}-model.json", self)
 
     def load(self, prefix: str) -> None:
-        """Read what `save` wrote, into a Block of the same structure."""
-        with open(f"{prefix}-model.json", encoding="utf-8") as file:
-            try:
-                graphs = json.load(file)
-            except ValueError as error:
-                raise MXNetError(f"{prefix}-model.json is not JSON: {error}") from None
-        blocks = [block for block in self._walk() if isinstance(block, HybridBlock)]
-        if len(graphs) != len(blocks):
-            raise MXNetError(f"{prefix}-model.json holds {len(graphs)} Blocks, this one has {len(blocks)}")
+        """Read what `save` wrote, here or in MXNet, into a Block of the same structure; hybridize what was so."""
+        hybridized = model_file.read(f"{prefix}-model.json", self)
         self.load_parameters(f"{prefix}-model.params")
+        for block, was_so in zip(self._walk(), hybridized, strict=True):
+            if was_so and isinstance(block, HybridBlock):
+                block._active = True
 
     # ---- children, hooks ----
 
@@ -290,15 +284,15 @@ class Block:
     # ---- running ----
 
     def __call__(self, *args: Any) -> Any:
-        if self._twin is not None and self._twin.has_hooks() and not isinstance(args[0], Symbol):
+        if self._twin is not None and self._twin.has_hooks() and not isinstance(next(iter(args), None), Symbol):
             return call_through(self._twin, args)
         return self._run(args)
 
     def _run(self, args: Any) -> Any:
-        for hook in self._forward_pre_hooks.values() if self._forward_pre_hooks else ():
+        for hook in tuple(self._forward_pre_hooks.values()) if self._forward_pre_hooks else ():
             hook(self, args)
         output = self.forward(*args)
-        for hook in self._forward_hooks.values() if self._forward_hooks else ():
+        for hook in tuple(self._forward_hooks.values()) if self._forward_hooks else ():
             hook(self, args, output)
         return output
 
@@ -445,7 +439,7 @@ class HybridBlock(Block):
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
     def _symbolic(self, *args: Any) -> Any:
-        with self.name_scope():
+        with self.name_scope(), _telling_of_symbols(self):
             return self.hybrid_forward(symbol, *args, **{name: p.var() for name, p in self._reg_params.items()})
 
     def _forward_nested(self, *args: Any) -> Any:
@@ -486,21 +480,23 @@ class HybridBlock(Block):
         arrays = {
             f"{'aux' if param.name in auxiliary else 'arg'}:{param.name}": param._reduce() for param in graph.params
         }
+        nd.save(f"{path}-{epoch:04d}.params", arrays)  # first what may not fit on the disk
         graph.symbol.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
-        nd.save(f"{path}-{epoch:04d}.params", arrays)
 
-    def _describe(self) -> dict[str, Any]:
-        """What `save` keeps of it."""
-        if self._last_graph is None:
-            return {"orig_name": self.name}
-        graph = self._last_graph
-        return {
-            "orig_name": self.name,
-            "in_format": graph.in_format,
-            "out_format": graph.out_format,
-            "inputs": [each.tojson() for each in graph.inputs if each is not None],
-            "symbol": graph.symbol.tojson(),
-        }
+
+@contextmanager
+def _telling_of_symbols(block: Block) -> Iterator[None]:
+    """Say in the error of a `hybrid_forward` that asked a symbol for a value why it was given symbols."""
+    try:
+        yield
+    except Exception as error:
+        if "Symbol" in str(error) and "was given symbols" not in str(error):
+            error.args = (
+                f"{error}. {type(block).__name__} {block.name!r} was given symbols, to make its graph (hybridize) "
+                "or to find shapes: they have no values, shape, or elements. Compute with F and the arguments alone, "
+                "or put that part into a Block that is not hybridized",
+            )
+        raise
 
 
 def _nesting(args: Any) -> str:
@@ -584,7 +580,11 @@ class SymbolBlock(HybridBlock):
         flat, nesting = flatten(self._outputs)
         whole = symbol.Group(flat) if len(flat) > 1 else flat[0]
         known = set(whole.list_inputs())
-        named = zip(flatten(self._inputs)[0], flatten(args)[0], strict=True)
+        inputs, given = flatten(self._inputs)[0], flatten(args)[0]
+        if len(inputs) != len(given):
+            names = ", ".join(each.name for each in inputs)
+            raise ValueError(f"{self.name} takes {len(inputs)} input(s), {names}; received {len(given)}")
+        named = zip(inputs, given, strict=True)
         composed = whole(**{each.name: arg for each, arg in named if each.name in known})
         if len(flat) == 1:
             return composed if nesting == ARRAY else [composed[i] for i in range(len(composed))]

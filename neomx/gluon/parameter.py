@@ -133,7 +133,8 @@ class Parameter:
         return self._shape
 
     @shape.setter
-    def shape(self, new: Sequence[int]) -> None:
+    def shape(self, new: int | Sequence[int]) -> None:
+        new = (new,) if isinstance(new, int) else new
         if self._shape is None:
             self._shape = tuple(new)
             return
@@ -185,30 +186,29 @@ class Parameter:
                 stacklevel=2,
             )
             return
-        self._forget()
-        if default_init is None:
-            default_init = initializer.Uniform()
+        default_init = initializer.create(initializer.Uniform() if default_init is None else default_init)
         if init is None:
             init = default_init if self.init is None else self.init
-        self._deferred_init = (init, contexts(ctx), default_init, None)
-        if shape_is_known(self._shape):
-            self._finish_deferred_init()
-        elif not self._allow_deferred_init:
-            self._deferred_init = ()
+        if not shape_is_known(self._shape) and not self._allow_deferred_init:
             raise ValueError(
                 f"Cannot initialize Parameter {self.name!r} because it has invalid shape: {self._shape}. "
                 "Give its whole shape, or allow_deferred_init=True"
             )
-
-    def _forget(self) -> None:
-        self._arrays = None
+        before = self._deferred_init
+        self._deferred_init = (init, contexts(ctx), default_init, None)
+        if shape_is_known(self._shape):
+            try:
+                self._finish_deferred_init()
+            except BaseException:
+                self._deferred_init = before  # and the arrays are still those that it had
+                raise
 
     def _finish_deferred_init(self) -> None:
         """Initialise now, if that is what it waits for."""
         if not self._deferred_init:
             return
         init, ctx, default_init, data = self._deferred_init
-        if not shape_is_known(self._shape):
+        if self._shape is None or not shape_is_known(self._shape):
             raise ValueError(
                 f"Cannot initialize Parameter {self.name!r} because it has invalid shape: {self._shape}. "
                 "Please specify in_units, in_channels, etc for `Block`s."
@@ -218,7 +218,7 @@ class Parameter:
             if data is None:
                 data = NDArray(torch.zeros(tuple(self._shape or ()), dtype=to_torch(self._dtype)), cpu())
                 described = initializer.InitDesc(self.name, {"__init__": init})
-                initializer.create(default_init)(described, data)
+                default_init(described, data)
             self._init_impl(data, ctx)
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
@@ -242,7 +242,7 @@ class Parameter:
 
     def _load_init(self, data: NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current") -> None:
         """Take values from a file."""
-        problem = self._mismatch(data, cast_dtype, dtype_source)
+        problem = self._mismatch(data, ctx, cast_dtype, dtype_source)
         if problem:
             raise AssertionError(f"Failed loading Parameter {self.name!r} from saved params: {problem}")
         if cast_dtype and dtype_source == "current":
@@ -250,27 +250,14 @@ class Parameter:
         elif cast_dtype:
             self.cast(data.dtype)
         self._shape = data.shape
-        wanted = None if ctx is None else contexts(ctx)
-        if self._arrays is None:
-            if self._deferred_init:
-                deferred = self._deferred_init[1]
-                if wanted is not None and set(wanted) != set(deferred):
-                    raise AssertionError(
-                        f"Failed to load Parameter {self.name!r} on {wanted} because it was previously initialized on "
-                        f"{self.list_ctx()}."
-                    )
-                wanted = deferred
-            self._deferred_init = ()
-            self._init_impl(data, wanted or [cpu()])
-        else:
-            if wanted is not None and set(wanted) != set(self.list_ctx()):
-                raise AssertionError(
-                    f"Failed to load Parameter {self.name!r} on {wanted} because it was previously initialized on "
-                    f"{self.list_ctx()}."
-                )
+        if self._arrays is not None:
             self.set_data(data)
+            return
+        listed = self.list_ctx() if self._deferred_init else [cpu()] if ctx is None else contexts(ctx)
+        self._deferred_init = ()
+        self._init_impl(data, listed)
 
-    def _mismatch(self, data: NDArray, cast_dtype: bool, dtype_source: str) -> str:
+    def _mismatch(self, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> str:
         """Why `data` cannot be its value, or ''."""
         if dtype_source not in ("current", "saved"):
             raise ValueError(f"dtype_source must be 'current' or 'saved', received {dtype_source!r}")
@@ -283,6 +270,13 @@ class Parameter:
             return (
                 f"dtype incompatible expected {np.dtype(self.dtype)} vs saved {np.dtype(data.dtype)}. "
                 "Set cast_dtype=True to cast the dtype of saved params."
+            )
+        wanted = [] if ctx is None else [each.check() for each in contexts(ctx)]
+        initialized = self._arrays is not None or self._deferred_init
+        if wanted and initialized and set(wanted) != set(self.list_ctx()):
+            return (
+                f"ctx={wanted}, but it was previously initialized on {self.list_ctx()}. Leave ctx out, or call "
+                "reset_ctx first"
             )
         return ""
 
@@ -354,15 +348,17 @@ class Parameter:
         if self._arrays is None:
             if self._deferred_init:
                 return self._deferred_init[1]
-            raise RuntimeError(f"Parameter {self.name!r} has not been initialized")
+            raise self._not_initialized()
         return list(self._arrays)
 
     def set_data(self, data: Any) -> None:
         """Copy values into every replica."""
+        if not hasattr(data, "shape"):
+            raise TypeError(f"set_data of Parameter {self.name!r} expects an array, received {data!r:.80}")
         self.shape = data.shape
         if self._arrays is None:
             if not self._deferred_init:
-                raise AssertionError(f"Parameter {self.name!r} has not been initialized")
+                raise AssertionError(str(self._not_initialized()))
             self._deferred_init = (*self._deferred_init[:3], _as_array(data))
             return
         if self._trainer is not None:
@@ -390,9 +386,7 @@ class Parameter:
                 f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
                 f"{self._stype}. Please use data() instead."
             )
-        return nd.sparse.retain(  # type: ignore[attr-defined]
-            array.detach().tostype("row_sparse"), row_id
-        )
+        return nd.sparse.retain(array.detach().tostype("row_sparse"), row_id)  # type: ignore[attr-defined]
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move it to other contexts."""
@@ -403,7 +397,7 @@ class Parameter:
         elif self._deferred_init:
             self._deferred_init = (self._deferred_init[0], listed, *self._deferred_init[2:])
         else:
-            raise ValueError(f"Cannot reset context for Parameter {self.name!r} because it has not been initialized.")
+            raise ValueError(f"Cannot reset context: {self._not_initialized()}")
 
     def cast(self, dtype: Any) -> None:
         """Change the type of its elements; gradients start from zero."""
@@ -610,9 +604,11 @@ class ParameterDict:
         force_reinit: bool = False,
     ) -> None:
         """Initialise all of them, by `init` where they have no initializer of their own."""
-        init = initializer.Uniform() if init is None else init
+        init = initializer.create(initializer.Uniform() if init is None else init)
         if verbose:
             init.set_verbosity(verbose=verbose)
+        for each in contexts(ctx):
+            each.check()
         for param in self.values():
             param.initialize(None, ctx, init, force_reinit=force_reinit)
 
@@ -623,6 +619,8 @@ class ParameterDict:
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move all to other contexts."""
+        for each in contexts(ctx):
+            each.check()
         for param in self.values():
             param.reset_ctx(ctx)
 
@@ -712,6 +710,7 @@ def load_into(
     cast_dtype: bool,
     dtype_source: str,
     source: str,
+    kind_of_extra: type[Exception] = AssertionError,
 ) -> None:
     """Give Parameters the arrays that go by one of their names. Nothing changes unless all of it fits.
 
@@ -722,7 +721,7 @@ def load_into(
     extra = [repr(name) for name in arrays if name not in targets]
     wrong = []
     for name, param in targets.items():
-        problem = param._mismatch(arrays[name], cast_dtype, dtype_source) if name in arrays else ""
+        problem = param._mismatch(arrays[name], ctx, cast_dtype, dtype_source) if name in arrays else ""
         if problem:
             wrong.append(f"Failed loading Parameter {name!r} from saved params: {problem}")
     problems = []
@@ -738,8 +737,8 @@ def load_into(
         )
     problems += wrong
     if problems:
-        kind = ValueError if problems[0].startswith("Parameter ") and (allow_missing or not missing) else AssertionError
-        raise kind("\n".join(problems))
+        is_extra = extra and not ignore_extra and (allow_missing or not missing)
+        raise (kind_of_extra if is_extra else AssertionError)("\n".join(problems))
     for name, array in arrays.items():
         if name in targets:
             targets[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 from ..ndarray import NDArray
@@ -34,7 +35,7 @@ def print_summary(block: Any, inputs: Any) -> None:
         if getattr(layer, "_active", False) and not hasattr(layer, "_outputs"):
             raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
         if layer is not block or not layer._children or layer._reg_params:
-            handles.append(layer.register_forward_hook(lambda *call: tell(*call)))  # a shared layer tells twice
+            handles.append(layer.register_forward_hook(partial(tell)))  # one more for a layer that is there twice
 
     try:
         block.apply(watch)
@@ -42,7 +43,7 @@ def print_summary(block: Any, inputs: Any) -> None:
     finally:
         for handle in handles:
             handle.detach()
-    total, trainable, shared = (sum(counts) for counts in zip(*(row[2:] for row in rows), strict=True))
+    total, trainable, shared = (sum(column) for column in zip(*(row[2:] for row in rows), strict=True))
     print("-" * _RULE)
     print(f"{'Layer (type)':>20}  {'Output Shape':>42} {'Param #':>15}")
     print("=" * _RULE)

@@ -25,8 +25,6 @@ class Trainer:
     ):
         self._params = _listed(params)
         self._param2idx = {param.name: i for i, param in enumerate(self._params)}
-        for param in self._params:
-            param._set_trainer(self)
         self._compression_params = compression_params
         self._contexts = self._check_contexts()
         self._init_optimizer(optimizer, optimizer_params or {})
@@ -35,8 +33,9 @@ class Trainer:
         self._kvstore: Any = None
         self._update_on_kvstore: bool | None = None
         self._kv_initialized = False
-        self._trained: list[tuple[int, Parameter]] | None = None
         self._plan: Any = None
+        for param in self._params:
+            param._set_trainer(self)
 
     def _check_contexts(self) -> list[Any]:
         contexts: list[Any] | None = None
@@ -67,6 +66,8 @@ class Trainer:
         """Choose the store when the first step tells that all is in place."""
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
+        if store is not None and not hasattr(store, "push"):
+            raise TypeError(f"kvstore must be a KVStore, the name of one, or None; received {kvstore!r:.80}")
         if store is not None and len(self._contexts) == 1 and isinstance(kvstore, str) and "dist" not in kvstore:
             store = None
         if store is None:
@@ -117,7 +118,7 @@ class Trainer:
         try:
             scale = self._scale / batch_size
         except (ZeroDivisionError, TypeError):
-            raise ValueError(f"batch_size must be a number above 0, received {batch_size!r}") from None
+            raise ValueError(f"batch_size must be a number, and not 0, received {batch_size!r}") from None
         self._optimizer.rescale_grad = scale
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
@@ -125,6 +126,8 @@ class Trainer:
         self._rescale(batch_size)
         if not self._kv_initialized:
             self._init_kvstore()
+        if self._kvstore is not None:
+            self._find_stale(ignore_stale_grad)  # before gradients are summed
         self._allreduce_grads()
         self._update(ignore_stale_grad)
 
@@ -147,8 +150,11 @@ class Trainer:
             if param.grad_req != "null":
                 if self._update_on_kvstore:
                     continue  # `_update` pushes: it knows which gradients are fresh
+                stale = [weight for weight in param.list_data() if not _is_fresh(weight)]
                 gradients = param.list_grad()
                 self._kvstore.pushpull(i, gradients, out=gradients, priority=-i)
+                for weight in stale:  # a sum is no backward
+                    _mark_used(weight)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Apply gradients that `allreduce_grads` has summed."""
@@ -162,16 +168,22 @@ class Trainer:
         self._rescale(batch_size)
         self._update(ignore_stale_grad)
 
-    def _update(self, ignore_stale_grad: bool) -> None:
+    def _find_stale(self, ignore_stale_grad: bool) -> list[set[int]]:
+        """Which weights of the plan, by context, have gradients that were used before; refused unless ignored."""
         plan = self._current_plan()
-        for at, (indices, gradients, weights) in enumerate(plan):
-            stale = [i for i, weight in enumerate(weights) if not _is_fresh(weight)]
-            if stale:
-                if not ignore_stale_grad:
-                    raise UserWarning(_stale_message(self._params[indices[stale[0]]].name, self._contexts[at]))
-                fresh = [i for i in range(len(weights)) if i not in set(stale)]
-                indices = [indices[i] for i in fresh]
-                gradients, weights = [gradients[i] for i in fresh], [weights[i] for i in fresh]
+        stale = [{i for i, weight in enumerate(weights) if not _is_fresh(weight)} for _, _, weights in plan]
+        for ctx, (indices, _, _), found in zip(self._contexts, plan, stale, strict=True):
+            if found and not ignore_stale_grad:
+                raise UserWarning(_stale_message(self._params[indices[min(found)]].name, ctx))
+        return stale
+
+    def _update(self, ignore_stale_grad: bool) -> None:
+        stale = self._find_stale(ignore_stale_grad)
+        for at, (indices, gradients, weights) in enumerate(self._current_plan()):
+            if stale[at]:
+                fresh = [i for i in range(len(weights)) if i not in stale[at]]
+                indices, gradients = [indices[i] for i in fresh], [gradients[i] for i in fresh]
+                weights = [weights[i] for i in fresh]
                 if not weights:
                     continue
             if self._update_on_kvstore and self._kvstore is not None:
@@ -222,13 +234,18 @@ class Trainer:
             self._kvstore.load_optimizer_states(fname)
             self._optimizer = self._kvstore._updater.optimizer
         else:
-            with open(fname, "rb") as file:
-                states = file.read()
+            self._updaters = [
+                updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
+                for updater, ctx in zip(self._updaters, self._contexts, strict=True)
+            ]
             for updater in self._updaters:
-                updater.set_states(states)
                 updater.optimizer = self._updaters[0].optimizer
             self._optimizer = self._updaters[0].optimizer
         self._optimizer.param_dict = dict(enumerate(self._params))
+
+
+def _known(param: Parameter, ctx: Any) -> NDArray | None:
+    return None if param._arrays is None else param.data(ctx)
 
 
 def _listed(params: Any) -> list[Parameter]:

@@ -38,7 +38,7 @@ class Twin(torch.nn.Module):
 
     def has_hooks_inside(self) -> bool:
         """Whether torch wants to see the calls of the Block's children."""
-        return any(each.has_hooks() for each in self.modules() if each is not self and isinstance(each, Twin))
+        return any(each.has_hooks() for each in self.modules() if isinstance(each, Twin) and each is not self)
 
     def extra_repr(self) -> str:
         """The Block it belongs to."""

@@ -21,12 +21,18 @@ from ..base import MXNetError
 from ..context import Context
 from ..formats.atomic import replacing
 from ..ndarray import NDArray, array
+from .parameter import contexts
 
 __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data"]
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[Any]:
     """`data` in `num_slice` parts along `batch_axis`; with `even_split=False` the first may be longer by one."""
+    if num_slice < 1 or not -len(data.shape) <= batch_axis < len(data.shape):
+        raise ValueError(
+            f"expected at least one slice along an axis of data with shape {data.shape}, received "
+            f"num_slice={num_slice}, batch_axis={batch_axis}"
+        )
     size = data.shape[batch_axis]
     if even_split and size % num_slice:
         raise ValueError(
@@ -43,11 +49,17 @@ def split_and_load(
     data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
 ) -> list[NDArray]:
     """`data` in as many parts as there are contexts, each on its own."""
+    ctx_list = contexts(ctx_list)
     if not isinstance(data, NDArray):
         data = array(data, ctx=ctx_list[0])
     if len(ctx_list) == 1:
         return [data.as_in_context(ctx_list[0])]
     slices = split_data(data, len(ctx_list), batch_axis, even_split)
+    if not all(part.size for part in slices):
+        raise MXNetError(
+            f"data with shape {data.shape} has too few samples along axis {batch_axis} for {len(ctx_list)} contexts. "
+            "Give fewer contexts, or a DataLoader last_batch='discard' or 'rollover'"
+        )
     return [part.as_in_context(ctx) for part, ctx in zip(slices, ctx_list, strict=True)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import MXNetError
+from ..base import MXNetError, suggest
 from .local import KVStore
 
 __all__ = ["KVStore", "create"]
@@ -15,5 +15,7 @@ def create(name: str = "local") -> KVStore:
     if not isinstance(name, str):
         raise TypeError(f"a kvstore's name must be a string, received {name!r}")
     if name not in _IN_PROCESS:
-        raise MXNetError(f"unknown kvstore {name!r}. Expected one of {', '.join(_IN_PROCESS)}")
+        raise MXNetError(
+            f"unknown kvstore {name!r}.{suggest(name, _IN_PROCESS)} Expected one of {', '.join(_IN_PROCESS)}"
+        )
     return KVStore(name)

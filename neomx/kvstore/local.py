@@ -47,17 +47,15 @@ class KVStore:
 
     def init(self, key: Keys, value: Any) -> None:
         """Set the first value of keys."""
-        for name, arrays in _pairs(key, value):
+        pairs = _pairs(key, value)
+        kinds = {type(name): name for name in (*self._stored, *(name for name, _ in pairs))}
+        if len(kinds) > 1:
+            raise MXNetError(f"keys must be all ints or all strings, received both: {list(kinds.values())}")
+        for name, _ in pairs:
             if name in self._stored:
                 raise MXNetError(f"duplicate init of key {name}: init or broadcast was called with it before")
-            self._check_kind(name)
+        for name, arrays in pairs:
             self._stored[name] = arrays[0].detach().copy()
-
-    def _check_kind(self, name: int | str) -> None:
-        for other in self._stored:
-            if type(other) is not type(name):
-                raise MXNetError(f"keys must be all ints or all strings: {name!r} comes after {other!r}")
-            return
 
     def _get(self, name: int | str) -> NDArray:
         try:
@@ -67,9 +65,8 @@ class KVStore:
 
     def push(self, key: Keys, value: Any, priority: int = 0) -> None:
         """Hand in arrays; those of one key are summed, then stored, or given to the updater."""
-        for name, arrays in _pairs(key, value):
-            stored = self._get(name)
-            total = _sum(arrays, stored)
+        for name, arrays, stored in self._fitting(key, value, "pushed was"):
+            total = _sum(arrays)
             if self._updater is not None:
                 self._updater(name, total, stored)
             else:
@@ -79,10 +76,18 @@ class KVStore:
         """Copy stored arrays into `out`."""
         if out is None:
             raise MXNetError("pull: out= must be the arrays to copy into")
-        for name, arrays in _pairs(key, out):
-            stored = self._get(name)
+        for _, arrays, stored in self._fitting(key, out, "out= has"):
             for array in arrays:
-                _copy(stored, array)
+                stored.copyto(array)
+
+    def _fitting(self, key: Keys, value: Any, what: str) -> list[tuple[int | str, list[NDArray], NDArray]]:
+        """(key, arrays, stored array) of a call, every one of whose arrays has its stored array's shape."""
+        found = [(name, arrays, self._get(name)) for name, arrays in _pairs(key, value)]
+        for name, arrays, stored in found:
+            for array in arrays:
+                if array.shape != stored.shape:
+                    raise MXNetError(f"key {name}: the stored array has shape {stored.shape}, {what} {array.shape}")
+        return found
 
     def pushpull(self, key: Keys, value: Any, out: Any = None, priority: int = 0) -> None:
         """`push`, then `pull` into `out`, or back into `value`."""
@@ -102,12 +107,15 @@ class KVStore:
         for name, arrays in _pairs(key, out):
             stored = self._get(name).tostype("row_sparse")
             for at, array in enumerate(arrays):
-                nd.sparse.retain(  # type: ignore[attr-defined]
-                    stored, ids[at if len(ids) > 1 else 0].reshape(-1)
-                ).copyto(array)
+                rows = ids[at if len(ids) > 1 else 0].reshape(-1)
+                nd.sparse.retain(stored, rows).copyto(array)  # type: ignore[attr-defined]
 
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""
+        if not isinstance(new, optimizer.Optimizer):
+            raise TypeError(
+                f"set_optimizer expects an Optimizer, as mx.optimizer.create makes it, received {new!r:.80}"
+            )
         self._set_updater(optimizer.get_updater(new))
 
     def _set_updater(self, updater: Callable[[Any, NDArray, NDArray], Any]) -> None:
@@ -127,9 +135,7 @@ class KVStore:
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
-        updater = self._with_states("load")
-        with open(fname, "rb") as file:
-            updater.set_states(file.read())
+        self._updater = self._with_states("load").restored(fname, self._stored)
 
     def _with_states(self, what: str) -> optimizer.Updater:
         if not isinstance(self._updater, optimizer.Updater):
@@ -141,8 +147,10 @@ def _pairs(key: Keys, value: Any) -> list[tuple[Key, list[NDArray]]]:
     """(key, arrays) pairs of a call with one key or many, each with one array or a list, one for each context."""
     if isinstance(key, (int, str)):
         return [(key, _arrays(value))]
+    if not isinstance(key, (list, tuple)) or not all(isinstance(each, (int, str)) for each in key):
+        raise AssertionError(f"a kvstore's keys are ints or strings, or lists of them; received {key!r:.80}")
     keys: list[Key] = list(key)
-    values = _arrays(value) if isinstance(value, NDArray) else list(value)
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
     if len(values) != len(keys):
         if len(keys) and len(values) % len(keys) == 0 and all(isinstance(v, NDArray) for v in values):
             share = len(values) // len(keys)
@@ -157,27 +165,18 @@ def _pairs(key: Keys, value: Any) -> list[tuple[Key, list[NDArray]]]:
 
 
 def _arrays(value: Any) -> list[NDArray]:
-    listed = [value] if isinstance(value, NDArray) else list(value)
+    listed = value if isinstance(value, (list, tuple)) else [value]
     for each in listed:
         if not isinstance(each, NDArray):
             raise TypeError(f"a kvstore holds NDArrays, received {type(each).__name__} {each!r:.80}")
     if not listed:
         raise MXNetError("received an empty list of arrays for a key")
-    return listed
+    return list(listed)
 
 
-def _sum(arrays: list[NDArray], stored: NDArray) -> NDArray:
+def _sum(arrays: list[NDArray]) -> NDArray:
     """The sum of the arrays, on the context of the first."""
-    for array in arrays:
-        if array.shape != stored.shape:
-            raise MXNetError(f"the stored array has shape {stored.shape}, pushed was {array.shape}")
     if len(arrays) == 1:
         return arrays[0]
     first = arrays[0].context
     return nd.add_n(*[array.as_in_context(first) for array in arrays])
-
-
-def _copy(stored: NDArray, array: NDArray) -> None:
-    if array.shape != stored.shape:
-        raise MXNetError(f"the stored array has shape {stored.shape}, out= has {array.shape}")
-    stored.copyto(array)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 
+from ..base import suggest
 from ..lr_scheduler import LRScheduler
 from ..ndarray import NDArray
 
@@ -226,8 +227,13 @@ class Optimizer:
     @staticmethod
     def create_optimizer(name: str, **kwargs: Any) -> Optimizer:
         """A new optimizer of the class registered as `name`, in any case."""
-        if name.lower() not in Optimizer.opt_registry:
-            raise ValueError(f"Cannot find optimizer {name}. Registered: {', '.join(sorted(Optimizer.opt_registry))}")
+        known = Optimizer.opt_registry
+        if not isinstance(name, str):
+            raise TypeError(f"expected an Optimizer or the name of one, as 'sgd', received {name!r:.80}")
+        if name.lower() not in known:
+            raise ValueError(
+                f"Cannot find optimizer {name}.{suggest(name.lower(), known)} Registered: {', '.join(sorted(known))}"
+            )
         return Optimizer.opt_registry[name.lower()](**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -48,7 +48,15 @@ def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
 
 
 def _from_container(data: bytes) -> tuple[Any, Any]:
-    arrays: Any = load_frombuffer(data)
+    try:
+        arrays: Any = load_frombuffer(data)
+    except MXNetError as error:
+        raise MXNetError(f"these bytes hold no optimizer states: {error}") from None
+    if not isinstance(arrays, dict) or "header" not in arrays:
+        raise MXNetError(
+            "these bytes hold no optimizer states: no 'header' among their arrays. Expected what save_states wrote, "
+            "not a model's .params"
+        )
     try:
         content = json.loads(arrays["header"].asnumpy().tobytes())
         if content["format"] != _FORMAT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..base import MXNetError
@@ -82,6 +83,33 @@ class Updater:
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """The states, and if told the optimizer, as bytes for a file."""
         return dumps(self.states, self.optimizer if dump_optimizer else None)
+
+    def restored(self, fname: str, weights: Mapping[Index, NDArray | None]) -> Updater:
+        """A new Updater that goes on from the states in a file, which must be of these weights.
+
+        A weight may be None, not known yet; without any weights nothing is checked before the first update.
+        """
+        other = Updater(self.optimizer)
+        with open(fname, "rb") as file:
+            content = file.read()
+        try:
+            other.set_states(content)
+            other._check_states(weights)
+        except MXNetError as error:
+            raise MXNetError(f"{fname}: {error}") from error
+        except (AttributeError, TypeError, ValueError) as error:  # of an optimizer made from damaged bytes
+            raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error}") from error
+        return other
+
+    def _check_states(self, weights: Mapping[Index, NDArray | None]) -> None:
+        foreign = [index for index in self.states if index not in weights] if weights else []
+        if foreign:
+            raise MXNetError(
+                f"it has states for {len(self.states)} weights, {foreign[:5]} not among the {len(weights)} that are "
+                "trained here. Load it with the model it was saved from"
+            )
+        known = {index: weight for index, weight in weights.items() if index in self.states and weight is not None}
+        self._prepare_states(known, known.values())
 
     def set_states(self, states: bytes) -> None:
         """Take the states, and the optimizer if it is there, from what `get_states` gave here or in MXNet."""

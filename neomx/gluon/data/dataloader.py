@@ -17,6 +17,7 @@ from ...base import MXNetError
 from ...context import Context, cpu, cpu_pinned
 from ...ndarray import NDArray, array
 from ...ops.random import generator
+from .dataset import ArrayDataset
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .workers import WorkerPool, make_batch
 
@@ -51,6 +52,25 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
 
 
 default_mp_batchify_fn = default_batchify_fn
+
+
+def _is_in_memory(dataset: Any) -> bool:
+    """Whether all that the items hold are rows of dense arrays, so that a batch can be taken at once."""
+    return type(dataset) is ArrayDataset and all(
+        (isinstance(data, NDArray) and not data._sparse) or (isinstance(data, np.ndarray) and data.dtype.kind in "biuf")
+        for data in dataset._data
+    )
+
+
+def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
+    """The batch that `default_batchify_fn` would make of these items, in half the time."""
+    parts = [
+        NDArray(data._data[torch.tensor(indices)].detach(), data.context)
+        if isinstance(data, NDArray)
+        else array(data[indices], ctx=cpu(), dtype=data.dtype)
+        for data in dataset._data
+    ]
+    return parts[0] if len(parts) == 1 else parts
 
 
 def _as_in_context(data: Any, ctx: Context) -> Any:
@@ -98,6 +118,7 @@ class DataLoader:
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
         self._thread_pool, self._timeout = thread_pool, timeout
         self._batch_sampler = batch_sampler
+        self._at_once = batch_sampler is sampler is None and batchify_fn is None and _is_in_memory(dataset)
         if batch_sampler is None:
             self._batch_sampler = _batches(dataset, batch_size, shuffle, sampler, last_batch)
         elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
@@ -135,7 +156,11 @@ class DataLoader:
 
     def _here(self) -> Iterator[Any]:
         for indices in self._batch_sampler:
-            yield self._deliver(make_batch(self._dataset, self._batchify_fn, indices))
+            yield self._deliver(
+                _gather(self._dataset, indices)
+                if self._at_once
+                else make_batch(self._dataset, self._batchify_fn, indices)
+            )
 
     def _ahead(self) -> Iterator[Any]:
         """An epoch's batches, the first of which are being made when this returns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import MXNetError
 from .recurrent_cell import HybridRecurrentCell
 
 
@@ -47,6 +48,13 @@ class GatedCell(HybridRecurrentCell):
     def state_info(self, batch_size: int = 0) -> list[dict]:
         """One state of (batch, hidden)."""
         return [{"shape": (batch_size, self._hidden_size), "__layout__": "NC"}]
+
+    def forward(self, inputs: Any, states: Any) -> tuple[Any, list]:
+        """One step: the output and the new states."""
+        expected = len(self.state_info())
+        if isinstance(states, (list, tuple)) and len(states) < expected:
+            raise MXNetError(f"{self.name} expects {expected} states, as begin_state gives; received {len(states)}")
+        return super().forward(inputs, states)
 
     def _sizes(self) -> str:
         rows, columns = self.i2h_weight.shape

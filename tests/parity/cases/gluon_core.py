@@ -345,7 +345,7 @@ def training_with_several_contexts(mx):
             results += [each.sum() for each in losses]
             if on_store is False and step == 1:
                 trainer.allreduce_grads()
-                results += [net[0].weight.grad(ctx) for ctx in contexts]
+                results += [net[0].weight.grad(ctx).asnumpy() for ctx in contexts]
                 trainer.update(7)
             else:
                 trainer.step(7)
