@@ -258,7 +258,7 @@ class LSTM(_RNNLayer):
         sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
         initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
         projection = projection_size, h2r_weight_initializer
-        clipping = state_clip_min, state_clip_max, state_clip_nan
+        clipping: tuple = state_clip_min, state_clip_max, state_clip_nan
         super().__init__("lstm", *sizes, *initializers, dtype, *projection, *clipping, **kwargs)
 
 
