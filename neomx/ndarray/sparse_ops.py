@@ -41,7 +41,7 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
     result = None
     if rule is not None:
         try:
-            result = rule(op, arrays, {**op.defaults, **attrs}, out)
+            result = rule(op, arrays, op.with_defaults(attrs), out)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise invoke.failure(op, arrays, attrs, str(error)) from error
     stype = "default" if result is None else result.stype

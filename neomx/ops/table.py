@@ -194,15 +194,19 @@ class Op:
         except (TypeError, ValueError, SyntaxError) as error:
             raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r}") from None
 
+    def with_defaults(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """All attributes: those given, and the defaults of the others."""
+        return {**self.defaults, **attrs}
+
     def input_names(self, attrs: dict[str, Any], count: int = 0) -> Sequence[str]:
         """The names of the inputs that a symbol of this op has; `count` are given to an op of any number."""
         if callable(self.takes):
-            return self.takes({**self.defaults, **attrs})
+            return self.takes(self.with_defaults(attrs))
         if self.variadic:
             return [f"arg{i}" for i in range(max(count, attrs.get("num_args", 0)))]
         if self.takes is None:
             return self.inputs[: self.required_inputs]
-        attrs = {**self.defaults, **attrs}
+        attrs = self.with_defaults(attrs)
         optional = self.inputs[self.required_inputs :]
         return (
             *self.inputs[: self.required_inputs],
@@ -211,11 +215,11 @@ class Op:
 
     def state_names(self, attrs: dict[str, Any]) -> Sequence[str]:
         """The names of the inputs that are auxiliary states."""
-        return self.mutates if self.states is None else self.states({**self.defaults, **attrs})
+        return self.mutates if self.states is None else self.states(self.with_defaults(attrs))
 
     def output_names(self, attrs: dict[str, Any]) -> tuple[str, ...]:
         """The names of all outputs; a program sees the first `visible_outputs`."""
-        outputs = self.outputs({**self.defaults, **attrs}) if callable(self.outputs) else self.outputs
+        outputs = self.outputs(self.with_defaults(attrs)) if callable(self.outputs) else self.outputs
         if isinstance(outputs, tuple):
             return outputs
         return ("output",) if outputs == 1 else tuple(f"output{i}" for i in range(outputs))
@@ -224,7 +228,7 @@ class Op:
         """How many outputs a program sees."""
         if self.visible is None:
             return len(self.output_names(attrs))
-        return self.visible({**self.defaults, **attrs}) if callable(self.visible) else self.visible
+        return self.visible(self.with_defaults(attrs)) if callable(self.visible) else self.visible
 
     def signature(self) -> str:
         """The call as a reader would write it: `Pooling(data, kernel=(), pool_type='max')`."""

@@ -71,6 +71,11 @@ def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls:
     return [entry_of(op, key, given[key], cls) if key in given else (made_variable(node, key), 0) for key in names]
 
 
+def scope_attrs(attr: dict[str, str] | None = None) -> dict[str, str]:
+    """The attributes that a new node gets from the AttrScope around it, and from `attr`."""
+    return {annotated(key): value for key, value in attribute.current().get(attr).items()}
+
+
 def hint_starts(node: Node) -> None:
     """Tell variables how they are best initialised where their op knows it: moving averages, PReLU's slopes."""
     assert node.op is not None

@@ -16,9 +16,9 @@ from .. import name as naming
 from ..base import MXNetError
 from ..ndarray.control_flow import listed, shaped
 from ..ops.table import OPS, Op
-from .build import create, entry_of, text_of
+from .build import create, entry_of, scope_attrs, text_of
 from .control_ops import COND, FOREACH, WHILE_LOOP, Subgraph
-from .graph import Entry, Node, annotated, rebuilt
+from .graph import Entry, Node, rebuilt
 from .symbol import Symbol
 
 _MARK = "__subgraph_name__"
@@ -162,8 +162,7 @@ def _body(name: str) -> Iterator[str]:
 
 def _variables(entries: Sequence[Entry]) -> list[Node]:
     """Variables that stand for these outputs inside a body."""
-    attrs = {annotated(key): value for key, value in attribute.current().get(None).items()}
-    return [Node(None, f"{node.name}-{index}", attrs=dict(attrs)) for node, index in entries]
+    return [Node(None, f"{node.name}-{index}", attrs=scope_attrs()) for node, index in entries]
 
 
 def _symbols(nodes: Sequence[Node]) -> list[Symbol]:
@@ -230,8 +229,7 @@ class _Inputs:
 def _node(op: Op, inputs: list[Entry], graphs: list[Subgraph], **given: Any) -> list[Symbol]:
     """The outputs of a node that holds `graphs`."""
     given["num_args"] = len(inputs) + len(graphs)
-    attrs = {annotated(key): value for key, value in attribute.current().get(None).items()}
-    attrs.update({key: text_of(value) for key, value in given.items()})
+    attrs = scope_attrs() | {key: text_of(value) for key, value in given.items()}
     values = op.converted({**given, "subgraphs": tuple(graphs)})
     node = Node(op, naming.current().get(None, op.name), inputs, attrs, values)
     return [Symbol([(node, i)]) for i in range(op.visible_outputs(values))]

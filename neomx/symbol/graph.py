@@ -45,12 +45,16 @@ class Node:
         """What the op calls its inputs."""
         return () if self.op is None else self.op.input_names(self.values, len(self.inputs))
 
+    def count_outputs(self) -> int:
+        """How many outputs a program sees."""
+        return 1 if self.op is None else self.op.visible_outputs(self.values)
+
     def output_names(self) -> list[str]:
         """The names of the outputs that a program sees."""
         if self.op is None:
             return [self.name]
         names = self.op.output_names(self.values)
-        return [f"{self.name}_{name}" for name in names[: self.op.visible_outputs(self.values)]]
+        return [f"{self.name}_{name}" for name in names[: self.count_outputs()]]
 
     def mutated(self) -> list[Node]:
         """The variables that the op changes: its auxiliary states."""

@@ -75,7 +75,7 @@ def _answer(
 ) -> Any:
     changed = auxiliary(graph.order)
     variables = [node for node in graph.order if node.op is None]
-    if not partial and not all(known(graph.of[id(n), i]) for n in graph.order for i in range(graph.count(n))):
+    if not partial and not all(known(graph.of[id(n), i]) for n in graph.order for i in range(n.count_outputs())):
         missing = [f"{n.name}: {shown(graph.of[id(n), 0])}" for n in variables if not known(graph.of[id(n), 0])]
         if missing:
             warnings.warn(
@@ -97,7 +97,7 @@ class _Knowledge:
 
     def __init__(self, symbol: Symbol, given: dict[str, Any]):
         self.order = symbol._nodes()
-        self.of: dict[tuple[int, int], Any] = {(id(n), i): None for n in self.order for i in range(self.count(n))}
+        self.of: dict[tuple[int, int], Any] = {(id(n), i): None for n in self.order for i in range(n.count_outputs())}
         for node in self.order:
             if node.op is None:
                 self.of[id(node), 0] = self.merge(self.noted(node), given.get(node.name), node, node.name)
@@ -110,10 +110,6 @@ class _Knowledge:
             if self.of == before and direction is not operations:
                 break
             direction = operations[::-1] if direction is operations else operations
-
-    @staticmethod
-    def count(node: Node) -> int:
-        return 1 if node.op is None else node.op.visible_outputs(node.values)
 
     def noted(self, node: Node) -> Any:
         """What a variable's own attributes say."""
@@ -131,7 +127,7 @@ class _Knowledge:
         return [self.of[id(n), i] for n, i in node.inputs]
 
     def outputs(self, node: Node) -> list[Any]:
-        return [self.of[id(node), i] for i in range(self.count(node))]
+        return [self.of[id(node), i] for i in range(node.count_outputs())]
 
     def learn(self, node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         for name, (n, i), new in zip(node.input_names(), node.inputs, inputs, strict=True):
@@ -165,9 +161,9 @@ class Types(_Knowledge):
         assert node.op is not None
         inputs, outputs = self.inputs(node), self.outputs(node)
         if node.op.types is not None:
-            self.learn(node, *node.op.types(inputs, {**node.op.defaults, **node.values}))
+            self.learn(node, *node.op.types(inputs, node.op.with_defaults(node.values)))
             return
-        fixed = {**node.op.defaults, **node.values}.get("dtype")
+        fixed = node.op.with_defaults(node.values).get("dtype")
         if isinstance(fixed, torch.dtype):
             self.learn(node, inputs, [fixed] * len(outputs))
             return
@@ -214,10 +210,10 @@ class Shapes(_Knowledge):
             one: Any = None
             for shape in (*inputs, *self.outputs(node)):
                 one = self.merge(shape, one, node, "an input")
-            self.learn(node, [one] * len(inputs), [one] * self.count(node))
+            self.learn(node, [one] * len(inputs), [one] * node.count_outputs())
             return
         if op.infer is not None:
-            found = op.infer(inputs, self.outputs(node), {**op.defaults, **node.values})
+            found = op.infer(inputs, self.outputs(node), op.with_defaults(node.values))
             if isinstance(found, tuple):
                 self.learn(node, *found)
                 return
@@ -242,7 +238,7 @@ class Shapes(_Knowledge):
             try:
                 tries.append(run_without_values(node, op, shapes, self._dtypes(node)))
             except OP_ERRORS:
-                return [None] * self.count(node)
+                return [None] * node.count_outputs()
         return [
             tuple(a if a == b else 0 for a, b in zip(first, second, strict=True)) if len(first) == len(second) else None
             for first, second in zip(*tries, strict=True)

@@ -71,7 +71,7 @@ class _Writer:
     def _write_call(self, node: Node) -> list[tuple[int, int]]:
         op = node.op
         assert op is not None
-        count = op.visible_outputs(node.values)
+        count = node.count_outputs()
         results = [(id(node), i) for i in range(count)]
         self.names.update({entry: f"t{len(self.names) + i}" for i, entry in enumerate(results)})
         call = f"{self._constant(op.fn, 'op')}({', '.join(self._arguments(node))})"

@@ -151,7 +151,7 @@ def _entries(references: Any, nodes: Sequence[Node], where: str) -> list[Entry]:
                 f"received {reference!r:.80}"
             )
         node, output = nodes[reference[0]], reference[1]
-        count = 1 if node.op is None else node.op.visible_outputs(node.values)
+        count = node.count_outputs()
         if not 0 <= output < count:
             raise MXNetError(f"{where}: {node.name!r} has {count} output(s), there is no output {output}")
         entries.append((node, output))

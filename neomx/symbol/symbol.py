@@ -113,7 +113,7 @@ class Symbol:
 
     def get_internals(self) -> Symbol:
         """All outputs of all nodes."""
-        return type(self)([(node, i) for node in self._nodes() for i in range(len(node.output_names()))])
+        return type(self)([(node, i) for node in self._nodes() for i in range(node.count_outputs())])
 
     def get_children(self) -> Symbol | None:
         """What its nodes are computed from; None for a variable."""

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import attribute
 from ..dtype import FLAG_OF_TORCH, to_torch
 from ..ops.table import OPS
-from .build import create, text_of
-from .graph import Node, annotated
+from .build import create, scope_attrs, text_of
+from .graph import Node
 from .symbol import Symbol, combine
 
 __all__ = [
@@ -67,7 +66,7 @@ def Variable(
         "__storage_type__": None if stype is None else _STORAGE[stype],
         **kwargs,
     }
-    attrs = {annotated(key): value for key, value in attribute.current().get(attr).items()}
+    attrs = scope_attrs(attr)
     attrs.update({key: text_of(value) for key, value in known.items() if value is not None})
     return Symbol([(Node(None, name, attrs=attrs), 0)])
 
