@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -142,18 +143,26 @@ def _batch_norm_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types
     """Half precision data has single precision statistics."""
     statistics = torch.float32 if types[0] in (torch.float16, torch.bfloat16) else types[0]
     known = [types[0], *(t or statistics for t in types[1:])]
-    return known, [types[0], *[statistics] * 2][: 3 if attrs["output_mean_var"] else 1]
+    return known, [types[0], *[statistics] * 2][: _with_statistics(attrs)]
 
 
-@op(
-    "BatchNorm",
+def _with_statistics(attrs: dict[str, Any]) -> int:
+    """How many outputs a program sees."""
+    return 3 if attrs["output_mean_var"] else 1
+
+
+batch_norm_op = partial(
+    op,
     mutates=("moving_mean", "moving_var"),
     starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
     outputs=("output", "mean", "var"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    visible=_with_statistics,
     infer=_channel_shapes,
     types=_batch_norm_types,
 )
+
+
+@batch_norm_op("BatchNorm")
 def batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -179,15 +188,7 @@ def batch_norm(
     return results if output_mean_var else results[0]
 
 
-@op(
-    "_contrib_BatchNormWithReLU",
-    mutates=("moving_mean", "moving_var"),
-    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
-    outputs=("output", "mean", "var", "mask"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
-    infer=_channel_shapes,
-    types=_batch_norm_types,
-)
+@batch_norm_op("_contrib_BatchNormWithReLU", outputs=("output", "mean", "var", "mask"))
 def batch_norm_with_relu(
     data: Tensor,
     gamma: Tensor,
@@ -212,15 +213,7 @@ def batch_norm_with_relu(
     return (torch.relu(out), mean, inverse) if output_mean_var else torch.relu(out)
 
 
-@op(
-    "BatchNorm_v1",
-    mutates=("moving_mean", "moving_var"),
-    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
-    outputs=("output", "mean", "var"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
-    infer=_channel_shapes,
-    types=_batch_norm_types,
-)
+@batch_norm_op("BatchNorm_v1")
 def batch_norm_v1(
     data: Tensor,
     gamma: Tensor,
@@ -241,15 +234,7 @@ def batch_norm_v1(
     return (out, mean, _variance(inverse, eps)) if output_mean_var else out
 
 
-@op(
-    "_contrib_SyncBatchNorm",
-    mutates=("moving_mean", "moving_var"),
-    starts={"moving_mean": '["zero", {}]', "moving_var": '["one", {}]'},
-    outputs=("output", "mean", "var"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
-    infer=_channel_shapes,
-    types=_batch_norm_types,
-)
+@batch_norm_op("_contrib_SyncBatchNorm")
 def sync_batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -291,7 +276,7 @@ class _ByProduct(torch.autograd.Function):
     "LayerNorm",
     same_dtype=True,
     outputs=("output", "mean", "std"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    visible=_with_statistics,
     infer=_channel_shapes,
 )
 def layer_norm(
@@ -321,7 +306,7 @@ def layer_norm(
     "GroupNorm",
     same_dtype=True,
     outputs=("output", "mean", "std"),
-    visible=lambda a: 3 if a["output_mean_var"] else 1,
+    visible=_with_statistics,
     infer=_group_shapes,
 )
 def group_norm(
