@@ -24,7 +24,7 @@ from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary
 from .twin import Twin, call_through, house, make_twin
-from .utils import HookHandle
+from .utils import HookHandle, _indent
 
 __all__ = ["Block", "DeferredInitializationError", "HookHandle", "HybridBlock", "SymbolBlock"]
 
@@ -56,7 +56,7 @@ class Block:
         self._twin = None
 
     def __repr__(self) -> str:
-        lines = [f"  ({name}): " + repr(child).replace("\n", "\n  ") for name, child in self._children.items()]
+        lines = [f"  ({name}): {_indent(repr(child), 2)}" for name, child in self._children.items()]
         return f"{type(self).__name__}(\n" + "\n".join(lines) + "\n)"
 
     def __setattr__(self, name: str, value: Any) -> None:

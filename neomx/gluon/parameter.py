@@ -16,7 +16,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
-from .utils import contexts, shape_is_known
+from .utils import _brief_print_list, _indent, contexts, shape_is_known
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
 
@@ -494,7 +494,7 @@ class ParameterDict:
 
     def __repr__(self) -> str:
         name = self._prefix + " " if self._prefix else ""
-        lines = "\n".join("  " + repr(p).replace("\n", "\n  ") for p in self.values())
+        lines = "\n".join("  " + _indent(repr(p), 2) for p in self.values())
         return f"{name}(\n{lines}\n)"
 
     def __getitem__(self, key: str) -> Parameter:
@@ -720,12 +720,12 @@ def load_into(
     if missing and not allow_missing:
         problems.append(
             f"Parameter {', '.join(missing)} is missing{source or ' in the dictionary'}, which contains parameters: "
-            f"{_brief(arrays)}. Set allow_missing=True to ignore missing parameters."
+            f"{_brief_print_list(list(arrays), 10)}. Set allow_missing=True to ignore missing parameters."
         )
     if extra and not ignore_extra:
         problems.append(
             f"Parameter {', '.join(extra)} loaded{source.replace(' in', ' from', 1)} is not present in the Block, "
-            f"which contains parameters {_brief(targets)}. Set ignore_extra=True to ignore."
+            f"which contains parameters {_brief_print_list(list(targets), 10)}. Set ignore_extra=True to ignore."
         )
     problems += wrong
     if problems:
@@ -734,9 +734,3 @@ def load_into(
     for name, array in arrays.items():
         if name in targets:
             targets[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
-
-
-def _brief(names: Any) -> str:
-    """Names for a message: the first and the last few of many."""
-    listed = [repr(name) for name in names]
-    return ", ".join(listed if len(listed) <= 10 else [*listed[:5], "...", *listed[-5:]])

@@ -459,58 +459,65 @@ class AvgPool3D(_Pooling):
         super().__init__(pool_size, strides, padding, ceil_mode, False, "avg", layout, count_include_pad, **kwargs)
 
 
-class GlobalMaxPool1D(_Pooling):
+class _GlobalPooling(_Pooling):
+    """One window over all of a channel."""
+
+    def __init__(self, pool_type: str, layout: str, **kwargs: Any):
+        super().__init__(1, None, 0, True, True, pool_type, layout, **kwargs)
+
+
+class GlobalMaxPool1D(_GlobalPooling):
     """The largest of each channel of a signal (batch, channels, width)."""
 
     _layouts = ("NCW", "NWC")
 
     def __init__(self, layout: str = "NCW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "max", layout, **kwargs)
+        super().__init__("max", layout, **kwargs)
 
 
-class GlobalMaxPool2D(_Pooling):
+class GlobalMaxPool2D(_GlobalPooling):
     """The largest of each channel of images (batch, channels, height, width)."""
 
     _layouts = ("NCHW", "NHWC")
 
     def __init__(self, layout: str = "NCHW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "max", layout, **kwargs)
+        super().__init__("max", layout, **kwargs)
 
 
-class GlobalMaxPool3D(_Pooling):
+class GlobalMaxPool3D(_GlobalPooling):
     """The largest of each channel of volumes (batch, channels, depth, height, width)."""
 
     _layouts = ("NCDHW", "NDHWC")
 
     def __init__(self, layout: str = "NCDHW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "max", layout, **kwargs)
+        super().__init__("max", layout, **kwargs)
 
 
-class GlobalAvgPool1D(_Pooling):
+class GlobalAvgPool1D(_GlobalPooling):
     """The mean of each channel of a signal (batch, channels, width)."""
 
     _layouts = ("NCW", "NWC")
 
     def __init__(self, layout: str = "NCW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "avg", layout, **kwargs)
+        super().__init__("avg", layout, **kwargs)
 
 
-class GlobalAvgPool2D(_Pooling):
+class GlobalAvgPool2D(_GlobalPooling):
     """The mean of each channel of images (batch, channels, height, width)."""
 
     _layouts = ("NCHW", "NHWC")
 
     def __init__(self, layout: str = "NCHW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "avg", layout, **kwargs)
+        super().__init__("avg", layout, **kwargs)
 
 
-class GlobalAvgPool3D(_Pooling):
+class GlobalAvgPool3D(_GlobalPooling):
     """The mean of each channel of volumes (batch, channels, depth, height, width)."""
 
     _layouts = ("NCDHW", "NDHWC")
 
     def __init__(self, layout: str = "NCDHW", **kwargs: Any):
-        super().__init__(1, None, 0, True, True, "avg", layout, **kwargs)
+        super().__init__("avg", layout, **kwargs)
 
 
 class ReflectionPad2D(HybridBlock):

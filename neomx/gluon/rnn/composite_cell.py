@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ..utils import _indent
 from . import sequence
 from .recurrent_cell import HybridRecurrentCell, RecurrentCell
 
@@ -35,7 +36,7 @@ class _Sequential(_ManyCells):
     """What SequentialRNNCell and HybridSequentialRNNCell share."""
 
     def __repr__(self) -> str:
-        rows = [f"({name}): {cell!r}".replace("\n", "\n  ") for name, cell in self._children.items()]
+        rows = [_indent(f"({name}): {cell!r}", 2) for name, cell in self._children.items()]
         return "{}(\n{}\n)".format(type(self).__name__, "\n".join(rows))
 
     def add(self, cell: Any) -> None:

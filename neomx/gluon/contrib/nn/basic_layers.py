@@ -98,20 +98,10 @@ class SyncBatchNorm(BatchNorm):
         running_variance_initializer: Any = "ones",
         **kwargs: Any,
     ):
-        super().__init__(
-            1,
-            momentum,
-            epsilon,
-            center,
-            scale,
-            use_global_stats,
-            beta_initializer,
-            gamma_initializer,
-            running_mean_initializer,
-            running_variance_initializer,
-            in_channels,
-            **kwargs,
-        )
+        learnt = beta_initializer, gamma_initializer
+        running = running_mean_initializer, running_variance_initializer
+        settings = momentum, epsilon, center, scale, use_global_stats
+        super().__init__(1, *settings, *learnt, *running, in_channels, **kwargs)
         del self._kwargs["axis"]
         self._kwargs |= {"ndev": 1 if num_devices is None else num_devices, "key": self.prefix}
 
