@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..ops.shape import never_0d
 from ..ops.slicing import forward_slice
 
 _Basic = (int, np.integer, slice, type(None), type(Ellipsis))
@@ -73,7 +74,7 @@ class Index:
             result = result.flip(self.flips)
         if self.advanced is not None:
             result = result[self.advanced]
-        return result if result.dim() else result.reshape(1)
+        return never_0d(result)
 
     def write(self, data: torch.Tensor, value: Any) -> None:
         """Set the selected elements to `value`, a number or a tensor that broadcasts to them."""
@@ -127,10 +128,10 @@ def _index_tensor(item: Any, size: int, axis: int, device: torch.device) -> torc
             _checked(int(array.min()), size, axis)
             _checked(int(array.max()), size, axis)
         index = torch.as_tensor(np.where(array < 0, array + size, array), device=device)
-        return index if index.dim() else index.reshape(1)
+        return never_0d(index)
     index = data.detach().to(device, torch.int64)
     if index.numel():
         for bound in torch.aminmax(index):
             _checked(int(bound), size, axis)
     index = torch.where(index < 0, index + size, index)
-    return index if index.dim() else index.reshape(1)
+    return never_0d(index)

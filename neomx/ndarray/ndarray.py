@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import Backward, MXNetError, modes
+from ..base import Backward, MXNetError, modes, numeric_types
 from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
 from ..ops.table import OPS
 from .indexing import Index
 from .invoke import apply, on_tape
-
-_NUMBERS = (int, float, np.generic)
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -40,7 +38,7 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
         # Looked up each time: torch.compile can follow a global, not what a closure keeps.
         if isinstance(other, NDArray):
             return apply(OPS[array_op], (self, other), {}, None, NDArray)
-        if isinstance(other, _NUMBERS):
+        if isinstance(other, numeric_types):
             return apply(OPS[scalar_op], (self,), {"scalar": other}, None, NDArray)
         return _not_supported(other)
 
@@ -55,7 +53,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
         op, arrays, attrs, value = with_array, [self], {}, other
         if isinstance(other, NDArray):
             arrays, value = [self, other], other._data
-        elif isinstance(other, _NUMBERS):
+        elif isinstance(other, numeric_types):
             op, attrs = with_scalar, {"scalar": other}
         else:
             return _not_supported(other)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import MXNetError
+from ..base import MXNetError, numeric_types
 from ..context import Context, current_context
 from ..dtype import to_torch
 from ..ops.table import OPS
 from .invoke import apply
-from .ndarray import _NUMBERS, NDArray
+from .ndarray import NDArray
 from .sparse_array import (
     STORAGES,
     BaseSparseNDArray,
@@ -231,9 +231,9 @@ def _arithmetic(name: str, scalar_op: str, reverse_op: str, python: Callable[[An
     def function(lhs: Any, rhs: Any) -> Any:
         if isinstance(lhs, NDArray):
             return forward(lhs, rhs)
-        if isinstance(rhs, NDArray) and isinstance(lhs, _NUMBERS):
+        if isinstance(rhs, NDArray) and isinstance(lhs, numeric_types):
             return apply(reverse, (rhs,), {"scalar": lhs}, None, NDArray)
-        if isinstance(lhs, _NUMBERS) and isinstance(rhs, _NUMBERS):
+        if isinstance(lhs, numeric_types) and isinstance(rhs, numeric_types):
             return python(lhs, rhs)
         raise TypeError(f"expected NDArrays or numbers, received {type(lhs).__name__} and {type(rhs).__name__}")
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import MXNetError, modes
+from ..base import MXNetError, modes, numeric_types
 from ..context import Context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.table import OPS
 from .invoke import apply
-from .ndarray import _NUMBERS, NDArray, _not_supported
+from .ndarray import NDArray, _not_supported
 
 Tensor = torch.Tensor
 
@@ -39,7 +39,7 @@ def elementwise(name: str, scalar_op: str, in_place: bool = False) -> Callable[.
         out = self if in_place else None
         if isinstance(other, NDArray):
             return apply(same if self.shape == other.shape else broad, (self, other), {}, out, NDArray)
-        if isinstance(other, _NUMBERS):
+        if isinstance(other, numeric_types):
             return apply(with_scalar, (self,), {"scalar": other}, out, NDArray)
         return _not_supported(other)
 
@@ -244,7 +244,7 @@ class BaseSparseNDArray(NDArray):
             value.copyto(self)
             return
         device, dtype = self._values.device, self._values.dtype
-        if isinstance(value, _NUMBERS):
+        if isinstance(value, numeric_types):
             if self.stype == "csr":
                 raise ValueError("a number cannot be assigned to a csr array")
             value = torch.full(self._shape, value.item() if isinstance(value, np.generic) else value)

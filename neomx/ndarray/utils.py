@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..base import MXNetError
+from ..base import MXNetError, numeric_types
 from ..context import Context, cpu, current_context
 from ..dtype import NAME_OF_TORCH, to_torch
 from ..ops.table import OPS
@@ -60,7 +60,6 @@ __all__ = [
     "zeros",
 ]
 
-_NUMBERS = (int, float, np.generic)
 _NUMPY_NAMES = frozenset(NAME_OF_TORCH.values()) - {"bfloat16"}
 
 
@@ -307,11 +306,11 @@ def _function(
         left, right = isinstance(lhs, NDArray), isinstance(rhs, NDArray)
         if left and right:
             return apply(OPS[array_op], (lhs, rhs), {}, None, NDArray)
-        if left and isinstance(rhs, _NUMBERS):
+        if left and isinstance(rhs, numeric_types):
             return apply(OPS[scalar_op], (lhs,), {"scalar": rhs}, None, NDArray)
-        if right and isinstance(lhs, _NUMBERS):
+        if right and isinstance(lhs, numeric_types):
             return apply(OPS[reverse_op], (rhs,), {"scalar": lhs}, None, NDArray)
-        if isinstance(lhs, _NUMBERS) and isinstance(rhs, _NUMBERS):
+        if isinstance(lhs, numeric_types) and isinstance(rhs, numeric_types):
             return python(lhs, rhs)
         raise TypeError(f"{name}: expected NDArrays or numbers, received {type(lhs).__name__} and {type(rhs).__name__}")
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 
 from ..base import MXNetError
+from .shape import never_0d
 from .table import Axis, DType, Shape, by_data, op, typed
 
 Tensor = torch.Tensor
@@ -232,4 +233,4 @@ def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
 def getnnz(data: Tensor, *, axis: int | None = None) -> Tensor:
     """How many elements are not 0, in all or along `axis`."""
     count = torch.count_nonzero(data, dim=axis)
-    return count if count.dim() else count.reshape(1)
+    return never_0d(count)

@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 
 from ..base import MXNetError
+from .shape import never_0d
 from .table import op
 
 Tensor = torch.Tensor
@@ -227,7 +228,7 @@ def inverse(A: Tensor) -> Tensor:
 def det(A: Tensor) -> Tensor:
     """The determinant of square matrices."""
     _check_square(A)
-    return _never_0d(torch.linalg.det(A))
+    return never_0d(torch.linalg.det(A))
 
 
 @op("_linalg_slogdet", "linalg_slogdet", outputs=4, visible=2)
@@ -241,18 +242,14 @@ def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
             one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
             regular = torch.linalg.slogdet(torch.where(singular[..., None, None], one, A))
             logarithm = torch.where(singular, -math.inf, regular.logabsdet)
-    return _never_0d(sign), _never_0d(logarithm)
+    return never_0d(sign), never_0d(logarithm)
 
 
 @op("_linalg_sumlogdiag", "linalg_sumlogdiag")
 def sumlogdiag(A: Tensor) -> Tensor:
     """The sum of the logarithms of the diagonal."""
     _check_square(A)
-    return _never_0d(A.diagonal(dim1=-2, dim2=-1).log().sum(-1))
-
-
-def _never_0d(result: Tensor) -> Tensor:
-    return result if result.dim() else result.reshape(1)
+    return never_0d(A.diagonal(dim1=-2, dim2=-1).log().sum(-1))
 
 
 # ---- diagonals and triangles, as vectors ----

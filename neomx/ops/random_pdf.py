@@ -11,6 +11,7 @@ import math
 import torch
 
 from ..base import MXNetError
+from .shape import never_0d
 from .table import op
 
 Tensor = torch.Tensor
@@ -94,4 +95,4 @@ def pdf_dirichlet(sample: Tensor, alpha: Tensor, *, is_log: bool = False) -> Ten
     """Density of the Dirichlet distribution; the last axis holds the parts of one sample."""
     a = _spread(sample, alpha, trailing=1)
     log_density = ((a - 1) * sample.log()).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
-    return _result(log_density if log_density.dim() else log_density.reshape(1), is_log)
+    return _result(never_0d(log_density), is_log)

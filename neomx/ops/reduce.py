@@ -11,6 +11,7 @@ import math
 import torch
 
 from ..base import MXNetError
+from .shape import never_0d
 from .table import Axis, DType, op, typed
 
 Tensor = torch.Tensor
@@ -32,15 +33,11 @@ def _axes(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> 
     return tuple(a for a in range(rank) if a not in named) if exclude else named
 
 
-def _shaped(result: Tensor) -> Tensor:
-    return result if result.dim() else result.reshape(1)
-
-
 @op("sum", "sum_axis", may_alias=True)
 def sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements."""
     axes = _axes(data, axis, exclude)
-    return _shaped(torch.sum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+    return never_0d(torch.sum(data, axes, keepdims, dtype=data.dtype)) if axes else data
 
 
 @op("mean", may_alias=True)
@@ -53,15 +50,15 @@ def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
     if count == 1 and data.dim() == 2 and not keepdims and len(axes) == 1:  # a column, as losses have it
         return data.reshape(-1)
     if data.is_floating_point():
-        return _shaped(torch.mean(data, axes, keepdims))
-    return _shaped(torch.sum(data, axes, keepdims, dtype=data.dtype).div(count, rounding_mode="trunc"))
+        return never_0d(torch.mean(data, axes, keepdims))
+    return never_0d(torch.sum(data, axes, keepdims, dtype=data.dtype).div(count, rounding_mode="trunc"))
 
 
 @op("nansum", may_alias=True)
 def nansum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements that are not nan."""
     axes = _axes(data, axis, exclude)
-    return _shaped(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+    return never_0d(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data
 
 
 @op("prod", may_alias=True)
@@ -71,7 +68,7 @@ def prod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
     dtype = data.dtype
     for a in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
         data = torch.prod(data, a, keepdims, dtype=dtype)
-    return _shaped(data)
+    return never_0d(data)
 
 
 @op("nanprod", may_alias=True)
@@ -102,9 +99,9 @@ def _extreme(data: Tensor, axis: tuple[int, ...] | None, keepdims: bool, exclude
     if not axes:
         return data
     if not data.requires_grad:
-        return _shaped(torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims))
+        return never_0d(torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims))
     result = _Extreme.apply(data, axes, largest)
-    return result if keepdims else _shaped(result.squeeze(axes))
+    return result if keepdims else never_0d(result.squeeze(axes))
 
 
 @op("max", "max_axis", may_alias=True)
@@ -127,7 +124,7 @@ def norm(
     if ord not in (1, 2):
         raise MXNetError("expected ord to be 1 or 2")
     wide = data if data.is_floating_point() else data.double()
-    result = _shaped(torch.linalg.vector_norm(wide, ord, _axes(data, axis), keepdims))
+    result = never_0d(torch.linalg.vector_norm(wide, ord, _axes(data, axis), keepdims))
     return result.to(out_dtype or data.dtype)
 
 
@@ -160,7 +157,7 @@ def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[
         raise MXNetError("expected axes; for the moments of all elements name every axis")
     wide = data if data.is_floating_point() else data.double()
     variance, average = torch.var_mean(wide, _axes(data, axes), correction=0, keepdim=keepdims)
-    return [_shaped(average).to(data.dtype), _shaped(variance).to(data.dtype)]
+    return [never_0d(average).to(data.dtype), never_0d(variance).to(data.dtype)]
 
 
 # ---- where, and how far ----
@@ -171,7 +168,7 @@ def _where(data: Tensor, axis: int | None, keepdims: bool, largest: bool) -> Ten
     if axis is not None:
         _axes(data, (axis,))
     find = torch.argmax if largest else torch.argmin
-    return _shaped(find(data, axis, keepdims)).to(data.dtype)
+    return never_0d(find(data, axis, keepdims)).to(data.dtype)
 
 
 @op("argmax")

@@ -14,6 +14,11 @@ from .table import Axis, Shape, Shapes, op, typed
 Tensor = torch.Tensor
 
 
+def never_0d(result: Tensor) -> Tensor:
+    """`result`, as (1,) if it has no dimension: an array of MXNet has one at least."""
+    return result if result.dim() else result.reshape(1)
+
+
 def infer_reshape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:
     """The shape that reshape codes give.
 
@@ -165,7 +170,7 @@ def squeeze(data: Tensor, *, axis: Axis = None) -> Tensor:
             if data.size(each) != 1:
                 raise MXNetError(f"axis {each} has length {data.size(each)}; only those of length 1 can be removed")
         result = data.squeeze(axis)
-    return result if result.dim() else result.reshape(1)
+    return never_0d(result)
 
 
 # ---- the same elements in another order ----

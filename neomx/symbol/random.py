@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from ..base import _Null
+from ..base import _Null, numeric_types
 from ..ops.table import OPS
 from .build import create
 from .symbol import Symbol
@@ -24,8 +22,6 @@ __all__ = [
     "shuffle",
     "uniform",
 ]
-
-numeric_types = (float, int, np.generic)
 
 
 def _create(op_name: str, inputs: Any, kwargs: dict[str, Any]) -> Symbol:

@@ -7,14 +7,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..base import MXNetError, NotImplementedForSymbol
+from ..base import MXNetError, NotImplementedForSymbol, numeric_types
 from ..context import Context
 from ..ndarray.ndarray import NDArray
 from ..ops.table import OPS
 from .build import create
 from .graph import ANNOTATIONS, Entry, Node, annotated, auxiliary, is_annotation, rebuilt, topological
-
-_NUMBERS = (int, float, np.generic)
 
 
 def _method(op_name: str) -> Callable[..., Any]:
@@ -41,7 +39,7 @@ def combine(left: Symbol, right: Any, symbol_op: str, scalar_op: str) -> Symbol:
     """`left` with a symbol, or with a number."""
     if isinstance(right, Symbol):
         return create(OPS[symbol_op], symbol_op.lower(), (left, right), {}, Symbol)
-    if isinstance(right, _NUMBERS):
+    if isinstance(right, numeric_types):
         return create(OPS[scalar_op], scalar_op.lower(), (left,), {"scalar": right}, Symbol)
     raise TypeError(f"a Symbol cannot be combined with {type(right).__name__}. Expected a Symbol or a number")
 
