@@ -1,15 +1,13 @@
-"""Errors, registries and the two modes (recording, training) that every room shares."""
+"""Errors and the two modes (recording, training) that every room shares, and what programs import from mxnet.base."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-
-T = TypeVar("T")
 
 # What programs and libraries import from mxnet.base.
 string_types = (str,)
@@ -75,38 +73,6 @@ class Backward:
 
     train_mode: bool | None = None  # as it was given; None while none runs
     accumulating = False  # whether gradients go to `.grad`: not those of autograd.grad
-
-
-class Registry:
-    """Classes by lower-case name, so that `create('sgd', ...)` finds `SGD`.
-
-    >>> colours = Registry("colour")
-    >>> @colours.register
-    ... class Red: ...
-    >>> type(colours.create("red")).__name__
-    'Red'
-    """
-
-    def __init__(self, kind: str):
-        self.kind = kind
-        self.classes: dict[str, type] = {}
-
-    def register(self, cls: type[T], *aliases: str) -> type[T]:
-        """Make `cls` known under its own name and `aliases`; a later class takes the name over."""
-        for name in (cls.__name__, *aliases):
-            self.classes[name.lower()] = cls
-        return cls
-
-    def get(self, name: str) -> type:
-        """The class registered as `name`."""
-        try:
-            return self.classes[name.lower()]
-        except KeyError:
-            raise MXNetError(f"unknown {self.kind} {name!r}. Registered: {', '.join(sorted(self.classes))}") from None
-
-    def create(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        """A new instance of the class registered as `name`."""
-        return self.get(name)(*args, **kwargs)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

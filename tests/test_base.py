@@ -1,4 +1,4 @@
-"""Registries, events, dtypes: the ground that other rooms stand on."""
+"""Errors, events, dtypes: the ground that other rooms stand on."""
 
 import numpy as np
 import pytest
@@ -6,22 +6,7 @@ import torch
 
 import neomx as mx
 from neomx import events
-from neomx.base import Registry
 from neomx.dtype import FLAG_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
-
-
-def test_registry_finds_classes_by_any_case_and_alias():
-    colours = Registry("colour")
-
-    class Red:
-        def __init__(self, shade=0):
-            self.shade = shade
-
-    colours.register(Red, "crimson")
-    assert colours.create("RED", shade=2).shade == 2
-    assert colours.get("Crimson") is Red
-    with pytest.raises(mx.MXNetError, match="unknown colour 'blue'. Registered: crimson, red"):
-        colours.get("blue")
 
 
 def test_events_reach_their_subscribers_until_they_stop():

@@ -18,8 +18,8 @@ from ..context import Context
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import model_file
-from .cached import CachedGraph, check_backend
-from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into
+from .cached import CachedGraph, check_backend, joined
+from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into, named, without_kind
 from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary
@@ -175,17 +175,13 @@ class Block:
 
         Nothing changes unless all of the file fits.
         """
-        loaded = nd.load(filename)
+        found, source = nd.load(filename), f" in file {filename!r}"
         params = self._collect_params_with_prefix()
-        if not loaded and not params:
+        if not found and not params:
             return
-        if not isinstance(loaded, dict):
-            raise MXNetError(
-                f"expected named parameters in file {filename!r}, found {len(loaded)} arrays without names"
-            )
-        if (
-            not any("." in name for name in loaded) and not loaded.keys() <= params.keys()
-        ):  # whole names, as in old files
+        loaded = named(found, source)
+        whole_names = not any("." in name for name in loaded) and not loaded.keys() <= params.keys()
+        if whole_names:  # as in old files
             self.collect_params().load_dict(
                 loaded, ctx, allow_missing, ignore_extra, self._old_prefix(loaded), filename, cast_dtype, dtype_source
             )
@@ -194,13 +190,12 @@ class Block:
         for name, param in params.items():
             aliases.setdefault(id(param), []).append((name, param))
         by_first_name = {names[0][0]: names for names in aliases.values()}
-        source = f" in file {filename!r}"
         load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source, ValueError)
 
-    def _old_prefix(self, loaded: dict[str, NDArray]) -> str:
+    def _old_prefix(self, loaded: Iterable[str]) -> str:
         """The prefix that `collect_params().save(strip_prefix=net.prefix)` took from the names, if it did."""
         whole = set(self.collect_params().keys())
-        plain = {name[4:] if name.startswith(("arg:", "aux:")) else name for name in loaded}
+        plain = set(map(without_kind, loaded))
         return "" if plain & whole or not all(name.startswith(self.prefix) for name in whole) else self.prefix
 
     def save_params(self, filename: str) -> None:
@@ -406,7 +401,7 @@ class HybridBlock(Block):
                 self._finish_deferred(graph, args)
             graph.compile(self._backend, self._backend_options)
             self._graphs[key] = graph
-        if graph is not self._last_graph:
+        if graph is not self._last_graph:  # setting an attribute of a Block takes time
             self._last_graph = graph
         return graph
 
@@ -415,12 +410,10 @@ class HybridBlock(Block):
         if isinstance(x, NDArray):
             if self._runs_graph():
                 return self._graph_for((x, *args))((x, *args), self._op_hook)
-            ctx = x._ctx
-        elif isinstance(x, Symbol):
+            return self.hybrid_forward(nd, x, *args, **self._own_arrays(x._ctx, (x, *args)))
+        if isinstance(x, Symbol):
             return self._symbolic(x, *args)
-        else:
-            return self._forward_nested(x, *args)
-        return self.hybrid_forward(nd, x, *args, **self._own_arrays(ctx, (x, *args)))
+        return self._forward_nested(x, *args)
 
     def _runs_graph(self) -> bool:
         """Whether it is hybridized, unless torch's hooks on children must see their calls (FSDP2 gathers in them)."""
@@ -430,12 +423,9 @@ class HybridBlock(Block):
         try:
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
         except DeferredInitializationError:
-            graph = CachedGraph(self, args)
-            self._finish_deferred(graph, args)
-            unused = [param.name for param in self._reg_params.values() if param._deferred_init]
-            for param in self._reg_params.values():
+            self._finish_deferred(CachedGraph(self, args), args)
+            for param in self._reg_params.values():  # those too that the graph does not use
                 param._finish_deferred_init()
-            assert not unused or all(p._arrays is not None for p in self._reg_params.values())
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
     def _symbolic(self, *args: Any) -> Any:
@@ -526,23 +516,23 @@ class SymbolBlock(HybridBlock):
         self._active = True
 
     def _register_parameters(self) -> None:
-        flat, _ = flatten(self._outputs)
-        graph = flat[0] if len(flat) == 1 else symbol.Group(flat)
+        graph = joined(flatten(self._outputs)[0])
         fed = {each.name for each in flatten(self._inputs)[0]}
         auxiliary = set(graph.list_auxiliary_states())
         types = dict(zip(graph.list_arguments(), graph.infer_type_partial()[0] or [], strict=False))
         names = [name for name in (*graph.list_arguments(), *graph.list_auxiliary_states()) if name not in fed]
         common = _common_prefix(names)
         for name in names:
-            kwargs: dict[str, Any] = {"allow_deferred_init": True}
-            if self._params._get_impl(name) is None:
-                kwargs["grad_req"] = "null" if name in auxiliary else "write"
-                kwargs["differentiable"] = name not in auxiliary
-                if types.get(name) is not None:
-                    kwargs["dtype"] = types[name]
-                param = self._params.get(name, **kwargs)
-            else:
-                param = self._params[name]
+            param = self._params._get_impl(name)
+            if param is None:
+                trained, dtype = name not in auxiliary, types.get(name)
+                param = self._params.get(
+                    name,
+                    grad_req="write" if trained else "null",
+                    differentiable=trained,
+                    allow_deferred_init=True,
+                    **({} if dtype is None else {"dtype": dtype}),
+                )
             self._reg_params[name[len(common) :]] = param
 
     @staticmethod
@@ -578,7 +568,7 @@ class SymbolBlock(HybridBlock):
     def _symbolic(self, *args: Any) -> Any:
         """The graph with other inputs in the place of its own."""
         flat, nesting = flatten(self._outputs)
-        whole = symbol.Group(flat) if len(flat) > 1 else flat[0]
+        whole = joined(flat)
         known = set(whole.list_inputs())
         inputs, given = flatten(self._inputs)[0], flatten(args)[0]
         if len(inputs) != len(given):
@@ -611,8 +601,7 @@ def _as_parameters(arrays: dict[str, Any]) -> ParameterDict:
         if isinstance(value, Parameter):
             params._params[name] = value
         else:
-            name = name[4:] if name.startswith(("arg:", "aux:")) else name
-            params.get(name, shape=value.shape, dtype=value.dtype)._load_init(value, None)
+            params.get(without_kind(name), shape=value.shape, dtype=value.dtype)._load_init(value, None)
     return params
 
 
@@ -620,6 +609,6 @@ def _common_prefix(names: list[str]) -> str:
     """The longest prefix of all names that ends in an underscore."""
     if not names:
         return ""
-    shortest, longest = min(names), max(names)
-    length = next((i for i, (a, b) in enumerate(zip(shortest, longest, strict=False)) if a != b), len(shortest))
-    return shortest[: shortest.rfind("_", 0, length) + 1]
+    first, last = min(names), max(names)  # what these two share, all in between do
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[: first.rfind("_", 0, length) + 1]

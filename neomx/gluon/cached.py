@@ -29,6 +29,11 @@ def check_backend(name: str) -> None:
         )
 
 
+def joined(outputs: list[symbol.Symbol]) -> symbol.Symbol:
+    """One symbol of all outputs; itself if there is one."""
+    return outputs[0] if len(outputs) == 1 else symbol.Group(outputs)
+
+
 class CachedGraph:
     """What a HybridBlock computes for arguments nested in one way."""
 
@@ -43,7 +48,7 @@ class CachedGraph:
                 f"{block.name}: hybrid_forward must return symbols when it is given symbols, received {outputs!r:.99}. "
                 "Compute with F and the arguments alone"
             )
-        self.symbol = symbol.Group(outputs) if len(outputs) > 1 else outputs[0]
+        self.symbol = joined(outputs)
         fed = {each.name: at for at, each in enumerate(self.inputs) if each is not None}
         params = block.collect_params()
         wanted = list(dict.fromkeys(self.symbol.list_inputs()))
@@ -87,32 +92,24 @@ class CachedGraph:
 
     def infer_shapes(self, args: Any) -> None:
         """Give the parameters the shapes that these arguments ask for."""
-        given = {
-            str(each.name): arg.shape
-            for each, arg in zip(self.inputs, flatten(args)[0], strict=True)
-            if each is not None
-        }
-        shapes = self._infer(self.symbol.infer_shape, {name: given[name] for name in given if name in self.order})
-        for param in self.params:
-            if shapes.get(param.name) is not None:
-                param.shape = shapes[param.name]
+        self._infer("shape", self.symbol.infer_shape, args)
 
     def infer_types(self, args: Any) -> None:
         """Give the parameters the types that these arguments ask for."""
-        given = {
-            str(each.name): arg.dtype
-            for each, arg in zip(self.inputs, flatten(args)[0], strict=True)
-            if each is not None
-        }
-        types = self._infer(self.symbol.infer_type, {name: given[name] for name in given if name in self.order})
-        for param in self.params:
-            if types.get(param.name) is not None:
-                param.dtype = types[param.name]
+        self._infer("dtype", self.symbol.infer_type, args)
 
-    def _infer(self, infer: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+    def _infer(self, attribute: str, infer: Callable[..., Any], args: Any) -> None:
+        given = {
+            str(each.name): getattr(arg, attribute)
+            for each, arg in zip(self.inputs, flatten(args)[0], strict=True)
+            if each is not None and each.name in self.order
+        }
         arguments, _, auxiliary = infer(**given)
         names = (*self.symbol.list_arguments(), *self.symbol.list_auxiliary_states())
-        return dict(zip(names, (*(arguments or ()), *(auxiliary or ())), strict=False))
+        found = dict(zip(names, (*(arguments or ()), *(auxiliary or ())), strict=False))
+        for param in self.params:
+            if found.get(param.name) is not None:
+                setattr(param, attribute, found[param.name])
 
     def __call__(self, args: Any, hook: Hook | None = None) -> Any:
         flat = args if self.as_given else flatten(args)[0]

@@ -53,7 +53,7 @@ class Parameter:
                     f"{kind} of Parameter {name!r} must be 'default', 'row_sparse' or 'csr', received {value!r}"
                 )
         self.name = name
-        self._shape = (shape,) if isinstance(shape, int) else None if shape is None else tuple(shape)
+        self._shape = None if shape is None else _as_shape(shape)
         self._dtype = dtype
         self.lr_mult, self.wd_mult = lr_mult, wd_mult
         self.init = init
@@ -117,15 +117,13 @@ class Parameter:
 
     @shape.setter
     def shape(self, new: int | Sequence[int]) -> None:
-        new = (new,) if isinstance(new, int) else new
+        new = _as_shape(new)
         if self._shape is None:
-            self._shape = tuple(new)
+            self._shape = new
             return
-        if len(self._shape) != len(new) or any(
-            old > 0 and dim > 0 and old != dim for old, dim in zip(self._shape, new, strict=True)
-        ):
+        if not _shapes_agree(self._shape, new):
             raise AssertionError(
-                f"Expected shape {tuple(new)} is incompatible with given shape {self._shape} ({self.name!r})."
+                f"Expected shape {new} is incompatible with given shape {self._shape} ({self.name!r})."
             )
         self._shape = tuple(max(old, dim) for old, dim in zip(self._shape, new, strict=True))
 
@@ -199,7 +197,7 @@ class Parameter:
         self._deferred_init = ()
         with autograd.pause():
             if data is None:
-                data = NDArray(torch.zeros(tuple(self._shape or ()), dtype=to_torch(self._dtype)), cpu())
+                data = NDArray(torch.zeros(self._shape, dtype=to_torch(self._dtype)), cpu())
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 default_init(described, data)
             self._init_impl(data, ctx)
@@ -345,7 +343,7 @@ class Parameter:
             self._deferred_init = (*self._deferred_init[:3], _as_array(data))
             return
         if self._trainer is not None:
-            self._trainer._parameter_was_set(self)
+            self._trainer._parameter_was_set()
         for array in self._list():
             array[:] = data
 
@@ -433,6 +431,20 @@ class Parameter:
 
 def _as_array(data: Any) -> NDArray:
     return data if isinstance(data, NDArray) else nd.array(data)
+
+
+def _as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(shape)
+
+
+def _shapes_agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """Whether both can be the shape of one array: as many dimensions, equal where both are known."""
+    return len(one) == len(other) and all(a == b or a <= 0 or b <= 0 for a, b in zip(one, other, strict=True))
+
+
+def _same(key: str, value: Any, existing: Any) -> bool:
+    """Whether two values of a Parameter's attribute mean the same."""
+    return bool(value == existing) or (key == "dtype" and np.dtype(value) == np.dtype(existing))
 
 
 class Constant(Parameter):
@@ -531,24 +543,18 @@ class ParameterDict:
             self._params[name] = param
             return param
         for key, value in kwargs.items():
-            if hasattr(param, key) and getattr(param, key) is not None:
-                existing = getattr(param, key)
-                if key == "shape" and value is not None:
-                    value = (value,) if isinstance(value, int) else tuple(value)
-                    if len(value) == len(existing) and all(
-                        a == b or not (a > 0 and b > 0) for a, b in zip(value, existing, strict=True)
-                    ):
-                        param.shape = value
-                        continue
-                elif key == "dtype" and np.dtype(value) == np.dtype(existing):
-                    continue
-                if value is not None and value != existing:
-                    raise AssertionError(
-                        f"Cannot retrieve Parameter {name!r} because desired attribute does not match with stored for "
-                        f"attribute {key!r}: desired '{value}' vs stored '{existing}'."
-                    )
-            else:
+            existing = getattr(param, key, None)
+            if key == "shape" and value is not None:
+                value = _as_shape(value)
+                if existing is not None and _shapes_agree(existing, value):
+                    existing = None  # setting it adds what one of them knows
+            if existing is None:
                 setattr(param, key, value)
+            elif value is not None and not _same(key, value, existing):
+                raise AssertionError(
+                    f"Cannot retrieve Parameter {name!r} because desired attribute does not match with stored for "
+                    f"attribute {key!r}: desired '{value}' vs stored '{existing}'."
+                )
         return param
 
     def get_constant(self, name: str, value: Any = None) -> Constant:
@@ -662,10 +668,7 @@ class ParameterDict:
                     f"restore_prefix is {restore_prefix!r} but Parameters name {name!r} does not start with it"
                 )
         source = "" if filename is None else f" in file {filename!r}"
-        arrays = {
-            restore_prefix + (name[4:] if name.startswith(("arg:", "aux:")) else name): array
-            for name, array in _named(param_dict, source).items()
-        }
+        arrays = {restore_prefix + without_kind(name): array for name, array in named(param_dict, source).items()}
         load_into(
             {name: [(name, param)] for name, param in self.items()},
             arrays,
@@ -678,10 +681,16 @@ class ParameterDict:
         )
 
 
-def _named(loaded: Any, source: str) -> Mapping[str, NDArray]:
+def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
+    """What a file held, if that is arrays with names."""
     if not isinstance(loaded, Mapping):
         raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
     return loaded
+
+
+def without_kind(name: str) -> str:
+    """The name of a parameter in a file of `export`, which says of each whether it is `arg:` or `aux:`."""
+    return name[4:] if name.startswith(("arg:", "aux:")) else name
 
 
 def load_into(

@@ -84,21 +84,22 @@ class Trainer:
                 store.init(i, param.list_data()[0])
         self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True
 
-    def _parameter_was_set(self, param: Parameter) -> None:
-        """A program wrote other values into a parameter: the store must take them over."""
-        if self._kvstore is not None and self._update_on_kvstore:
-            self._reset_kvstore()
-
-    def _reset_kvstore(self) -> None:
-        if self._kvstore is not None and "dist" in self._kvstore.type:
-            raise RuntimeError("Cannot reset distributed KVStore.")
-        if self._update_on_kvstore and self._kvstore is not None:
-            # The states live on: they are the updater's, which goes over to the new store.
-            updater, self._kvstore, self._kv_initialized = self._kvstore._updater, None, False
+    def _store_updates(self) -> bool:
+        """Whether the optimizer runs in the store, which is chosen now if it was not before."""
+        if not self._kv_initialized:
             self._init_kvstore()
-            self._kvstore._updater = updater
+        return self._kvstore is not None and bool(self._update_on_kvstore)
+
+    def _parameter_was_set(self) -> None:
+        """A program wrote other values into a parameter: a store that updates must take them over."""
+        if not self._kv_initialized or not self._store_updates():
             return
-        self._kvstore, self._kv_initialized = None, False
+        if "dist" in self._kvstore.type:
+            raise RuntimeError("Cannot reset distributed KVStore.")
+        # The states live on: they are the updater's, which goes over to the new store.
+        updater, self._kvstore, self._kv_initialized = self._kvstore._updater, None, False
+        self._init_kvstore()
+        self._kvstore._updater = updater
 
     @property
     def learning_rate(self) -> float:
@@ -133,9 +134,7 @@ class Trainer:
 
     def allreduce_grads(self) -> None:
         """Sum the gradients over contexts only; `update` then applies them."""
-        if not self._kv_initialized:
-            self._init_kvstore()
-        if self._kvstore is not None and self._update_on_kvstore:
+        if self._store_updates():
             raise AssertionError(
                 "allreduce_grads() when parameters are updated on kvstore is not supported. Try setting "
                 "`update_on_kvstore` to False when creating trainer."
@@ -144,12 +143,10 @@ class Trainer:
 
     def _allreduce_grads(self) -> None:
         """The one seam between a step and other devices: override it to reduce elsewhere."""
-        if self._kvstore is None:
-            return
+        if self._kvstore is None or self._update_on_kvstore:
+            return  # in a store that updates, `_update` pushes: it knows which gradients are fresh
         for i, param in enumerate(self._params):
             if param.grad_req != "null":
-                if self._update_on_kvstore:
-                    continue  # `_update` pushes: it knows which gradients are fresh
                 stale = [weight for weight in param.list_data() if not _is_fresh(weight)]
                 gradients = param.list_grad()
                 self._kvstore.pushpull(i, gradients, out=gradients, priority=-i)
@@ -158,9 +155,7 @@ class Trainer:
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Apply gradients that `allreduce_grads` has summed."""
-        if not self._kv_initialized:
-            self._init_kvstore()
-        if self._kvstore is not None and self._update_on_kvstore:
+        if self._store_updates():
             raise AssertionError(
                 "update() when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
                 "False when creating trainer."
@@ -218,9 +213,7 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file."""
-        if not self._kv_initialized:
-            self._init_kvstore()
-        if self._update_on_kvstore and self._kvstore is not None:
+        if self._store_updates():
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
             return
         with replacing(fname) as file:
@@ -228,9 +221,7 @@ class Trainer:
 
     def load_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
-        if not self._kv_initialized:
-            self._init_kvstore()
-        if self._update_on_kvstore and self._kvstore is not None:
+        if self._store_updates():
             self._kvstore.load_optimizer_states(fname)
             self._optimizer = self._kvstore._updater.optimizer
         else:

@@ -15,7 +15,7 @@ from torch.compiler import is_compiling
 from ..base import MXNetError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
-from ..ops.table import Op
+from ..ops.table import OP_ERRORS, Op
 
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
@@ -74,7 +74,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if out is None:
             return [cls(r, ctx) for r in result]
         return store(op.name, result, out)
-    except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
+    except OP_ERRORS as error:
         raise failure(op, arrays, attrs, str(error)) from error
     finally:
         if switch:

@@ -27,6 +27,8 @@ from ..context import Context, current_context
 from ..dtype import to_torch
 
 OPS: dict[str, Op] = {}
+# What an op, or torch in it, raises for input that does not suit; programs get an MXNetError that tells of the call.
+OP_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError)
 
 # The kinds of attribute beyond int, float, bool, str and Literal[...]. `| None` may follow each.
 Shape = Annotated[tuple[int, ...], "shape"]  # an int stands for a tuple of one

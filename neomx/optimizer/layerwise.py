@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
-from .base import Index, Optimizer, is_half, register
-from .sgd import MasterLast, aggregation, sgd_step, zeros_of
+from .base import Index, Optimizer, register
+from .sgd import MasterLast, OfLists, aggregation, sgd_step, zeros_of
 
 
 @register
@@ -54,11 +54,10 @@ class LARS(MasterLast):
         return [lr * each for each in self._multipliers(indices, "lr_mult")]
 
     def _momentum(self) -> dict[str, float]:
-        if self.momentum <= 0:
-            return {}
-        if self.momentum_correction and self.last_lr:
-            return {"momentum": self.momentum * (self.cur_lr / self.last_lr)}  # type: ignore[operator]
-        return {"momentum": self.momentum}
+        told = super()._momentum()
+        if told and self.momentum_correction and self.last_lr:
+            told["momentum"] *= self.cur_lr / self.last_lr  # type: ignore[operator]
+        return told
 
     def _update_one(
         self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
@@ -145,7 +144,7 @@ class LBSGD(Optimizer):
 
 
 @register
-class LAMB(Optimizer):
+class LAMB(OfLists):
     """Adam's direction with decay, its length scaled to the weight's (within `lower_bound` and `upper_bound`)."""
 
     def __init__(
@@ -172,19 +171,7 @@ class LAMB(Optimizer):
         """(the average of the gradient, the average of its square)."""
         return zeros_of(weight), zeros_of(weight)
 
-    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Change a weight and its state in place, or each of lists."""
-        self._update_each(index, weight, grad, state, masters=False)
-
-    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """`update`, with float32 copies where they are used."""
-        first = weight[0] if isinstance(weight, (list, tuple)) else weight
-        self._update_each(index, weight, grad, state, masters=self.multi_precision and is_half(first))
-
-    def _update_each(self, index: Any, weight: Any, grad: Any, state: Any, masters: bool) -> None:
-        if not isinstance(index, (list, tuple)):
-            index, weight, grad, state = [index], [weight], [grad], [state]
-        self._update_count(index)
+    def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         copies = []
         if masters:
             copies, state = [[each[0] for each in state]], [each[1] for each in state]

@@ -27,8 +27,32 @@ def aggregation() -> int:
     return int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "4"))
 
 
-class MasterLast(Optimizer):
-    """Of these the state of a half precision weight is (momentum, float32 copy), updated by ops that know of both."""
+class OfLists(Optimizer):
+    """`update` takes one weight or a list of them; ops that know of float32 copies update those too."""
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Change a weight and its state in place, or each of a list."""
+        self._update_listed(index, weight, grad, state, masters=False)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """`update`, with float32 copies where they are used."""
+        first = weight[0] if isinstance(weight, (list, tuple)) else weight
+        self._update_listed(index, weight, grad, state, masters=self.multi_precision and is_half(first))
+
+    def _update_listed(self, index: Any, weight: Any, grad: Any, state: Any, masters: bool) -> None:
+        if not isinstance(index, (list, tuple)):
+            index, weight, grad, state = [index], [weight], [grad], [state]
+        self._update_count(index)
+        self._update_each(index, weight, grad, state, masters)
+
+    def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
+        raise NotImplementedError
+
+
+class MasterLast(OfLists):
+    """Of these the state of a half precision weight is (momentum, float32 copy)."""
+
+    momentum: float
 
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
         """The state of a weight; with `multi_precision`, a half precision weight has (its state, float32 copy)."""
@@ -38,19 +62,7 @@ class MasterLast(Optimizer):
         self._warn_of_half(weight)
         return self.create_state(index, weight)
 
-    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Change a weight and its state in place, or each of a list."""
-        self._update_each(index, weight, grad, state, masters=False)
-
-    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """`update`, with float32 copies where they are used."""
-        first = weight[0] if isinstance(weight, (list, tuple)) else weight
-        self._update_each(index, weight, grad, state, masters=self.multi_precision and is_half(first))
-
-    def _update_each(self, index: Any, weight: Any, grad: Any, state: Any, masters: bool) -> None:
-        if not isinstance(index, (list, tuple)):
-            index, weight, grad, state = [index], [weight], [grad], [state]
-        self._update_count(index)
+    def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         lrs, wds = self._get_lrs(index), self._get_wds(index)
         settings = {**self._scaling(), **self._momentum()}
         for row in zip(index, weight, grad, state, lrs, wds, strict=True):
@@ -59,7 +71,8 @@ class MasterLast(Optimizer):
             self._update_one(i, w, g, inner, master, dict(settings, lr=lr, wd=wd))
 
     def _momentum(self) -> dict[str, float]:
-        return {}
+        """What to tell an op of the momentum, if there is any."""
+        return {"momentum": self.momentum} if self.momentum > 0 else {}
 
     def _update_one(
         self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
@@ -86,9 +99,6 @@ class SGD(MasterLast):
         if self.momentum == 0.0:
             return None
         return zeros_of(weight, weight.stype if self.lazy_update else "default")
-
-    def _momentum(self) -> dict[str, float]:
-        return {"momentum": self.momentum} if self.momentum > 0 else {}
 
     def _update_one(
         self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
@@ -148,9 +158,6 @@ class NAG(MasterLast):
     def create_state(self, index: Index, weight: NDArray) -> Any:
         """The momentum, if there is any."""
         return zeros_of(weight) if self.momentum != 0.0 else None
-
-    def _momentum(self) -> dict[str, float]:
-        return {"momentum": self.momentum} if self.momentum > 0 else {}
 
     def _update_one(
         self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]

@@ -91,7 +91,7 @@ def _parted(inputs: Sequence[Any], data_locs: Sequence[int], state_locs: Sequenc
     return list(inputs[:first]), list(inputs[first:second]), list(inputs[second:])
 
 
-def _foreach_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+def _foreach_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: dict[str, Any]) -> Any:
     (body,), count = attrs["subgraphs"], attrs["num_out_data"]
     places = (*attrs["in_data_locs"], *attrs["in_state_locs"], *attrs["remain_locs"])
     data, states, rest = _parted(inputs, attrs["in_data_locs"], attrs["in_state_locs"])
@@ -144,7 +144,7 @@ def _while_loop(
     return [*map(torch.stack, zip(*rows, strict=True)), *(inputs[at] for at in variables)]
 
 
-def _while_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+def _while_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: dict[str, Any]) -> Any:
     (test, step), known = attrs["subgraphs"], list(inputs)
     places, count = attrs["func_input_locs"], attrs["num_out_data"]
     variables = [places[place] for place in attrs["func_var_locs"]]
@@ -178,7 +178,7 @@ def _cond(
     return (then if holds else other)(ctx, [data[at] for at in (then_input_locs if holds else else_input_locs)])
 
 
-def _cond_knowledge(kind: type[Shapes] | type[Types], inputs: Known, outputs: Known, attrs: dict[str, Any]) -> Any:
+def _cond_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: dict[str, Any]) -> Any:
     known, outs = list(inputs), list[Any]()
     for graph, role in zip(attrs["subgraphs"], ("cond", "then", "else"), strict=True):
         locs = attrs[f"{role}_input_locs"]
@@ -201,8 +201,8 @@ def _op(name: str, function: Any, knowledge: Any) -> Op:
         mutates=(),
         takes=_input_names,
         outputs=lambda attrs: attrs["num_outputs"],
-        infer=lambda inputs, outputs, attrs: knowledge(Shapes, inputs, outputs, attrs),
-        types=lambda inputs, attrs: knowledge(Types, inputs, (), attrs),
+        infer=lambda inputs, outputs, attrs: knowledge(Shapes, inputs, attrs),
+        types=lambda inputs, attrs: knowledge(Types, inputs, attrs),
     )
 
 

@@ -16,7 +16,7 @@ import torch
 from ..base import MXNetError, modes, suggest
 from ..context import Context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
-from ..ops.table import OPS, Op
+from ..ops.table import OP_ERRORS, OPS, Op
 from .graph import Entry, Node, auxiliary, rebuilt
 from .lowering import Run, lower, node_error
 from .symbol import Symbol
@@ -233,7 +233,7 @@ class Shapes(_Knowledge):
         if all(map(_is_complete, inputs)):
             try:
                 return list(run_without_values(node, op, inputs, self._dtypes(node)))
-            except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError) as error:
+            except OP_ERRORS as error:
                 names = zip(node.input_names(), inputs, strict=True)
                 raise node_error(node, error, [f"{name}: {list(shape)}" for name, shape in names]) from error
         tries = []
@@ -241,7 +241,7 @@ class Shapes(_Knowledge):
             shapes = [tuple(n or length for n in shape) for shape in inputs]
             try:
                 tries.append(run_without_values(node, op, shapes, self._dtypes(node)))
-            except (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError):
+            except OP_ERRORS:
                 return [None] * self.count(node)
         return [
             tuple(a if a == b else 0 for a, b in zip(first, second, strict=True)) if len(first) == len(second) else None

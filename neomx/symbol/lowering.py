@@ -11,12 +11,12 @@ import torch
 from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
+from ..ops.table import OP_ERRORS
 from .graph import Entry, Node, topological
 from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
-_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError)
 
 
 def lower(symbol: Symbol, input_names: Sequence[str], group2ctx: dict[str, Context] | None = None) -> Run:
@@ -38,7 +38,7 @@ class _Writer:
         self.order = topological(node for node, _ in heads)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
-        self.space: dict[str, Any] = {"only": _only, "ERRORS": _ERRORS, "explained": self.explained}
+        self.space: dict[str, Any] = {"only": _only, "ERRORS": OP_ERRORS, "explained": self.explained}
         self.node_of_line: dict[int, Node] = {}
         self.lines = ["def run(ctx, tensors):", "    try:"]
         self._write_inputs(input_names)

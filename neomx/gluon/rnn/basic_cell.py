@@ -87,16 +87,8 @@ class RNNCell(GatedCell):
         prefix: str | None = None,
         params: Any = None,
     ):
-        super().__init__(
-            hidden_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            input_size,
-            prefix,
-            params,
-        )
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        super().__init__(hidden_size, *initializers, input_size, prefix, params)
         self._activation = activation
 
     def _alias(self) -> str:
@@ -134,16 +126,8 @@ class LSTMCell(GatedCell):
         activation: Any = "tanh",
         recurrent_activation: Any = "sigmoid",
     ):
-        super().__init__(
-            hidden_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            input_size,
-            prefix,
-            params,
-        )
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        super().__init__(hidden_size, *initializers, input_size, prefix, params)
         self._activation = activation
         self._recurrent_activation = recurrent_activation
 
@@ -189,16 +173,8 @@ class GRUCell(GatedCell):
         prefix: str | None = None,
         params: Any = None,
     ):
-        super().__init__(
-            hidden_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            input_size,
-            prefix,
-            params,
-        )
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        super().__init__(hidden_size, *initializers, input_size, prefix, params)
 
     def _alias(self) -> str:
         return "gru"

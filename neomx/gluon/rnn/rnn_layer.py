@@ -226,22 +226,10 @@ class RNN(_RNNLayer):
     ):
         if activation not in ("relu", "tanh"):
             raise KeyError(f"RNN: activation must be 'relu' or 'tanh', received {activation!r}. RNNCell takes others")
-        super().__init__(
-            "rnn_" + activation,
-            hidden_size,
-            num_layers,
-            layout,
-            dropout,
-            bidirectional,
-            input_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            dtype,
-            projection_size=None,  # so that it is refused among kwargs
-            **kwargs,
-        )
+        sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        # projection_size is given here, so that it is refused among kwargs.
+        super().__init__("rnn_" + activation, *sizes, *initializers, dtype, projection_size=None, **kwargs)
 
 
 class LSTM(_RNNLayer):
@@ -267,26 +255,11 @@ class LSTM(_RNNLayer):
         dtype: Any = "float32",
         **kwargs: Any,
     ):
-        super().__init__(
-            "lstm",
-            hidden_size,
-            num_layers,
-            layout,
-            dropout,
-            bidirectional,
-            input_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            dtype,
-            projection_size,
-            h2r_weight_initializer,
-            state_clip_min,
-            state_clip_max,
-            state_clip_nan,
-            **kwargs,
-        )
+        sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        projection = projection_size, h2r_weight_initializer
+        clipping: tuple = state_clip_min, state_clip_max, state_clip_nan
+        super().__init__("lstm", *sizes, *initializers, dtype, *projection, *clipping, **kwargs)
 
 
 class GRU(_RNNLayer):
@@ -307,19 +280,7 @@ class GRU(_RNNLayer):
         dtype: Any = "float32",
         **kwargs: Any,
     ):
-        super().__init__(
-            "gru",
-            hidden_size,
-            num_layers,
-            layout,
-            dropout,
-            bidirectional,
-            input_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            dtype,
-            projection_size=None,  # so that it is refused among kwargs
-            **kwargs,
-        )
+        sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        # projection_size is given here, so that it is refused among kwargs.
+        super().__init__("gru", *sizes, *initializers, dtype, projection_size=None, **kwargs)

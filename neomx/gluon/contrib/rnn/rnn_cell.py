@@ -100,18 +100,9 @@ class LSTMPCell(GatedCell):
         prefix: str | None = None,
         params: Any = None,
     ):
-        super().__init__(
-            hidden_size,
-            i2h_weight_initializer,
-            h2h_weight_initializer,
-            i2h_bias_initializer,
-            h2h_bias_initializer,
-            input_size,
-            prefix,
-            params,
-            projection_size,
-            h2r_weight_initializer,
-        )
+        initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
+        projection = projection_size, h2r_weight_initializer
+        super().__init__(hidden_size, *initializers, input_size, prefix, params, *projection)
         self._projection_size = projection_size
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
