@@ -57,3 +57,19 @@ def test_cosine_embedding_of_doubles():
 def test_refusals_say_what_was_expected(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("classes", [5, 300])
+def test_labels_out_of_range_are_the_nearest_class(classes):
+    """As pick clips them, whichever way the cross-entropy is computed; -100 is no exception, which torch would skip."""
+    pred = nd.array(np.random.RandomState(0).normal(size=(4, classes)))
+    pred.attach_grad()
+    loss_of = loss.SoftmaxCrossEntropyLoss()
+    found = []
+    for label in ([-100, 1, classes, 2 * classes], [0, 1, classes - 1, classes - 1]):
+        with autograd.record():
+            value = loss_of(pred, nd.array(label))
+        value.backward()
+        found.append((value.asnumpy(), pred.grad.asnumpy().copy()))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)

@@ -427,3 +427,54 @@ def test_gradients_made_anew_for_each_update():
 
     make = lambda: mx.optimizer.get_updater(mx.optimizer.Adam(rescale_grad=0.1))  # noqa: E731
     assert_same(run(make()), run(one_by_one(make())))
+
+
+def test_a_training_goes_on_from_its_states_to_the_bit(tmp_path):
+    """And saving them changes nothing: Adam's moments are kept divided by the batch size, which is no power of two."""
+
+    def run(save_at, load_at):
+        mx.random.seed(3)
+        rng = np.random.RandomState(0)
+        net = mx.gluon.nn.Dense(3, in_units=5)
+        net.initialize()
+        trainer = mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+        for step in range(8):
+            if step == save_at:
+                trainer.save_states(str(tmp_path / "states"))
+            if step == load_at:
+                trainer = mx.gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.1})
+                trainer.load_states(str(tmp_path / "states"))
+            with mx.autograd.record():
+                out = net(mx.nd.array(rng.normal(size=(12, 5)))) ** 2
+            out.backward()
+            trainer.step(12)
+        return net.weight.data().asnumpy()
+
+    expected = run(None, None)
+    np.testing.assert_array_equal(run(4, None), expected)
+    np.testing.assert_array_equal(run(4, 4), expected)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam", "nag", "rmsprop", "adagrad"])
+def test_weights_of_any_order_in_memory(name):
+    """A convolution's weight is channels_last until a program takes a view of it; kernels go by memory alone."""
+
+    def run(look):
+        rng = np.random.RandomState(0)
+        net = mx.gluon.nn.Conv2D(3, 2, in_channels=4)
+        net.initialize()
+        net.weight.set_data(mx.nd.array(rng.normal(size=(3, 4, 2, 2))))
+        options = {"momentum": 0.9} if name in ("sgd", "nag") else {}
+        trainer = mx.gluon.Trainer(net.collect_params(), name, {"learning_rate": 0.1, **options})
+        for step in range(6):
+            with mx.autograd.record():
+                out = net(mx.nd.array(rng.normal(size=(2, 4, 5, 5)))) ** 2
+            out.backward()
+            if step == look:
+                net.weight.data()[1]  # a view, for which memory is put in order
+            trainer.step(2)
+        return net.weight.data()
+
+    found, expected = run(3), run(None)
+    assert found._data.is_contiguous() and not expected._data.is_contiguous()
+    np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)

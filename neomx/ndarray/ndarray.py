@@ -165,11 +165,10 @@ class NDArray:
         return np.array(data.numpy(force=True), order="C")
 
     def asscalar(self) -> Any:
-        """The number in an array of one element; with more than one dimension a numpy array of it, as in MXNet."""
+        """The number in an array of one element."""
         if self.size != 1:
             raise ValueError(f"The current array is not a scalar: it has shape {self.shape}")
-        data = self.asnumpy()
-        return data if data.ndim > 1 else data.reshape(-1)[0]
+        return self.asnumpy().reshape(-1)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         result = self.asnumpy()

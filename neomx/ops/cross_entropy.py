@@ -13,6 +13,7 @@ from .indexing import pick
 from .table import Op
 
 Tensor = torch.Tensor
+_NO_LABEL = -(2**62)  # torch skips one label; not one that a program could have
 _MANY = 256  # classes; with fewer, torch's two kernels are faster than the six operations below
 
 
@@ -51,11 +52,14 @@ def _losses(pred: Tensor, label: Tensor) -> Tensor:
     shape = tuple(pred.shape[:-1])
     if tuple(label.shape) not in (shape, (*shape, 1)):
         raise MXNetError(f"labels must have shape {shape}, or that and 1, got {tuple(label.shape)}")
-    label = label.detach().long().clamp(0, pred.shape[-1] - 1).reshape(-1)
+    label = label.detach().long().reshape(-1)
     flat = pred if pred.dim() == 2 else pred.flatten(0, -2)
-    if pred.shape[-1] >= _MANY:
-        return _CrossEntropy.apply(flat, label.unsqueeze(1)).squeeze(1)
-    return cross_entropy_loss(flat, label, None, 0)  # 0: of each by itself
+    if pred.shape[-1] < _MANY and pred.is_cpu:
+        try:
+            return cross_entropy_loss(flat, label, None, 0, _NO_LABEL)  # 0: of each by itself
+        except IndexError:
+            pass  # a label is out of range: MXNet takes the nearest
+    return _CrossEntropy.apply(flat, label.clamp(0, pred.shape[-1] - 1).unsqueeze(1)).squeeze(1)
 
 
 CROSS_ENTROPY = Op(cross_entropy, ("softmax_cross_entropy_of_classes",), same_dtype=False, may_alias=False, mutates=())

@@ -12,7 +12,8 @@ from .. import ndarray as nd
 from ..ndarray import NDArray
 from ..ops.optim import single
 from .base import Index, Optimizer, register
-from .fused import Moment, Tensors, clamp_, clipped, kept, rule
+from .fused import Tensors, clamp_, clipped, kept, rule
+from .moment import Moment
 from .sgd import zeros_of
 
 

@@ -13,39 +13,13 @@ from typing import Any
 
 import torch
 
-from ..context import Context
 from ..ndarray import NDArray
 from .base import Index, Optimizer
+from .moment import Moment
 
 Tensors = list[torch.Tensor]
 Rule = Callable[..., None]  # (optimizer, weights, gradients, states, learning rate, decay, count of updates)
 RULES: dict[type[Optimizer], tuple[Rule, bool]] = {}
-
-
-class Moment(NDArray):
-    """A state that is kept divided by a factor between fused steps; who reads it finds it multiplied back.
-
-    torch's kernel cannot rescale gradients without writing them. Dividing what it averages by the same factor gives
-    the same weights, and costs nothing until someone looks.
-    """
-
-    __slots__ = ("_kept", "_factor")
-    _kept: torch.Tensor
-    _factor: float
-
-    def __init__(self, data: torch.Tensor, ctx: Context):
-        self._data, self._ctx, self._grad = data, ctx, None
-
-    @property
-    def _data(self) -> torch.Tensor:  # type: ignore[override]
-        if self._factor != 1.0:
-            self._kept.mul_(self._factor)
-            self._factor = 1.0
-        return self._kept
-
-    @_data.setter
-    def _data(self, value: torch.Tensor) -> None:
-        self._kept, self._factor = value, 1.0
 
 
 def kept(moments: Iterable[NDArray], factor: float) -> Tensors:
@@ -77,18 +51,26 @@ class Plan:
                 raise AssertionError(f"an update needs NDArrays, received a {type(array).__name__}")
         self.arrays = [weakref.ref(array) for array in (*weights, *grads)]
         self.all_states = states
-        plain = [_is_plain(*row) for row in zip(weights, grads, states, strict=True)]
+        formats = [_format_of(weight) for weight in weights]
+        rows = zip(weights, grads, states, formats, strict=True)
+        plain = [form is not None and _is_plain(weight, grad, state) for weight, grad, state, form in rows]
         self.rest = [i for i, is_plain in enumerate(plain) if not is_plain]
         self.positions = [i for i, is_plain in enumerate(plain) if is_plain]
         self.indices = [indices[i] for i in self.positions]
         self.states = [states[i] for i in self.positions]
+        self.formats: list[Any] = [formats[i] for i in self.positions]
+        for form, state in zip(self.formats, self.states, strict=True):
+            _lay_out(state, form)
         self.keys: list[Any] = []
         self.groups: list[tuple[Any, list[int]]] = []
 
     def is_of(self, grads: Any, weights: Any, states: list[Any]) -> bool:
-        """Whether it was made for these arrays."""
+        """Whether it was made for these arrays, in the order they have in memory, by which kernels go."""
         made_for = [reference() for reference in self.arrays]
-        return all(map(is_, made_for, (*weights, *grads))) and all(map(is_, self.all_states, states))
+        if not all(map(is_, made_for, (*weights, *grads))) or not all(map(is_, self.all_states, states)):
+            return False
+        memory = zip([weights[i]._data for i in self.positions], self.formats, strict=True)
+        return all(tensor.is_contiguous(memory_format=form) for tensor, form in memory)
 
     def group(self, optimizer: Optimizer) -> list[tuple[Any, list[int]]]:
         """(multiplier of the rate, decay, updates behind the most updated, whether it has a state), positions."""
@@ -110,15 +92,44 @@ class Plan:
         return self.groups
 
 
+def _format_of(weight: NDArray) -> torch.memory_format | None:
+    """The order of a weight's elements in memory, if it is one that a state can share."""
+    tensor = weight._data
+    if tensor.is_contiguous():
+        return torch.contiguous_format
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
+        return torch.channels_last
+    return None
+
+
+def _parts(state: Any) -> tuple[Any, ...]:
+    return state if isinstance(state, tuple) else () if state is None else (state,)
+
+
+def _memory(array: NDArray) -> torch.Tensor:
+    """The tensor behind an array; a moment's as it is kept."""
+    return array._kept if isinstance(array, Moment) else array._data
+
+
+def _lay_out(state: Any, form: torch.memory_format) -> None:
+    """Put a state into the order of its weight."""
+    for array in _parts(state):
+        tensor = _memory(array)
+        if not tensor.is_contiguous(memory_format=form):
+            if isinstance(array, Moment):
+                array._kept = tensor.contiguous(memory_format=form)
+            else:
+                array._data = tensor.contiguous(memory_format=form)
+
+
 def _is_plain(weight: NDArray, grad: NDArray, state: Any) -> bool:
-    parts = state if isinstance(state, tuple) else () if state is None else (state,)
-    arrays = [weight, grad, *parts]
+    arrays = [weight, grad, *_parts(state)]
     if any(not isinstance(array, NDArray) or array._sparse for array in arrays):
         return False
     memory = weight._data
-    return memory.is_contiguous() and all(
-        array._data.dtype is torch.float32 and array._data.shape == memory.shape and array._data.device == memory.device
-        for array in arrays
+    return all(
+        tensor.dtype is torch.float32 and tensor.shape == memory.shape and tensor.device == memory.device
+        for tensor in map(_memory, arrays)
     )
 
 
@@ -142,7 +153,7 @@ class Fused:
         lr = optimizer.learning_rate
         # The leaf's memory past torch's version counter: backward may still need the leaf, as in MXNet.
         memory = [weights[i]._data.data for i in plan.positions]
-        slopes = [_contiguous(grads[i]._data) for i in plan.positions]
+        slopes = [_ordered(grads[i]._data, form) for i, form in zip(plan.positions, plan.formats, strict=True)]
         with torch.no_grad():
             for (lr_mult, wd, behind, _), group in plan.group(optimizer):
                 rows = ([of[i] for i in group] for of in (memory, slopes, plan.states))
@@ -159,8 +170,8 @@ class Fused:
         return plan
 
 
-def _contiguous(grad: torch.Tensor) -> torch.Tensor:
-    return grad if grad.is_contiguous() else grad.contiguous()
+def _ordered(grad: torch.Tensor, form: torch.memory_format) -> torch.Tensor:
+    return grad if grad.is_contiguous(memory_format=form) else grad.contiguous(memory_format=form)
 
 
 def _in_step(optimizer: Optimizer, indices: Sequence[Index]) -> bool:

@@ -18,6 +18,7 @@ from ..lr_scheduler import LRScheduler
 from ..ndarray import NDArray, array
 from ..ndarray.serialize import array_frombuffer, load_frombuffer, save_tobuffer
 from .base import Optimizer
+from .moment import Moment
 
 _FORMAT = "neomx optimizer states 1"
 _PICKLE = b"\x80"
@@ -72,6 +73,8 @@ def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, Moment):  # as it is kept: multiplied out and back it would not go on to the bit
+        return {"moment": _pack(NDArray(value._kept, value._ctx), arrays), "factor": value._factor}
     if isinstance(value, NDArray):
         name = str(len(arrays))
         arrays[name] = value
@@ -98,6 +101,8 @@ def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
         return value
     if "array" in value:
         return arrays[value["array"]]
+    if "moment" in value:
+        return Moment.restored(_unpack(value["moment"], arrays), float(value["factor"]))
     if "tuple" in value:
         return tuple(_unpack(each, arrays) for each in value["tuple"])
     if "dict" in value:

@@ -158,7 +158,7 @@ def truth_and_numbers(mx):
         bool(mx.nd.ones(1)),
         bool(mx.nd.zeros((1, 1))),
         mx.nd.array([3.5]).asscalar(),
-        mx.nd.array([[7]], dtype="int32").asscalar(),
+        int(mx.nd.array([[7]], dtype="int32").asscalar()),
         str(type(mx.nd.ones(1).asscalar()).__name__),
         len([row for row in small(mx)]),
         sum(small(mx)[0]).asscalar(),
