@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import neomx as mx
-from neomx import autograd, gluon
+from neomx import autograd, gluon, nd
 from neomx.gluon import nn
 
 
@@ -308,3 +308,41 @@ def test_a_block_without_parameters_saves_and_loads(tmp_path):
     net.save(str(tmp_path / "m"))
     net.load(str(tmp_path / "m"))
     assert net(X).shape == (2, 4)
+
+
+def test_a_graph_gives_memory_of_its_own():
+    """Also where its last op is a view in torch, or it returns a parameter as it is."""
+
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.weight = self.params.get("weight", shape=(2,), init="ones")
+
+        def hybrid_forward(self, F, x, weight):
+            return F.reshape(x, shape=(-1,)), F.identity(x), weight
+
+    net = Net()
+    net.initialize()
+    net.hybridize()
+    x = nd.ones((2, 3))
+    for result in net(x):
+        result[:] = 7
+    assert (x.asnumpy() == 1).all() and (net.weight.data().asnumpy() == 1).all()
+
+
+def test_a_replaced_child_replaces_the_graph():
+    class Net(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Dense(2, in_units=3)
+
+        def hybrid_forward(self, F, x):
+            return self.head(x)
+
+    net = Net()
+    net.initialize()
+    net.hybridize()
+    assert net(nd.ones((1, 3))).shape == (1, 2)
+    net.head = nn.Dense(5, in_units=3)
+    net.head.initialize()
+    assert net(nd.ones((1, 3))).shape == (1, 5)

@@ -314,11 +314,6 @@ class HybridBlock(Block):
         self._last_graph: CachedGraph | None = None
         self._op_hook: tuple[Callable[..., Any], bool] | None = None
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if isinstance(value, HybridBlock):
-            self._clear_cached_op()
-
     def register_child(self, block: Block, name: str | None = None) -> None:
         """Make `block`, which must be a HybridBlock too, a child."""
         if not isinstance(block, HybridBlock):
