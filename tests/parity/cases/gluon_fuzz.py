@@ -106,3 +106,36 @@ def summary_of_nested_blocks(mx):
             net.summary(mx.nd.ones((1, 2)))
         texts.append(text.getvalue())
     return texts
+
+
+@program
+def outputs_without_gradients(mx):
+    class Net(mx.gluon.HybridBlock):
+        def hybrid_forward(self, F, x):
+            return F.tanh(x), x > 0, F.argmax(x, axis=1)
+
+    x, results = values(mx, 2, 3), []
+    x.attach_grad()
+    for hybrid in (False, True):
+        net = Net()
+        if hybrid:
+            net.hybridize()
+        with mx.autograd.record():
+            outputs = net(x)
+        mx.autograd.backward(outputs)
+        results += [*outputs, x.grad]
+        with mx.autograd.record():
+            _, positive, _ = net(x)
+        positive.backward()
+        results.append(x.grad)
+    return results
+
+
+@program
+def states_that_are_symbols(mx):
+    cell = mx.gluon.rnn.ResidualCell(mx.gluon.rnn.GRUCell(3, input_size=3))
+    cell.initialize()
+    results = [outcome(lambda: cell(values(mx, 2, 3), cell.begin_state(batch_size=2)))]
+    output, _ = filled(cell)(values(mx, 2, 3), cell.begin_state(batch_size=2, func=mx.nd.zeros))
+    cell.hybridize()
+    return [*results, output, outcome(lambda: cell(values(mx, 2, 3), cell.begin_state(batch_size=2)))]
