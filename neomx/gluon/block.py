@@ -403,6 +403,8 @@ class HybridBlock(Block):
     def forward(self, x: Any, *args: Any) -> Any:
         """Compute the output of arrays, or the symbol of symbols, by `hybrid_forward`."""
         if isinstance(x, NDArray):
+            if args:
+                _refuse_symbols(args)
             if self._runs_graph():
                 return self._graph_for((x, *args))((x, *args), self._op_hook)
             return self.hybrid_forward(nd, x, *args, **self._own_arrays(x._ctx, (x, *args)))
@@ -490,6 +492,18 @@ def _nesting(args: Any) -> str:
         if not isinstance(arg, NDArray):
             return repr(flatten(args)[1])
     return "a" * len(args)
+
+
+def _refuse_symbols(args: Any) -> None:
+    """Refuse symbols beside an array: such are the states that `begin_state` of a modifier cell gives."""
+    for arg in args:
+        if isinstance(arg, Symbol) or (
+            isinstance(arg, (list, tuple)) and any(isinstance(each, Symbol) for each in arg)
+        ):
+            raise ValueError(
+                "In HybridBlock, arrays and symbols cannot be mixed in the input. If these are states, "
+                "make arrays of them: begin_state(batch_size=..., func=nd.zeros)"
+            )
 
 
 class SymbolBlock(HybridBlock):

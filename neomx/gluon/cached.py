@@ -13,7 +13,7 @@ from torch._C import _set_grad_enabled as set_grad_enabled
 from .. import symbol
 from ..base import MXNetError, modes, suggest
 from ..ndarray import NDArray
-from ..ndarray.invoke import on_tape, own
+from ..ndarray.invoke import join, on_tape, own
 from ..symbol.infer import run_for_any_shape
 from .structure import ARRAY, flatten, regroup
 
@@ -124,6 +124,8 @@ class CachedGraph:
             results = self.run(ctx, tensors) if hook is None else self._monitored(ctx, tensors, hook)
             for at in self.views:
                 results[at] = own(results[at], tensors)
+            if recording and not modes.plain and not all(r.requires_grad for r in results):
+                results = list(join(results, tensors))  # backward may start at those without a gradient too
         finally:
             if previous is not recording:
                 set_grad_enabled(previous)

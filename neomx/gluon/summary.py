@@ -14,7 +14,9 @@ _RULE = 80
 
 
 def print_summary(block: Any, inputs: Any) -> None:
-    """Run `block` on `inputs` and print what each Block inside gave."""
+    """Run `block` on `inputs` and print what each Block gave that is no mere sequence of others."""
+    from .nn import HybridSequential, Sequential  # which are made of Blocks
+
     rows: list[tuple[str, str, int, int, int]] = [("Input", _shapes(inputs), 0, 0, 0)]
     seen: set[int] = set()
     handles = []
@@ -34,7 +36,7 @@ def print_summary(block: Any, inputs: Any) -> None:
     def watch(layer: Any) -> None:
         if getattr(layer, "_active", False) and not hasattr(layer, "_outputs"):
             raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
-        if layer is not block or not layer._children or layer._reg_params:
+        if not isinstance(layer, (Sequential, HybridSequential)):
             handles.append(layer.register_forward_hook(partial(tell)))  # one more for a layer that is there twice
 
     try:

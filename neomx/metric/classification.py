@@ -105,7 +105,7 @@ class _Binary(Averaged):
     """A score of two classes."""
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of labels, 1 being positive, and of scores of shape (batch, 2)."""
+        """Add a batch of labels, 1 being positive, and of scores of shape (batch, 2, ...)."""
         for label, pred in pairs(labels, preds):
             self._collect(*_positives(label, pred))
         self._settle()
@@ -113,9 +113,9 @@ class _Binary(Averaged):
 
 def _positives(label: Tensor, pred: Tensor) -> tuple[Tensor, Tensor]:
     """Which labels and which predictions are 1."""
-    if pred.dim() != 2:
-        raise ValueError(f"expected scores of shape (batch, 2), received {tuple(pred.shape)}")
-    label, pred = label.flatten().to(torch.int32), pred.argmax(1)
+    if pred.dim() < 2:
+        raise ValueError(f"expected scores of shape (batch, 2, ...), received {tuple(pred.shape)}")
+    label, pred = label.flatten().to(torch.int32), pred.argmax(1).flatten()
     check_label_shapes(label, pred)
     lowest, highest = label.aminmax() if len(label) else (label, label)
     if bool(((label != lowest) & (label != highest)).any()):

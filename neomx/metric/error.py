@@ -43,6 +43,8 @@ class Perplexity(EvalMetric):
         if len(labels) != len(preds):
             raise AssertionError(f"{len(labels)} labels for {len(preds)} predictions")
         for label, pred in pairs(labels, preds):
+            if not -pred.dim() <= self.axis < pred.dim():
+                raise AssertionError(f"expected scores along axis {self.axis}, received shape {tuple(pred.shape)}")
             scores = pred.movedim(self.axis, -1)
             if label.numel() * scores.shape[-1] != scores.numel():
                 raise AssertionError(f"labels of shape {tuple(label.shape)} for predictions {tuple(pred.shape)}")

@@ -59,7 +59,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             if op.may_alias:
                 result = own(result, tensors)
             if in_graph and modes.recording and not modes.plain:
-                (result,) = _join((result,), tensors)
+                (result,) = join((result,), tensors)
                 if out is None:
                     return on_tape(cls(result, ctx))
             if out is None:
@@ -68,7 +68,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if op.may_alias:
             result = [own(r, tensors) for r in result]
         if in_graph and modes.recording and not modes.plain:
-            result = _join(result, tensors)
+            result = join(result, tensors)
             if out is None:
                 return [on_tape(cls(r, ctx)) for r in result]
         if out is None:
@@ -109,7 +109,7 @@ class _Joined(torch.autograd.Function):
         return None, *(None,) * ctx.inputs, *grads
 
 
-def _join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+def join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
     """An op's results as MXNet records them.
 
     They are in the graph also where the op has no gradient (x > 0, argmax), so that backward may start there, and when

@@ -42,7 +42,7 @@ def cross_entropy(pred: Tensor, label: Tensor, *, by_example: bool = False) -> T
     losses = _losses(pred, label)
     if not by_example:
         return losses.view(*pred.shape[:-1], 1)
-    return losses if pred.dim() == 2 else losses.view(pred.shape[0], -1).mean(1)
+    return losses if pred.dim() <= 2 else losses.view(pred.shape[0], -1).mean(1)
 
 
 def _losses(pred: Tensor, label: Tensor) -> Tensor:

@@ -452,6 +452,11 @@ def group_adagrad_update(
 # ---- follow the regularized, or moving, leader ----
 
 
+def _over(numerator: float, lr: float) -> float:
+    """The quotient; infinite where lr is 0, which makes the weight nan as in MXNet."""
+    return numerator / lr if lr else math.inf
+
+
 @op("ftrl_update", same_dtype=True, mutates=("z", "n"))
 def ftrl_update(
     weight: Tensor,
@@ -472,7 +477,7 @@ def ftrl_update(
     before = n.sqrt()
     n.addcmul_(grad, grad)
     root = n.sqrt()
-    z.add_(grad).addcmul_(torch.sub(root, before, out=before), weight, value=-1 / lr)
+    z.add_(grad).addcmul_(torch.sub(root, before, out=before), weight, value=-_over(1, lr))
     return torch.nn.functional.softshrink(z, lamda1).div_(root.add_(beta).div_(-lr).sub_(wd))
 
 
@@ -498,7 +503,7 @@ def ftml_update(
     grad = _decayed(grad, weight, rescale_grad, clip_grad, wd)
     beta1, beta2 = single(beta1), single(beta2)
     v.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
-    new = torch.div(v, 1 - beta2**t).sqrt_().add_(epsilon).mul_((1 - beta1**t) / lr)
+    new = torch.div(v, 1 - beta2**t).sqrt_().add_(epsilon).mul_(_over(1 - beta1**t, lr))
     sigma = torch.sub(new, d, alpha=beta1, out=d)
     z.mul_(beta1).add_(grad, alpha=1 - beta1).addcmul_(sigma, weight, value=-1)
     d.copy_(new)

@@ -173,7 +173,7 @@ def rnn_of_parts(
     clip = _clipping(mode, projection_size, lstm_state_clip_min, lstm_state_clip_max, lstm_state_clip_nan)
     weights = _by_direction(parts, num_layers * directions)
     drops = p > 0 and modes.training
-    if data.is_cuda and not drops and lengths is None and clip is None:
+    if data.is_cuda and not drops and lengths is None and clip is None and projection_size != state_size:
         flat = [w for one in weights for w in one]
         states = (state, state_cell) if mode == "lstm" else state
         outputs = _torch_function(mode)(
@@ -309,11 +309,22 @@ def _one_direction(
         return _GRU.apply(x, h, *weights), None
     if mode == "lstm" and lengths is not None:
         raise MXNetError("use_sequence_length cannot be used with projection_size")
+    size = weights[1].shape[0] // 4  # of LSTM's cell
+    if len(weights) == 5 and c is not None and h.shape == c.shape:
+        c, weights = _widened(c, weights)
     states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
     # oneDNN has no projection, and would warn of it.
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None) if len(weights) == 5 else nullcontext():
         result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
-    return result[0], result[2][0] if mode == "lstm" else None
+    return result[0], result[2][0, :, :size] if mode == "lstm" else None
+
+
+def _widened(c: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+    """One more unit, of zeros: torch knows a projection by its size alone, which must not be the cell's."""
+    *gated, whr = weights
+    gates = [w.unflatten(0, (4, -1)) for w in gated]
+    gated = [torch.cat((w, w.new_zeros(4, 1, *w.shape[2:])), 1).flatten(0, 1) for w in gates]
+    return torch.nn.functional.pad(c, (0, 1)), [*gated, torch.nn.functional.pad(whr, (0, 1))]
 
 
 def _transposed(matrix: Tensor) -> Tensor:
