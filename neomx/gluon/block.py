@@ -19,7 +19,8 @@ from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import model_file
 from .cached import CachedGraph, check_backend, joined
-from .parameter import DeferredInitializationError, Parameter, ParameterDict, load_into, named, without_kind
+from .loading import load_into, named, without_kind
+from .parameter import DeferredInitializationError, Parameter, ParameterDict
 from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary

@@ -1,0 +1,68 @@
+"""From a file's arrays to Parameters: all of it fits, or nothing changes and everything that does not is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..base import MXNetError
+from ..ndarray import NDArray
+from .utils import _brief_print_list
+
+if TYPE_CHECKING:
+    from .parameter import Parameter
+
+
+def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
+    """What a file held, if that is arrays with names."""
+    if not isinstance(loaded, Mapping):
+        raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
+    return loaded
+
+
+def without_kind(name: str) -> str:
+    """The name of a parameter in a file of `export`, which says of each whether it is `arg:` or `aux:`."""
+    return name[4:] if name.startswith(("arg:", "aux:")) else name
+
+
+def load_into(
+    params: Mapping[str, list[tuple[str, Parameter]]],
+    arrays: Mapping[str, NDArray],
+    ctx: Any,
+    allow_missing: bool,
+    ignore_extra: bool,
+    cast_dtype: bool,
+    dtype_source: str,
+    source: str,
+    kind_of_extra: type[Exception] = AssertionError,
+) -> None:
+    """Give Parameters the arrays that go by one of their names. Nothing changes unless all of it fits.
+
+    `params` says, for each Parameter, under which names a file may hold it: [(name, Parameter), ...].
+    """
+    missing = [repr(name) for name, aliases in params.items() if not any(alias in arrays for alias, _ in aliases)]
+    targets = {alias: param for aliases in params.values() for alias, param in aliases}
+    extra = [repr(name) for name in arrays if name not in targets]
+    wrong = []
+    for name, param in targets.items():
+        problem = param._mismatch(arrays[name], ctx, cast_dtype, dtype_source) if name in arrays else ""
+        if problem:
+            wrong.append(f"Failed loading Parameter {name!r} from saved params: {problem}")
+    problems = []
+    if missing and not allow_missing:
+        problems.append(
+            f"Parameter {', '.join(missing)} is missing{source or ' in the dictionary'}, which contains parameters: "
+            f"{_brief_print_list(list(arrays), 10)}. Set allow_missing=True to ignore missing parameters."
+        )
+    if extra and not ignore_extra:
+        problems.append(
+            f"Parameter {', '.join(extra)} loaded{source.replace(' in', ' from', 1)} is not present in the Block, "
+            f"which contains parameters {_brief_print_list(list(targets), 10)}. Set ignore_extra=True to ignore."
+        )
+    problems += wrong
+    if problems:
+        is_extra = extra and not ignore_extra and (allow_missing or not missing)
+        raise (kind_of_extra if is_extra else AssertionError)("\n".join(problems))
+    for name, array in arrays.items():
+        if name in targets:
+            targets[name]._load_init(array, ctx, cast_dtype=cast_dtype, dtype_source=dtype_source)
