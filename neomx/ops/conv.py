@@ -123,6 +123,8 @@ def fully_connected(
     if weight.shape != (num_hidden, data.shape[-1]):
         check_shape("weight", weight, num_hidden, data.shape[-1])
     check_bias(bias, no_bias, num_hidden)
+    if data.is_meta:  # only the shape is asked for, for which torch would import its compiler
+        return data.new_empty(*data.shape[:-1], num_hidden)
     return F.linear(data, weight, bias)
 
 
@@ -183,6 +185,17 @@ def _is_deep(data: Tensor, weight: Tensor, stride: tuple[int, ...], dilate: tupl
         and torch.is_grad_enabled()
         and not is_compiling()
     )
+
+
+def _conv_sizes(sizes: Any, kernel: Any, stride: Any, dilate: Any, pad: Any) -> list[int]:
+    """How long a convolution's output is in each dimension. torch knows it too, and imports half of itself to tell."""
+    result = [
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, d, p in zip(sizes, kernel, stride, dilate, pad, strict=True)
+    ]
+    if min(result) < 1:
+        raise MXNetError(f"expected a kernel within the padded data, got kernel {kernel} for {tuple(sizes)}")
+    return result
 
 
 class _DeepConvolution(torch.autograd.Function):
@@ -256,7 +269,9 @@ def convolution(
         check_shape("weight (channels first)", weight, num_filter, channels, *kernel)
     check_bias(bias, no_bias, num_filter)
     data, stride = _without_stride(data, kernel, stride, pad)
-    if _is_plane(data, weight, dilate):
+    if data.is_meta:
+        result = data.new_empty(data.shape[0], num_filter, *_conv_sizes(data.shape[2:], kernel, stride, dilate, pad))
+    elif _is_plane(data, weight, dilate):
         result = _conv_plane(data, weight, bias, stride, pad)
     else:
         data = _fast_format(data)
