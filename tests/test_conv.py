@@ -131,6 +131,6 @@ def test_a_deep_convolution_is_a_convolution():
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-3)
     head = torch.randn_like(ours)
     first = [torch.autograd.grad(out, (data, weight, bias), head, create_graph=True) for out in (ours, theirs)]
-    torch.testing.assert_close(*first, rtol=1e-5, atol=1e-3)  # sums of 2,340 products of up to some 10
-    second = [torch.autograd.grad((grads[1] ** 2).sum(), (data, weight), allow_unused=True)[0] for grads in first]
-    torch.testing.assert_close(*second, rtol=1e-4, atol=1e-1)
+    second = [torch.autograd.grad((grads[1] ** 2).sum(), data) for grads in first]
+    for one, other in zip((*first[0], *second[0]), (*first[1], *second[1]), strict=True):
+        assert (one - other).norm() < 1e-5 * other.norm()  # float32 sums of some thousand products

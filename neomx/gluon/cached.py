@@ -129,10 +129,10 @@ class CachedGraph:
         finally:
             if previous is not recording:
                 set_grad_enabled(previous)
-        if recording and not modes.plain:
-            arrays = [on_tape(NDArray(r, ctx)) if r.requires_grad else NDArray(r, ctx) for r in results]
-        else:
-            arrays = [NDArray(result, ctx) for result in results]
+        arrays = [NDArray(result, ctx) for result in results]
+        for array in arrays if recording else ():
+            if array._data.requires_grad:
+                on_tape(array)
         return arrays[0] if self.out_format == ARRAY else regroup(arrays, self.out_format)
 
     def _monitored(self, ctx: Any, tensors: list[torch.Tensor], hook: Hook) -> list[torch.Tensor]:

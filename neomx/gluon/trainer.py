@@ -24,7 +24,6 @@ class Trainer:
         update_on_kvstore: bool | None = None,
     ):
         self._params = _listed(params)
-        self._param2idx = {param.name: i for i, param in enumerate(self._params)}
         self._compression_params = compression_params
         self._contexts = self._check_contexts()
         self._init_optimizer(optimizer, optimizer_params or {})

@@ -17,7 +17,7 @@ from .fused import Tensors, clipped, rule
 
 def zeros_of(weight: NDArray, stype: str | None = None, dtype: Any = None) -> NDArray:
     """Zeros for a state of this weight: in its shape, where it is, of its dtype unless told."""
-    if stype in (None, "default"):  # as many shards, and in the same order in memory
+    if stype in (None, "default"):  # in the same order in memory
         return NDArray(torch.zeros_like(weight._data, dtype=None if dtype is None else to_torch(dtype)), weight.context)
     return nd.zeros(weight.shape, ctx=weight.context, dtype=dtype or weight.dtype, stype=stype)
 
