@@ -16,7 +16,7 @@ from neomx.base import MXNetError
 
 RTOL, ATOL = 1e-5, 1e-5
 # A graph takes another kernel for one-channel convolutions; four steps of training enlarge what rounding makes of that.
-TRAINED = 5e-5
+BACKENDS = pytest.mark.parametrize(("backend", "tolerance"), [("aot_eager", 5e-5), ("inductor", 2e-4)])
 
 # torch's own, on the way to inductor and to ONNX
 pytestmark = [
@@ -42,7 +42,7 @@ def graphs():
     return counters["stats"]["unique_graphs"]
 
 
-@pytest.mark.parametrize(("backend", "tolerance"), [("aot_eager", TRAINED), ("inductor", 2e-4)])
+@BACKENDS
 def test_a_compiled_twin_trains_as_the_block(backend, tolerance):
     block, other = lenet(), lenet()
     expected = train_block(block, sgd_trainer(block), IMAGES)
@@ -80,15 +80,16 @@ def test_dropout_in_a_compiled_twin():
     assert not torch.equal(seeded(1), seeded(2))
 
 
-def test_hybridize_with_a_backend_trains_as_the_block():
+@BACKENDS
+def test_hybridize_with_a_backend_trains_as_the_block(backend, tolerance):
     block, other = lenet(), lenet()
-    other.hybridize(backend="aot_eager", fullgraph=True)
+    other.hybridize(backend=backend, fullgraph=True)
     expected = train_block(block, sgd_trainer(block), IMAGES)
-    np.testing.assert_allclose(train_block(other, sgd_trainer(other), IMAGES), expected, rtol=TRAINED)
-    assert_close(other, block, TRAINED)
+    np.testing.assert_allclose(train_block(other, sgd_trainer(other), IMAGES), expected, rtol=tolerance)
+    assert_close(other, block, tolerance)
     assert graphs() == 1
     found, wanted = other(nd.array(IMAGES)).asnumpy(), block(nd.array(IMAGES)).asnumpy()
-    np.testing.assert_allclose(found, wanted, rtol=TRAINED, atol=TRAINED)
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance)
     assert graphs() == 2 and not counters["graph_break"]
 
 
