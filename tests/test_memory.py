@@ -164,7 +164,7 @@ def test_broadcast_gather_scatter_and_exchange(size):
 def test_staging_sums_round_after_round(size, dtype):
     def work(rank, store, settings):
         for count in (1, 1000, 200_003):
-            staging, why = memory.open_staging(count, dtype, rank, size, store, f"s{count}", **settings)
+            staging, why = memory.open_bucket(count, dtype, rank, size, store, f"s{count}", **settings)
             assert staging, why
             for turn in range(5):
                 staging.local.copy_(values(rank + turn, count, dtype))
@@ -182,7 +182,7 @@ def test_staging_sums_round_after_round(size, dtype):
 
 def test_staging_hands_its_slice_to_the_other_hosts():
     def work(rank, store, settings):
-        staging, _ = memory.open_staging(
+        staging, _ = memory.open_bucket(
             1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings
         )
         staging.local.fill_(rank + 1)

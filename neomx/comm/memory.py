@@ -59,6 +59,12 @@ class Mismatch(MXNetError):
         self.notes = notes
 
 
+def same_notes(notes: Sequence[bytes]) -> None:
+    """Refuse to go on when ranks, in their order, brought different notes."""
+    if any(note != notes[0] for note in notes):
+        raise Mismatch([note.decode(errors="replace").rstrip() for note in notes])
+
+
 class Region:
     """A piece of memory shared by all processes that have opened its file."""
 
@@ -173,17 +179,15 @@ class Meeting:
         self._wait()
         self._fence()
         if note:
-            self._compare(note)
+            self._compare()
 
     def _note_at(self, rank: int) -> int:
         """Notes alternate between two places: who writes the next but one knows that all have read this one."""
         return self.size * LINE + (2 * rank + self.step % 2) * NOTE
 
-    def _compare(self, mine: bytes) -> None:
+    def _compare(self) -> None:
         starts = [self._note_at(rank) for rank in range(self.size)]
-        notes = [self._memory[start : start + NOTE] for start in starts]
-        if any(note != mine for note in notes):
-            raise Mismatch([note.decode(errors="replace").rstrip() for note in notes])
+        same_notes([self._memory[start : start + NOTE] for start in starts])
 
     def _fence(self) -> None:
         """Everything before is seen by other processes before anything after.
@@ -255,7 +259,7 @@ def slice_of(count: int, rank: int, size: int) -> slice:
     return slice(min(rank * width, count), min((rank + 1) * width, count))
 
 
-class Staging:
+class Bucket:
     """Memory for one bucket of gradients: each rank's own part, and one for the sum.
 
     Fill `local`, call `reduce()`, read `result`. After `reduce` all have summed, so `local` may be written again at
@@ -276,6 +280,11 @@ class Staging:
         mine = slice_of(count, meeting.rank, meeting.size)
         self._to_sum = [part[mine] for part in self._parts]
         self._sum = self.result[mine]
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for other ranks, all in all."""
+        return self._meeting.waited
 
     @staticmethod
     def _part(count: int, dtype: torch.dtype) -> int:
@@ -428,15 +437,15 @@ class Channel:
             note = b""
 
 
-def open_staging(
+def open_bucket(
     count: int, dtype: torch.dtype, rank: int, size: int, store: Any, key: str, **meeting: Any
-) -> tuple[Staging | None, str]:
-    """A Staging on all ranks of this host, or None on all, and why."""
+) -> tuple[Bucket | None, str]:
+    """A bucket on all ranks of this host, or None on all, and why."""
     cross = meeting.pop("cross", None)
-    region, why = share(Staging.nbytes(count, dtype, size), rank, size, store, key)
+    region, why = share(Bucket.nbytes(count, dtype, size), rank, size, store, key)
     if region is None:
         return None, why
-    return Staging(region, Meeting(region, rank, size, **meeting), count, dtype, cross), ""
+    return Bucket(region, Meeting(region, rank, size, **meeting), count, dtype, cross), ""
 
 
 def open_channel(rank: int, size: int, store: Any, key: str, **meeting: Any) -> tuple[Channel | None, str]:
