@@ -54,6 +54,30 @@ class RemoteStore(KVStore):
         self._described: dict[str, Any] = {}
         self._compressor: compress.Compressor | None = None
 
+    exchanges_by = "servers"
+
+    @property
+    def is_synchronous(self) -> bool:
+        """Whether all workers take part in every update."""
+        return self._staleness == 0
+
+    begins_alike = is_synchronous  # who comes late cannot
+
+    @property
+    def group(self) -> Any:
+        """Collectives among the workers."""
+        return self._session.group
+
+    @property
+    def rounds(self) -> Any:
+        """The rounds in which the workers step."""
+        return self._session.rounds
+
+    @property
+    def compresses(self) -> bool:
+        """Whether gradients are compressed on their way."""
+        return self._compressor is not None
+
     @property
     def rank(self) -> int:
         """This worker's number."""
@@ -187,13 +211,14 @@ class RemoteStore(KVStore):
         """Hand in gradients as they become ready: tensors of the keys' shapes, or flat. They count at the commit."""
         self._client.push(keys, [tensor.detach() for tensor in tensors], False)
 
-    def exchange_commit(self, keys: Sequence[Key]) -> None:
+    def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
         """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.
 
-        The servers update with the settings that the optimizer has now: rates, decays, rescale_grad.
+        The servers update with the settings that the optimizer has now: rates, decays, rescale_grad; those of another
+        worker if this one only `follows`.
         """
         self._check_updates()
-        self._client.commit(keys, self._settings(keys))
+        self._client.commit(keys, self._settings(keys), follows)
 
     def exchange_pull(self, keys: Sequence[Key], outs: Sequence[torch.Tensor]) -> None:
         """Copy the arrays of keys into tensors of their shapes, or flat, as soon as each is ready."""
