@@ -11,9 +11,9 @@ Store = TypeVar("Store", bound="type[KVStoreBase]")
 class KVStoreBase:
     """A store of one's own derives from this, is registered, and is then created by its class's name.
 
-        @mx.kv.KVStoreBase.register
-        class Mine(mx.kv.KVStoreBase): ...
-        mx.kv.create("mine")
+    @mx.kv.KVStoreBase.register
+    class Mine(mx.kv.KVStoreBase): ...
+    mx.kv.create("mine")
     """
 
     OPTIMIZER = "optimizer"

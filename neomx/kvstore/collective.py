@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import torch
 
-from ..base import MXNetError
+from ..comm.compress import Compressor
 from ..comm.session import session
-from ..comm.store import PeerError
-from ..context import Context
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
-from .local import Key, KVStore
+from .local import Key, KVStore, _sum
 
 Arrays = dict[Key, NDArray]
 
@@ -26,10 +24,12 @@ class CollectiveStore(KVStore):
     An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
     """
 
+    reduces_for_trainer = True
+
     def __init__(self, name: str):
         super().__init__(name)
         self._session = session()
-        self._group: Any = self._session.group if self._session.world.size > 1 else None
+        self._group: Any = self.group if self.num_workers > 1 else None  # alone there is nobody to exchange with
 
     @property
     def rank(self) -> int:
@@ -40,6 +40,16 @@ class CollectiveStore(KVStore):
     def num_workers(self) -> int:
         """How many workers push."""
         return self._session.world.size
+
+    @property
+    def group(self) -> Any:
+        """Collectives among the workers."""
+        return self._session.group
+
+    @property
+    def rounds(self) -> Any:
+        """The rounds in which workers step together."""
+        return self._session.rounds
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
@@ -52,7 +62,7 @@ class CollectiveStore(KVStore):
         gone = self._session.store.gone if self._session.store is not None else {}
         return sum(name.split()[0] in wanted for name in gone)
 
-    def _compresses(self) -> bool:
+    def _may_compress(self) -> bool:
         return True
 
     def _first(self, values: Arrays) -> Arrays:
@@ -60,101 +70,82 @@ class CollectiveStore(KVStore):
         own = super()._first(values)
         if self._group is None:
             return own
-        self._agree("init", own)
-        with _Named("init", own):
-            for same in _by_dtype(_dense(own)):
-                _spread(self._group, [own[name]._data for name in same])
-            for name, array in own.items():
-                if isinstance(array, RowSparseNDArray):
-                    own[name] = self._rows_of_first(array)
+        for same in _by_dtype(_dense(own)):
+            self._spread([own[name]._data for name in same], _told("init", own, same))
+        for name, array in own.items():
+            if isinstance(array, RowSparseNDArray):
+                own[name] = self._rows_of_first(array, _told("init", own, [name]))
         return own
 
-    def _rows_of_first(self, array: RowSparseNDArray) -> RowSparseNDArray:
-        values, ids = (part if self.rank == 0 else part[:0] for part in array._parts)
-        return _row_sparse(array, self._group.all_gather(values)[0], self._group.all_gather(ids)[0])
+    def _spread(self, tensors: Sequence[torch.Tensor], what: str) -> None:
+        """Write worker 0's tensors, of one dtype, over all workers' in one go."""
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        self._group.broadcast_(flat, 0, what=what)
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+    def _rows_of_first(self, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
+        parts = [part if self.rank == 0 else part[:0] for part in array._parts]
+        values, ids = (self._group.all_gather(part, what=what)[0] for part in parts)
+        return _row_sparse(array, values, ids)
 
     def _totals(self, pushed: dict[Key, list[NDArray]]) -> Arrays:
         """The sums over contexts and workers."""
-        compressor, self._compressor = self._compressor, None  # between contexts nothing is compressed
-        try:
-            own = super()._totals(pushed)
-        finally:
-            self._compressor = compressor
-        if self._group is None and compressor is None:
-            return own
-        self._agree("push", own)
-        with _Named("push", own):
-            dense = _dense(own)
-            summed = self._compressed(dense) if compressor is not None else self._reduced(dense)
-            rows = {name: self._rows(own[name]) for name in own if name not in dense}
-        return {name: summed[name] if name in summed else rows[name] for name in own}
+        own = {name: _sum(arrays) for name, arrays in pushed.items()}
+        dense = _dense(own)
+        if self._compressor is not None:
+            summed = self._compressed(dense, self._compressor)
+        else:
+            summed = self._reduced(dense)
+        return {name: summed[name] if name in dense else self._rows(name, array) for name, array in own.items()}
 
     def _reduced(self, arrays: Arrays) -> Arrays:
         """Dense arrays, all of one dtype in one all-reduce."""
+        if self._group is None:
+            return arrays
         summed: Arrays = {}
         for same in _by_dtype(arrays):
             flat = torch.cat([arrays[name]._data.detach().reshape(-1) for name in same])
-            self._group.all_reduce_(flat)
+            self._group.all_reduce_(flat, what=_told("push", arrays, same))
             parts = flat.split([arrays[name].size for name in same])
             summed |= {name: _like(arrays[name], part) for name, part in zip(same, parts, strict=True)}
         return summed
 
-    def _compressed(self, arrays: Arrays) -> Arrays:
+    def _compressed(self, arrays: Arrays, compressor: Compressor) -> Arrays:
         """Dense arrays: each worker's few bytes go to all, who decode and sum them."""
-        assert self._compressor is not None
         if not arrays:
             return {}
-        sent = [self._compressor.encode(name, array._data.detach()) for name, array in arrays.items()]
-        own = torch.cat([data.view(torch.uint8) for data in sent])
-        sizes = [data.nbytes for data in sent]
-        everyone = [own] if self._group is None else self._group.all_gather(own)
-        by_worker = [each.split(sizes) for each in everyone]
-        summed = {}
-        for at, (name, array) in enumerate(arrays.items()):
-            parts = [worker[at].view(sent[at].dtype) for worker in by_worker]
-            summed[name] = _like(array, self._decoded_sum(parts, array._data))
-        return summed
+        sent = [compressor.encode(name, array._data.detach()) for name, array in arrays.items()]
+        everyone = self._from_all(sent, f"{_told('push', arrays, list(arrays))} by {compressor.params}")
+        return {
+            name: _like(array, _decoded_sum(compressor, parts, array._data.detach()))
+            for (name, array), parts in zip(arrays.items(), zip(*everyone, strict=True), strict=True)
+        }
 
-    def _decoded_sum(self, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-        assert self._compressor is not None
-        total, each = torch.zeros_like(like, requires_grad=False), torch.empty_like(like, requires_grad=False)
-        for part in parts:
-            total += self._compressor.decode(part, like.numel(), each)
-        return total
+    def _from_all(self, sent: Sequence[torch.Tensor], what: str) -> list[Sequence[torch.Tensor]]:
+        """Each worker's tensors, of one dtype and the same sizes as this one's."""
+        if self._group is None:
+            return [sent]
+        gathered = self._group.all_gather(torch.cat(list(sent)), what=what)
+        return [each.split([part.numel() for part in sent]) for each in gathered]
 
-    def _rows(self, array: Any) -> RowSparseNDArray:
+    def _rows(self, name: Key, array: Any) -> RowSparseNDArray:
         """A row-sparse array: all workers' rows, those of one number summed in the order of the workers."""
         if self._group is None:
             return array
-        values, ids = (torch.cat(self._group.all_gather(part.detach().contiguous())) for part in array._parts)
+        what = _told("push", {name: array}, [name])
+        parts = [self._group.all_gather(part.detach().contiguous(), what=what) for part in array._parts]
+        values, ids = map(torch.cat, parts)
         rows, places = torch.unique(ids, return_inverse=True)
         total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
         return _row_sparse(array, total, rows)
 
-    def _agree(self, what: str, arrays: Arrays) -> None:
-        """Raise, on every worker, if one calls with other keys, shapes, types or settings than the rest."""
-        if self._group is None:
-            return
-        said = f"{what} of {_described(arrays)}" + (f" by {self._compressor.params}" if self._compressor else "")
-        digest = hashlib.blake2b(said.encode(), digest_size=8).digest()
-        heard = self._group.all_gather_small(torch.frombuffer(bytearray(digest), dtype=torch.int64))
-        if not bool((heard == heard[0]).all()):
-            calls = self._group.all_gather(torch.frombuffer(bytearray(said.encode()), dtype=torch.uint8))
-            raise MXNetError(_disagreement([bytes(call.tolist()).decode() for call in calls]))
 
-
-class _Named:
-    """Says in the error of a failed exchange which keys it was about."""
-
-    def __init__(self, what: str, arrays: Arrays):
-        self.what, self.arrays = what, arrays
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, PeerError):
-            raise PeerError(f"{self.what} of {_shortly(list(self.arrays))}: {error}") from error
+def _decoded_sum(compressor: Compressor, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    total, each = torch.zeros_like(like), torch.empty_like(like)
+    for part in parts:
+        total += compressor.decode(part, like.numel(), each)
+    return total
 
 
 def _dense(arrays: Arrays) -> Arrays:
@@ -170,36 +161,17 @@ def _by_dtype(arrays: Arrays) -> list[list[Key]]:
     return [list(same) for _, same in groupby(sorted(arrays, key=dtype), dtype)]
 
 
-def _spread(group: Any, tensors: Sequence[torch.Tensor]) -> None:
-    """Write worker 0's tensors, of one dtype, over all workers' in one go."""
-    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-    group.broadcast_(flat, 0)
-    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(part.view(tensor.shape))
-
-
 def _like(array: NDArray, flat: torch.Tensor) -> NDArray:
     return NDArray(flat.view(array.shape), array.context)
 
 
 def _row_sparse(array: NDArray, values: torch.Tensor, ids: torch.Tensor) -> RowSparseNDArray:
-    context: Context = array.context
-    return RowSparseNDArray((values, ids), array.shape, context)
+    return RowSparseNDArray((values, ids), array.shape, array.context)
 
 
-def _described(arrays: Arrays) -> str:
-    return ", ".join(f"{name!r} {array.stype} {array.dtype.__name__} {array.shape}" for name, array in arrays.items())
-
-
-def _shortly(names: list[Key]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"key{'s' * (len(names) > 1)} {', '.join(map(repr, names[:3]))}{more}"
-
-
-def _disagreement(calls: list[str]) -> str:
-    """Who called with what, each call told once."""
-    told = {call: [rank for rank, other in enumerate(calls) if other == call] for call in calls}
-    lines = [f"worker{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {call:.300}" for call, ranks in told.items()]
-    return "workers must call the store with the same keys, shapes and types, in the same order. They called:\n" + (
-        "\n".join(lines)
-    )
+def _told(what: str, arrays: Arrays, names: Sequence[Key]) -> str:
+    """What is exchanged, short enough for an error; the number stands for all names and shapes."""
+    words = [f"{name!r} {arrays[name].shape}" for name in names]
+    number = zlib.crc32(" ".join(words).encode())
+    more = f" and {len(words) - 3} more" if len(words) > 3 else ""
+    return f"kvstore {what} {number:08x}: {', '.join(words[:3])}{more}"

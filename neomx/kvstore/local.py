@@ -22,6 +22,8 @@ Keys = Key | Sequence[Key]
 class KVStore(KVStoreBase):
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
+    reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
+
     def __init__(self, name: str):
         self._type = name
         self._stored: dict[Key, NDArray] = {}
@@ -150,12 +152,17 @@ class KVStore(KVStoreBase):
         What the bits do not say is kept and added to the next gradient. A store of one process compresses what goes
         between its contexts, and only 'device' does.
         """
-        if not self._compresses():
+        if not self._may_compress():
             raise MXNetError(f"gradient compression is for 'device' and stores between workers, not {self._type!r}")
         self._compressor = compress.make(compression_params, self._compressor)
 
-    def _compresses(self) -> bool:
+    def _may_compress(self) -> bool:
         return "device" in self._type
+
+    @property
+    def compresses(self) -> bool:
+        """Whether gradients are sent in few bits."""
+        return self._compressor is not None
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
