@@ -406,8 +406,8 @@ class Blackboard(Protocol):
 class Verdict:
     """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
 
-    def __init__(self, store: Blackboard):
-        self._store = store
+    def __init__(self, store: Blackboard, say: Callable[[str], None] = say):
+        self._store, self._say = store, say
         self.failures: list[Failure] = []
         self.lost: list[Failure] = []
         self.successes = 0
@@ -424,11 +424,11 @@ class Verdict:
         """A process has failed: the others are told who is gone."""
         self._store.mark_gone(failure.name, failure.code, failure.why)
         if failure.name.startswith("worker") and self._store.get(TOLERATES) is not None:
-            say(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
+            self._say(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
             self.lost.append(failure)
             return
         if not self.failures:
-            say(f"{failure.name} on {failure.host} failed: {failure.why}")
+            self._say(f"{failure.name} on {failure.host} failed: {failure.why}")
             self._since = time.monotonic()
         self.failures.append(failure)
 
