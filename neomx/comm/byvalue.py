@@ -1,4 +1,4 @@
-"""Functions and classes that no module holds (a notebook's cell, a script's top level, a lambda), as bytes for our own children.
+"""Functions and classes that no module holds (a notebook's cell, a script's top level), as bytes for our own children.
 
 Python pickles functions and classes by name, which a fresh process cannot find when they were typed into a cell. Here
 they travel as what they are made of, with the globals that they use, and arrive in the `__main__` of the new process.

@@ -330,7 +330,7 @@ class Tree:
     def interrupt(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """Ask everybody to stop as Ctrl-C does, and wait a little for that."""
         self.signal(signal.SIGINT)
-        self._wait(PATIENCE, hurry)
+        self.wait(PATIENCE, hurry)
 
     def end(self, patience: float = 2.0, hurry: Callable[[], bool] = lambda: False) -> None:
         """End all processes and all that they started: first by asking, then by force. Returns when none is left."""
@@ -338,9 +338,9 @@ class Tree:
             return
         if self.running():
             self.signal(signal.SIGTERM)
-            self._wait(patience, hurry)
+            self.wait(patience, hurry)
         self.signal(signal.SIGKILL)
-        self._wait(1.0)
+        self.wait(1.0)
         guard.sweep(self.job, self.node)
         with contextlib.suppress(BrokenPipeError):
             self._drain(1.0)
@@ -358,7 +358,8 @@ class Tree:
                 screen.close()
         self.children = []
 
-    def _wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
+    def wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Pass on output until all have ended, for at most so long."""
         limit = time.monotonic() + seconds
         while self.running() and time.monotonic() < limit and not hurry():
             with contextlib.suppress(BrokenPipeError):
@@ -449,8 +450,8 @@ class Verdict:
         return self.lost[0] if self.lost and not self.successes else None
 
 
-def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts) -> None:
-    """Watch until the job is over or interrupted. Ends every process."""
+def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
+    """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
             verdict.ended(child)
@@ -458,7 +459,9 @@ def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts) -> None:
     verdict.announce(interrupted)
     if interrupted is not None:
         say(f"{signal.Signals(interrupted).name} received: ending all processes (once more: at once)")
-    if interrupted == signal.SIGINT:
+    if parting:
+        tree.wait(parting, interrupts.again)
+    elif interrupted == signal.SIGINT:
         tree.interrupt(interrupts.again)
     tree.end(hurry=interrupts.again)
 
