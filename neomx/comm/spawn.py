@@ -25,8 +25,6 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
-from .store import PeerError, StoreServer
-from .world import World, store_place
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
 FAREWELL = 5.0  # seconds that the others have to say what they lost when one has failed
@@ -484,23 +482,3 @@ def start_workers(tree: Tree, plan: Plan, command: list[str]) -> None:
 def new_job() -> str:
     """A name for a job, unlike all others."""
     return secrets.token_hex(4)
-
-
-def keep_store(world: World) -> None:
-    """Serve the job's store until everybody who came has left again: what MXNet's scheduler role is here."""
-    awaited = {
-        f"{role} {i}" for role, count in (("worker", world.size), ("server", world.servers)) for i in range(count)
-    }
-    limit = time.monotonic() + world.timeout
-    with contextlib.closing(StoreServer(*store_place(world), world.secret, world.tls)) as store:
-        store.start()
-        while True:
-            roster = store.roster()
-            if awaited <= roster.keys() and all(member.state != "here" for member in roster.values()):
-                return
-            if not awaited <= roster.keys() and time.monotonic() > limit:
-                missing = ", ".join(sorted(awaited - roster.keys()))
-                raise PeerError(
-                    f"{missing} did not come to the scheduler at {store.address} within {world.timeout:g} s"
-                )
-            time.sleep(0.05)
