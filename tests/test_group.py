@@ -23,8 +23,8 @@ SECRET = "s" * 32
 class Workers:
     """Some processes of a job, whose store is in this one."""
 
-    def __init__(self, script, *arguments, n, nodes=1, timeout=30.0, secret=SECRET):
-        self.store = StoreServer("127.0.0.1", 0, secret.encode()).start()
+    def __init__(self, script, *arguments, n, nodes=1, timeout=60.0):
+        self.store = StoreServer("127.0.0.1", 0, SECRET.encode()).start()
         self.processes = [self._start([script, *arguments], rank, n, nodes, timeout) for rank in range(n)]
 
     def _start(self, command, rank, n, nodes, timeout):
@@ -36,7 +36,7 @@ class Workers:
         command = [sys.executable, *map(str, command)]
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def results(self, seconds=60.0):
+    def results(self, seconds=180.0):
         """The last line of each, read as JSON; None for one that was killed."""
         deadline = time.monotonic() + seconds
         outputs = [process.communicate(timeout=max(deadline - time.monotonic(), 1)) for process in self.processes]
@@ -76,7 +76,7 @@ def test_everything(n, nodes):
 def test_those_who_remain_are_told_who_is_lost_and_go_on():
     with Workers(HERE / "group_worker.py", "losses", n=4, timeout=3.0) as workers:
         stopped = workers.processes[1]
-        workers.processes[0].wait(60)
+        workers.processes[0].wait(180)
         stopped.kill()
         found = workers.results()
     assert found[3] is None and [process.returncode for process in workers.processes] == [0, -9, -9, -9]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -141,7 +142,7 @@ class Group:
 
     def _tell_fallback(self, why: str) -> None:
         if why and self._local[0] == self.rank:
-            _log.warning("no shared memory among the workers of this host (%s): they talk by TCP, which is slower", why)
+            _warn_once(f"no shared memory among the workers of this host ({why}): they talk by TCP, which is slower")
 
     def set(self, key: str, value: bytes | str) -> None:
         """Leave a value for the other members."""
@@ -463,6 +464,11 @@ class Staging:
 
 _ALONE = _Alone()
 _NOTHING = torch.empty(0)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    _log.warning(message)
 
 
 def _note(call: str, tensor: torch.Tensor, how: str = "", what: str = "", any_rows: bool = False) -> bytes:
