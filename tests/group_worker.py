@@ -53,7 +53,9 @@ def reductions(group):
         stack = torch.stack([values(rank, (4 * group.size, 50), torch.float64) for rank in range(group.size)])
         for dtype in (torch.float32, torch.int64, torch.int16, torch.bfloat16):
             wanted = function(stack)
-            wanted = (wanted if dtype.is_floating_point else wanted.trunc()).to(dtype)[4 * group.rank : 4 * group.rank + 4]
+            wanted = (wanted if dtype.is_floating_point else wanted.trunc()).to(dtype)[
+                4 * group.rank : 4 * group.rank + 4
+            ]
             got = group.reduce_scatter(values(group.rank, (4 * group.size, 50), dtype), op)
             same(got, wanted, f"reduce_scatter {op} {dtype}")
     scattered = values(group.rank, (40, 30), torch.float32).t()
@@ -165,7 +167,11 @@ def no_memory():
 
 def listening():
     """Addresses that this process listens on, as the kernel writes them."""
-    mine = {os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{fd}")}
+    mine = {
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+    }
     addresses = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in open(table).read().splitlines()[1:]:

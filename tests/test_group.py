@@ -122,7 +122,10 @@ def test_a_group_of_one():
         (lambda g, t: g.broadcast_(t, 1), "root must be a rank from 0 to 0, received 1"),
         (lambda g, t: g.send(t, 0), "to must be another worker"),
         (lambda g, t: g.recv(t, 5), "from_ must be a rank from 0 to 0, received 5"),
-        (lambda g, t: g.all_to_all(t, [1]), r"splits must be 1 numbers of rows, in all the first dimension of \(2, 3\)"),
+        (
+            lambda g, t: g.all_to_all(t, [1]),
+            r"splits must be 1 numbers of rows, in all the first dimension of \(2, 3\)",
+        ),
         (lambda g, t: g.reduce_scatter(t[0, 0]), r"received the shape \(\)"),
         (lambda g, t: g.subgroup([0, 0]), r"different ranks from 0 to 0, received \[0, 0\]"),
         (lambda g, t: g.all_gather_small(torch.empty(1 << 20)), "expected a small CPU tensor"),
