@@ -3,18 +3,18 @@
 import errno
 import json
 import os
+import pathlib
 import signal
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
 torch.set_num_threads(1)
 
 from neomx.base import MXNetError  # noqa: E402
-from neomx.comm import memory  # noqa: E402
 from neomx.comm.session import session  # noqa: E402
 from neomx.comm.store import PeerError  # noqa: E402
 
@@ -53,9 +53,7 @@ def reductions(group):
         stack = torch.stack([values(rank, (4 * group.size, 50), torch.float64) for rank in range(group.size)])
         for dtype in (torch.float32, torch.int64, torch.int16, torch.bfloat16):
             wanted = function(stack)
-            wanted = (wanted if dtype.is_floating_point else wanted.trunc()).to(dtype)[
-                4 * group.rank : 4 * group.rank + 4
-            ]
+            wanted = (wanted if dtype.is_floating_point else wanted.trunc()).to(dtype).split(4)[group.rank]
             got = group.reduce_scatter(values(group.rank, (4 * group.size, 50), dtype), op)
             same(got, wanted, f"reduce_scatter {op} {dtype}")
     scattered = values(group.rank, (40, 30), torch.float32).t()
@@ -167,14 +165,13 @@ def no_memory():
 
 def listening():
     """Addresses that this process listens on, as the kernel writes them."""
-    mine = {
-        os.readlink(f"/proc/self/fd/{fd}")
-        for fd in os.listdir("/proc/self/fd")
-        if os.path.exists(f"/proc/self/fd/{fd}")
-    }
+    mine = set()
+    for link in pathlib.Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            mine.add(os.readlink(link))
     addresses = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in open(table).read().splitlines()[1:]:
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path("/proc/net", table).read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == "0A" and f"socket:[{fields[9]}]" in mine:
                 addresses.add(fields[1].split(":")[0])
