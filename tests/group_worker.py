@@ -257,7 +257,19 @@ def losses():
     return found
 
 
+def ends():
+    """The other worker stops in the middle of a sum: this one must not wait for it when it ends."""
+    with no_memory():
+        group = session().group.clone("plain")
+    group.barrier()
+    if group.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    print(json.dumps("begun"), flush=True)
+    group.all_reduce_(torch.ones(1 << 20), what="dense6_weight")
+
+
 if __name__ == "__main__":
-    print(json.dumps({"everything": everything, "losses": losses}[sys.argv[1]]()), flush=True)
+    scenario = {"everything": everything, "losses": losses, "ends": ends}[sys.argv[1]]
+    print(json.dumps(scenario()), flush=True)
     if sys.argv[1] == "losses":
         os._exit(0)  # the store is in another process, and the others are gone

@@ -94,6 +94,17 @@ def test_those_who_remain_are_told_who_is_lost_and_go_on():
     assert found[0]["sums"] == 3.0
 
 
+def test_a_program_ends_though_gloo_still_waits():
+    with Workers(HERE / "group_worker.py", "ends", n=2, timeout=100.0) as workers:
+        worker = workers.processes[0]
+        assert worker.stdout.readline() == '"begun"\n'
+        start = time.monotonic()
+        workers.store.mark_gone("worker 1", None, "it was stopped")
+        _, err = worker.communicate(timeout=60)
+    assert worker.returncode == 1 and "PeerError" in err and "dense6_weight" in err, err
+    assert "is gone: it was stopped" in err and time.monotonic() - start < 10
+
+
 def test_a_group_of_one():
     group = open_group(World(), None)
     tensor = torch.arange(6.0).view(2, 3)

@@ -182,14 +182,15 @@ class Group:
 
     def close(self) -> None:
         """End the connections. Whoever waits for this member now learns that it is gone."""
-        for part in (self._network, self._cross, self._aside):
-            if part is not None:
-                part.abandon() if self._failed else part.close()
+        for part in self._networks():
+            part.close()
         self._network = self._cross = self._aside = self._channel = None
+
+    def _networks(self) -> list[network.Network]:
+        return [part for part in (self._network, self._cross, self._aside) if part is not None]
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
         """Connect anew after a failure: all members call it, or all of `ranks`, ranks in this group, that remain."""
-        self._failed = self._failed or "rebuilt"
         self.close()
         kept = self.ranks if ranks is None else [self.ranks[rank] for rank in ranks]
         self._nodes = {rank: self._nodes[rank] for rank in kept}
@@ -226,6 +227,8 @@ class Group:
         names = [self._member(member) for member in members]
         states = self.store.missing(names)
         self._failed = f"{call} did not complete{detail}: {states}"
+        for part in self._networks():
+            part.abandon()
         return PeerError(f"{self._failed}. This is {self._member(self.rank)}, in a group of {self.size}")
 
     def _wait_for_news(self) -> list[int]:
