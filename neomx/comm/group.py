@@ -474,9 +474,9 @@ class Staging:
         """Seconds spent waiting for workers of this host, all in all."""
         return self._bucket.waited
 
-    def reduce(self) -> torch.Tensor:
+    def reduce(self, what: str = "") -> torch.Tensor:
         """Sum what all members have in `local` into `result`. Waits for them: call it in a thread of its own."""
-        with self._group._named("all_reduce", self._what or "a bucket"):
+        with self._group._named("all_reduce", what or self._what or "a bucket"):
             try:
                 return self._bucket.reduce()
             except Absent as error:
