@@ -10,15 +10,16 @@ from typing import Any
 
 import torch
 
-from .. import ndarray as nd
 from .. import optimizer
 from ..base import MXNetError
 from ..comm import compress
 from ..comm.server import Entry, Placement, Rows, open_client
 from ..comm.session import Session, session
 from ..comm.store import PeerError
+from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
+from ..ndarray.sparse import RowSparseNDArray
 from ..optimizer import states
 from ..optimizer.moment import Moment
 from .local import Key, Keys, KVStore, _pairs, _sum
@@ -178,8 +179,7 @@ class RemoteStore(KVStore):
             whole = torch.empty(entry.shape, dtype=entry.dtype)
             self._client.pull([name], [[whole]])
             values = whole[wanted]
-        parts = (NDArray(values, nd.cpu()), NDArray(wanted, nd.cpu()))
-        return nd.sparse.row_sparse_array(parts, shape=entry.shape, dtype=parts[0].dtype)
+        return RowSparseNDArray((values, wanted), entry.shape, cpu())
 
     # ---- the way of a Trainer ----
 
@@ -324,7 +324,7 @@ class RemoteStore(KVStore):
 
     def get_num_dead_node(self, node_id: int = 0, timeout: int = 60) -> int:
         """How many processes of the job are gone."""
-        return len(self._store.gone)
+        return sum(member["state"] == "gone" for member in self._store.roster().values())
 
     def close(self) -> None:
         """Take leave of the servers."""
