@@ -415,6 +415,7 @@ def faults(argument):
     third = RemoteStore("dist_async")
     third.set_optimizer(mx.optimizer.SGD())
     third.init(["d", "e"], [mx.nd.zeros((4,)), mx.nd.zeros((4,))])
+    tell("third store")
     told(kv, "server killed")
     seen = watch(lambda: [third.pushpull(key, mx.nd.ones((4,)), out=out) for key in "de"])
     assert "server 1" in seen, seen

@@ -37,6 +37,7 @@ def test_stopped_killed_and_lost_processes_are_named_in_time():
         job.signal("worker 1", KILL)
         job.store.set("killed", b"")
         job.await_line("worker 0", "killed was seen", 5)
+        job.await_line("worker 0", "third store", 15)
         job.signal("server 1", KILL)
         job.store.set("server killed", b"")
         assert job.finish("worker 0", 15) == 0, job.log("worker 0")
