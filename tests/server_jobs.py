@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from neomx.comm.store import StoreServer
 
 HERE = Path(__file__).parent
@@ -31,6 +33,7 @@ def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
     for stream in (1, 2):
         os.dup2(file, stream)
     os.environ.update(environ)
+    torch.set_num_threads(1)
     code = 0
     try:
         module, function, *arguments = command
@@ -45,12 +48,13 @@ def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
 class Job:
     """Servers and workers of one job; a context, at the end of which no process of it is left."""
 
-    def __init__(self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = ""):
+    def __init__(self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = "", apart: bool = False):
         self.workers, self.servers, self.script, self.argument = workers, servers, script, argument
         self.secret = secrets.token_hex(16).encode()
         self.store = StoreServer("127.0.0.1", 0, self.secret).start()
         self.folder = Path(tempfile.mkdtemp())
         self.timeout = timeout
+        self.apart = apart  # whether servers are taken for another host's, so that no memory is shared
         self.processes: dict[str, Any] = {}
 
     def __enter__(self) -> Job:
@@ -72,7 +76,7 @@ class Job:
             "WORLD_SIZE": str(self.workers),
             "LOCAL_RANK": str(number),
             "LOCAL_WORLD_SIZE": str(self.workers),
-            "NEOMX_NODE": "0",
+            "NEOMX_NODE": str(int(self.apart and role == "server")),
             "NEOMX_NODES": "1",
             "NEOMX_SERVERS": str(self.servers),
             "NEOMX_SERVER_ID": str(number),

@@ -17,13 +17,13 @@ from neomx.comm import wire
 from neomx.comm.server import messages as m
 
 HEADER = struct.Struct("<4sBxxxIQ")  # as wire.py writes it
-FAR_NODE = 5
+FAR_NODE, NEAR_NODE = 5, 1
 
 
 @pytest.fixture(scope="module")
 def job():
     """A job in training, held at step 10, which a guest of the test may join as a second, silent store's worker."""
-    with Job(2, 1, "train") as job:
+    with Job(2, 1, "train", apart=True) as job:
         job.await_line("worker 0", "ready")
         job.await_line("worker 1", "ready")
         yield job
@@ -219,12 +219,12 @@ def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
 
 
 def test_names_of_memory_cannot_reach_files(job, address):
-    connection = guest(job, address, 50, rank=0, node=0)
+    connection = guest(job, address, 50, rank=0, node=NEAR_NODE)
     connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2))
     assert connection.receive(timeout=10).kind == m.DONE
     refused(connection, m.ATTACH, {"chunk": 0, "name": "../../etc/passwd", "reads": False})
     connection.close()
-    foreign = guest(job, address, 50, rank=0, node=0)
+    foreign = guest(job, address, 50, rank=0, node=NEAR_NODE)
     file = os.open("/etc/hostname", os.O_RDONLY)
     foreign.send(m.ATTACH, {"chunk": 0, "name": f"{os.getpid()}/{file}/{'0' * 32}", "reads": False})
     assert foreign.receive(timeout=10).meta == {"shared": False}

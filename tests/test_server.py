@@ -13,7 +13,7 @@ def test_two_workers_and_two_servers_give_the_numbers_of_one_process(tmp_path):
 
 
 def test_without_rounds_workers_may_be_slow_die_and_come_back():
-    with Job(2, 2, "without_rounds") as job:
+    with Job(2, 2, "without_rounds", apart=True) as job:
         job.await_line("worker 0", "three ahead")
         job.await_line("worker 1", "ready")
         time.sleep(1.0)
