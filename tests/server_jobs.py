@@ -48,7 +48,9 @@ def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
 class Job:
     """Servers and workers of one job; a context, at the end of which no process of it is left."""
 
-    def __init__(self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = "", apart: bool = False):
+    def __init__(
+        self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = "", apart: bool = False
+    ):
         self.workers, self.servers, self.script, self.argument = workers, servers, script, argument
         self.secret = secrets.token_hex(16).encode()
         self.store = StoreServer("127.0.0.1", 0, self.secret).start()
