@@ -202,6 +202,8 @@ class Parameter:
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 default_init(described, data)
             self._init_impl(data, ctx)
+        if self._trainer is not None:
+            self._trainer._begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
@@ -686,6 +688,11 @@ def is_fresh(weight: NDArray) -> bool:
     """Whether a backward has written the weight's gradient since the last update used it."""
     gradient = weight._data.grad
     return gradient is not None and getattr(gradient, "_used", None) != gradient._version
+
+
+def version(gradient: torch.Tensor) -> tuple[int, int]:
+    """Changes when a backward or the program writes to a gradient."""
+    return gradient._version, getattr(gradient, "_writes", 0)
 
 
 def mark_used(weight: NDArray) -> None:

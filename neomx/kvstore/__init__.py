@@ -9,7 +9,7 @@ from ..comm.session import session
 from .base import KVStoreBase
 from .local import KVStore
 
-__all__ = ["KVStore", "KVStoreBase", "create"]
+__all__ = ["KVStore", "KVStoreBase", "create", "is_distributed"]
 
 _IN_PROCESS = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
 _SYNCHRONOUS = (
@@ -43,6 +43,11 @@ def create(name: str = "local", *, staleness: int | None = None) -> Any:
         return _between_workers(name, staleness)
     known = (*_KNOWN, *KVStoreBase.kv_registry)
     raise MXNetError(f"unknown kvstore {name!r}.{suggest(name, known)} Expected one of {', '.join(known)}")
+
+
+def is_distributed(name: str) -> bool:
+    """Whether stores of that name are shared by workers."""
+    return name.lower() in (*_SYNCHRONOUS, *_ASYNCHRONOUS)
 
 
 def _between_workers(name: str, staleness: int | None) -> KVStore:

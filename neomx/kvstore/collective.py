@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -24,12 +24,12 @@ class CollectiveStore(KVStore):
     An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
     """
 
-    reduces_for_trainer = True
-
     def __init__(self, name: str):
         super().__init__(name)
         self._session = session()
-        self._group: Any = self.group if self.num_workers > 1 else None  # alone there is nobody to exchange with
+        self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with
+        self.exchanges_by = "workers" if self.begins_alike else None
+        self._group: Any = self.group if self.begins_alike else None
 
     @property
     def rank(self) -> int:
@@ -52,15 +52,13 @@ class CollectiveStore(KVStore):
         return self._session.rounds
 
     def barrier(self) -> None:
-        """Wait until all workers are here."""
+        """Wait until all workers are here, taking part in the steps of those that still have some."""
         if self._group is not None:
-            self._group.barrier()
+            self.rounds.pause()
 
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
         """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
-        wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
-        gone = self._session.store.gone if self._session.store is not None else {}
-        return sum(name.split()[0] in wanted for name in gone)
+        return count_gone({} if self._session.store is None else self._session.store.gone, node_id)
 
     def _may_compress(self) -> bool:
         return True
@@ -139,6 +137,12 @@ class CollectiveStore(KVStore):
         rows, places = torch.unique(ids, return_inverse=True)
         total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
         return _row_sparse(array, total, rows)
+
+
+def count_gone(gone: Iterable[str], node_id: int) -> int:
+    """How many of the names of gone processes are of the kinds that MXNet's number asks for."""
+    wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
+    return sum(name.split()[0] in wanted for name in gone)
 
 
 def _decoded_sum(compressor: Compressor, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

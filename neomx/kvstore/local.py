@@ -22,7 +22,8 @@ Keys = Key | Sequence[Key]
 class KVStore(KVStoreBase):
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
-    reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
+    exchanges_by: str | None = None  # how a Trainer's gradients meet those of other workers: "workers" or "servers"
+    begins_alike = False  # whether a Trainer first gives all workers the weights of the first
 
     def __init__(self, name: str):
         self._type = name
