@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import struct
 import time
@@ -55,17 +56,23 @@ class Network:
 
     def _finish(self, work: Any) -> None:
         """Wait for it, with a look at who is gone now and then."""
-        deadline = time.monotonic() + self.timeout
+        begun = time.monotonic()
         while True:
             try:
                 work.wait(timedelta(seconds=GLANCE))
                 return
             except RuntimeError as error:
                 if work.is_completed():
-                    raise Broken(str(error).partition(". ")[0]) from error
+                    raise self._failure(error, begun) from error
             self.check(self._others)
-            if time.monotonic() > deadline:
+            if time.monotonic() - begun > self.timeout:
                 raise Absent([], self.timeout)  # gloo does not tell who
+
+    def _failure(self, error: RuntimeError, begun: float) -> MXNetError:
+        """gloo's own error: its time was over, or a connection broke."""
+        if time.monotonic() - begun > 0.95 * self.timeout:
+            return Absent([], self.timeout)
+        return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
@@ -178,9 +185,7 @@ class Network:
         try:
             start().wait(timedelta(seconds=self.timeout))
         except RuntimeError as error:
-            if time.monotonic() - begun >= self.timeout:
-                raise Absent([], self.timeout) from error
-            raise Broken(str(error).partition(". ")[0]) from error
+            raise self._failure(error, begun) from error
 
     def close(self) -> None:
         """End the connections."""
