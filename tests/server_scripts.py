@@ -13,6 +13,8 @@ import neomx as mx
 from neomx.comm.session import session
 from neomx.comm.store import PeerError
 from neomx.kvstore.remote import RemoteStore
+from parity.kvstore_programs import PROGRAMS
+from parity.spec import plain
 
 WORKERS = int(os.environ["WORLD_SIZE"])
 RANK = int(os.environ["RANK"])
@@ -451,3 +453,17 @@ def train(argument):
     for key, weight in weights.items():
         np.testing.assert_allclose(after[key], weight.asnumpy(), rtol=2e-6, atol=2e-7)
     assert session().world.servers == 1
+
+
+# ---- as MXNet's own servers ----
+
+
+def recorded(folder):
+    """All programs that were recorded with MXNet's servers and so many workers, into FOLDER/RANK.npz."""
+    results = {}
+    for name, program in PROGRAMS.items():
+        if WORKERS in program.workers and "dist" in program.kind:
+            os.environ.update(program.environ)
+            _, seen = program.run(mx)
+            results.update({f"{name}|{key}": plain(value) for key, value in seen.items()})
+    np.savez(f"{folder}/{RANK}.npz", **results)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,6 +51,9 @@ class RemoteStore(KVStore):
         self._number = next(_numbers)
         self._placement = Placement(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
+        weakref.finalize(
+            self, lambda client, opened: client.close(leaves=not opened.failed), self._client, self._session
+        )
         self._entries: dict[Key, Entry] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._touched: set[str] = set()
