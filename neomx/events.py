@@ -21,6 +21,11 @@ def emit(name: str, **fields: Any) -> None:
             listener(name, fields)
 
 
+def heard(name: str) -> bool:
+    """Whether anybody listens to `name`: asked before measuring what only an event would carry."""
+    return name in _listeners or None in _listeners
+
+
 def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]:
     """Call `listener(name, fields)` for each event `name`, or for all. Returns the way to stop it."""
     _listeners.setdefault(name, []).append(listener)
