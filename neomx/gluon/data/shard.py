@@ -144,7 +144,7 @@ class ShardedBatches(Sampler):
 
 
 class Epoch(Iterator[list[int]]):
-    """One pass of a worker over its part: lists of indices, and the batches made of them on their way to the program."""
+    """One pass of a worker over its part: lists of indices, then the batches made of them on their way to a program."""
 
     def __init__(self, batches: ShardedBatches, number: int):
         indices = batches.indices(number)
