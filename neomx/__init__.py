@@ -4,6 +4,7 @@ from . import (
     attribute,
     autograd,
     base,
+    callback,
     context,
     executor,
     gluon,
@@ -12,6 +13,8 @@ from . import (
     kvstore,
     lr_scheduler,
     metric,
+    model,
+    monitor,
     name,
     ndarray,
     operator,
@@ -24,6 +27,7 @@ from . import (
 from . import image as img
 from . import initializer as init
 from . import kvstore as kv
+from . import monitor as mon
 from . import ndarray as nd
 from . import random as rnd
 from . import symbol as sym
@@ -40,6 +44,7 @@ __all__ = [
     "attribute",
     "autograd",
     "base",
+    "callback",
     "context",
     "cpu",
     "cpu_pinned",
@@ -57,6 +62,9 @@ __all__ = [
     "kvstore",
     "lr_scheduler",
     "metric",
+    "model",
+    "mon",
+    "monitor",
     "name",
     "nd",
     "ndarray",
@@ -70,3 +78,5 @@ __all__ = [
     "sym",
     "symbol",
 ]
+
+monitor.start_from_environment()

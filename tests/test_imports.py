@@ -35,8 +35,9 @@ MAY_IMPORT = {
     "dist": ARRAYS | {"comm", "gluon"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
-    "callback": GROUND,
-    "monitor": {"base", "events"},
+    "model": ARRAYS | {"symbol"},
+    "callback": GROUND | {"model"},
+    "monitor": ARRAYS | {"comm"},
     "launch": {"base", "events", "comm", "monitor", "compat"},
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS

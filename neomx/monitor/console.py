@@ -18,14 +18,15 @@ RATE_OVER = 5.0  # seconds over which the rate is taken
 ERASE = "\r\x1b[K"
 
 
-@dataclass
+@dataclass(eq=False)
 class _Loop:
     """A pass over a loader, as far as it has come; the outermost one is the program, which has no loader."""
 
-    number: int | None
-    steps: int | None
-    samples: int | None
     started: float
+    loader: Any = None
+    number: int | None = None
+    steps: int | None = None
+    samples: int | None = None
     done: int = 0
     done_samples: int = 0
     recent: deque[tuple[float, int]] = field(default_factory=deque)  # when, and how many samples were done by then
@@ -52,8 +53,8 @@ class _Loop:
 
 
 class Progress:
-    """Shows how far a training is: a bar that is redrawn in place in a terminal, a line every `every` seconds elsewhere,
-    and a line for each epoch that is over.
+    """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and a
+    line for each epoch that is over.
 
     `workers` train together, and `epochs` there will be, if known. It watches from when it is made until `close`.
     With `stream=None` it shows nothing. What the program prints meanwhile appears above the bar.
@@ -61,18 +62,18 @@ class Progress:
 
     def __init__(
         self,
-        stream: TextIO | None | str = "stderr",
+        stream: TextIO | str | None = "stderr",
         workers: int = 1,
         epochs: int | None = None,
         bar: bool | None = None,
         every: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ):
-        self._stream: Any = sys.stderr if stream == "stderr" else stream
+        self._stream: Any = sys.stderr if isinstance(stream, str) else stream
         self._workers, self._epochs, self._clock = workers, epochs, clock
-        self._bar = self._stream is not None and (self._stream.isatty() if bar is None else bar)
+        self._bar: bool = self._stream is not None and (self._stream.isatty() if bar is None else bar)
         self._every = BAR_EVERY if self._bar else every
-        self._loops = [_Loop(None, None, None, clock())]
+        self._loops = [_Loop(clock())]
         self._values: dict[str, Any] = {}
         self._shown_at = clock()
         self._visible = self._open_line = False
@@ -100,15 +101,15 @@ class Progress:
 
     # ---- events ----
 
-    def _begin(self, number: int, steps: int | None, samples: int | None, **_: Any) -> None:
-        self._loops.append(_Loop(number, steps, samples, self._clock()))
+    def _begin(self, loader: Any, number: int, steps: int | None, samples: int | None, **_: Any) -> None:
+        self._loops.append(_Loop(self._clock(), loader, number, steps, samples))
 
-    def _end(self, number: int, **_: Any) -> None:
-        while len(self._loops) > 1:  # what began inside this loop is over too
-            loop = self._loops.pop()
-            self._sum_up(loop)
-            if loop.number == number:
-                return
+    def _end(self, loader: Any, **_: Any) -> None:
+        for loop in self._loops[::-1]:
+            if loop.loader is loader:
+                self._loops.remove(loop)
+                self._sum_up(loop)
+                break
 
     def _step(self, samples: float, total: float | None = None, **_: Any) -> None:
         now = self._clock()
@@ -172,7 +173,9 @@ class Progress:
             name = "" if loop.number is None else f"{self._name(loop)}: "
             steps = f"{loop.done} step{'s' if loop.done > 1 else ''} in {seconds:.1f} s"
             self._above()
-            self._write(", ".join([name + steps, rate(loop.done_samples / max(seconds, 1e-9)), *self._numbers()]) + "\n")
+            self._write(
+                ", ".join([name + steps, rate(loop.done_samples / max(seconds, 1e-9)), *self._numbers()]) + "\n"
+            )
 
     def _above(self) -> None:
         """Make room for a line where the bar is."""
