@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "model": ARRAYS | {"symbol"},
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"comm"},
+    "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat"},
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS

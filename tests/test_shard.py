@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import neomx as mx
 from neomx.events import subscribe
 from neomx.gluon.data import ArrayDataset, DataLoader, Dataset, SequentialSampler, ShardedDataset, SplitSampler
-from neomx.gluon.data.shard import current_batch
+from neomx.gluon.data.place import Batch, current_batch
 
 
 def parts(length, size, **kwargs):
@@ -115,6 +115,27 @@ def test_a_loader_delivers_a_workers_part_and_tells_where_it_is(how):
             assert current_batch() is None
         assert sorted(seen) == list(range(11))
     assert [shard.epoch for shard in shards] == [2, 2]
+
+
+@pytest.mark.parametrize("how", [{}, {"num_workers": 1}])
+def test_any_loader_tells_how_many_samples_its_batch_has(how):
+    loader = DataLoader(mx.nd.zeros((5, 1)), batch_size=2, **how)
+    for _ in range(2):
+        assert [(current_batch().step, current_batch().samples) for _ in loader] == [(0, 2), (1, 2), (2, 1)]
+        assert current_batch() is None
+    for _ in DataLoader(list(range(3)), batch_sampler=[(i for i in range(2))]):
+        assert current_batch() == Batch(epoch=0, step=0, steps=None, samples=None, total=None)
+
+
+def test_batches_made_ahead_do_not_count_as_an_epoch_until_they_are_used():
+    shard = ShardedDataset(range(6), shuffle=True, seed=1)
+    loader = DataLoader(shard, batch_size=3, num_workers=1, auto_reload=True)
+    epochs = []
+    for epoch in range(3):
+        epochs.append([batch.asnumpy().tolist() for batch in loader])
+        assert shard.epoch == epoch + 1
+    loader.clean()
+    assert [[list(batch) for batch in shard.batches(3)] for shard.epoch in range(3)] == epochs
 
 
 def test_a_loader_inside_a_loader_gives_the_outer_batch_back():

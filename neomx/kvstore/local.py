@@ -19,6 +19,7 @@ class KVStore:
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
     OPTIMIZER = "optimizer"
+    reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
 
     def __init__(self, name: str):
         self._type = name

@@ -53,8 +53,8 @@ class _Loop:
 
 
 class Progress:
-    """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and a
-    line for each epoch that is over.
+    """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and
+    a line for each epoch that is over.
 
     `workers` train together, and `epochs` there will be, if known. It watches from when it is made until `close`.
     With `stream=None` it shows nothing. What the program prints meanwhile appears above the bar.

@@ -1,6 +1,6 @@
 """Datasets, samplers, and the loader that makes batches of them."""
 
-from . import dataloader, dataset, sampler, shard, vision
+from . import dataloader, dataset, place, sampler, shard, vision
 from .dataloader import DataLoader
 from .dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
 from .sampler import BatchSampler, FilterSampler, RandomSampler, Sampler, SequentialSampler, SplitSampler
@@ -21,6 +21,7 @@ __all__ = [
     "SplitSampler",
     "dataloader",
     "dataset",
+    "place",
     "sampler",
     "shard",
     "vision",

@@ -16,12 +16,13 @@ import torch
 
 from ...base import MXNetError
 from ...context import Context, cpu, cpu_pinned
-from ...events import emit, heard
+from ...events import heard
 from ...ndarray import NDArray, array
 from ...ops.random import generator
 from .dataset import ArrayDataset
+from .place import Pass
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
-from .shard import Epoch, ShardedDataset
+from .shard import ShardedBatches, ShardedDataset
 from .workers import WorkerPool, make_batch
 
 
@@ -160,21 +161,16 @@ class DataLoader:
         self._iter = None
 
     def _here(self) -> Iterator[Any]:
-        lists = iter(self._batch_sampler)
-        return self._followed(lists, (self._deliver(self._make(indices)) for indices in lists))
+        lists = self._start()
+        return lists.follow((self._deliver(self._make(indices)) for indices in lists), self)
 
-    def _followed(self, lists: Iterator[Any], batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches; says when the program begins and ends with them, and where a worker's part of an epoch is."""
-        part = lists if isinstance(lists, Epoch) else None
-        number = self._epochs if part is None else part.number
-        self._epochs = number + 1
-        if heard("epoch"):
-            steps, samples = (part.steps, part.samples) if part else (_steps_of(self._batch_sampler), None)
-            emit("epoch", loader=self, number=number, steps=steps, samples=samples)
-        try:
-            yield from part.follow(batches) if part else batches
-        finally:
-            emit("epoch_end", loader=self, number=number)
+    def _start(self) -> Pass:
+        """The next pass over the indices, batch by batch."""
+        if isinstance(self._batch_sampler, ShardedBatches):
+            return self._batch_sampler.start()
+        self._epochs += 1
+        steps = _steps_of(self._batch_sampler) if heard("epoch") else None
+        return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
 
     def _make(self, indices: Any) -> Any:
         if self._at_once:
@@ -185,7 +181,7 @@ class DataLoader:
         """An epoch's batches, the first of which are being made when this returns."""
         pool = self._pool()
         seed = int(torch.randint(2**31, (), generator=generator(cpu()))) if isinstance(pool, WorkerPool) else 0
-        lists = iter(self._batch_sampler)
+        lists = self._start()
         tasks = enumerate(lists)
         waiting: deque[tuple[int, Future[Any]]] = deque()
 
@@ -206,7 +202,7 @@ class DataLoader:
                 yield self._deliver(self._wait(*waiting.popleft()))
                 push()
 
-        return self._followed(lists, collect())
+        return lists.follow(collect(), self)
 
     def _wait(self, number: int, batch: Future[Any]) -> Any:
         """The batch, when it is there. A pool that lost a worker, or whose worker hangs, is not used again."""

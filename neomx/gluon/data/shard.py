@@ -8,32 +8,14 @@ is the batch that one process with batches of B * N samples would have at that s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...comm import session
 from .dataset import Dataset, SimpleDataset
+from .place import Batch, Pass
 from .sampler import Sampler
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Where a sharded loader is: step `step` of `steps`, `samples` of them here, `total` with all workers."""
-
-    epoch: int
-    step: int
-    steps: int
-    samples: int
-    total: int
-
-
-_current: Batch | None = None
-
-
-def current_batch() -> Batch | None:
-    """The batch that a sharded loader gave last; None before its first, and after an epoch's last, batch."""
-    return _current
 
 
 class ShardedDataset(Dataset):
@@ -116,10 +98,14 @@ class ShardedBatches(Sampler):
         share = range(self.shard.rank, self._total(self.shard.epoch), self.shard.size)
         return -(-len(share) // self.batch_size)
 
-    def __iter__(self) -> Epoch:
-        epoch = self.shard.epoch
-        self.shard.epoch = epoch + 1
-        return Epoch(self, epoch)
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch = self.start()
+        self.shard.epoch += 1
+        return epoch
+
+    def start(self) -> Epoch:
+        """The coming epoch, for a loader: `follow` has it begin, so that batches can be made before."""
+        return Epoch(self, self.shard.epoch)
 
     @property
     def at_once(self) -> int:
@@ -143,33 +129,24 @@ class ShardedBatches(Sampler):
         return row[start : start + self._total(epoch)]
 
 
-class Epoch(Iterator[list[int]]):
-    """One pass of a worker over its part: lists of indices, then the batches made of them on their way to a program."""
+class Epoch(Pass):
+    """A worker's pass over its part."""
 
     def __init__(self, batches: ShardedBatches, number: int):
         indices = batches.indices(number)
-        self.number, self.samples = number, len(indices)
-        self.steps = -(-self.samples // batches.at_once)
-        self._here, self._everywhere = batches.batch_size, batches.at_once
-        self._share: list[int] = indices[batches.shard.rank :: batches.shard.size].tolist()
-        self._starts = iter(range(0, len(self._share), self._here))
+        share = indices[batches.shard.rank :: batches.shard.size].tolist()
+        lists = (share[at : at + batches.batch_size] for at in range(0, len(share), batches.batch_size))
+        super().__init__(lists, number, -(-len(indices) // batches.at_once), len(indices))
+        self._shard, self._at_once = batches.shard, batches.at_once
 
-    def __next__(self) -> list[int]:
-        start = next(self._starts)
-        return self._share[start : start + self._here]
+    def _begin(self) -> None:
+        self._shard.epoch = self.number + 1
 
-    def _batch(self, step: int) -> Batch:
-        samples = min(self._here, len(self._share) - step * self._here)
-        total = min(self._everywhere, self.samples - step * self._everywhere)
-        return Batch(self.number, step, self.steps, samples, total)
+    def _at(self, step: int, samples: int | None) -> Batch:
+        assert self.samples is not None
+        return Batch(self.number, step, self.steps, samples, min(self._at_once, self.samples - step * self._at_once))
 
-    def follow(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Hand on the batches; meanwhile `current_batch` tells which one the program has."""
-        global _current
-        before = _current
-        try:
-            for step, batch in enumerate(batches):
-                _current = self._batch(step)
-                yield batch
-        finally:
-            _current = before
+    def _finish(self) -> None:
+        """Wait for the workers that have a batch more: meanwhile this one takes part in their step."""
+        if self._shard.size > 1 and session.is_open():
+            session.session().rounds.pause()
