@@ -36,3 +36,8 @@ def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]
             del _listeners[name]
 
     return stop
+
+
+def subscribe_each(**listeners: Callable[..., Any]) -> list[Callable[[], None]]:
+    """Call each listener, with the event's fields as keywords, for the event of its name. Returns the ways to stop."""
+    return [subscribe(lambda _, fields, of=of: of(**fields), name) for name, of in listeners.items()]  # type: ignore[misc]

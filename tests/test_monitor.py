@@ -14,6 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import neomx as mx
 from neomx import autograd, events, nd
 from neomx.events import emit
+from neomx.gluon.data.place import Batch
 from neomx.monitor.numbers import duration, number, rate
 
 
@@ -57,12 +58,20 @@ def watch(clock, monkeypatch):
     assert not any(events.heard(name) for name in ("epoch", "epoch_end", "step", "metrics"))
 
 
-def train(clock, steps=4, seconds=1.0, loader="train", number=0, samples=None, **fields):
+def train(clock, steps=4, seconds=1.0, loader="train", number=0, samples=None, total=None, trainers=1):
     emit("epoch", loader=loader, number=number, steps=steps, samples=samples)
-    for _ in range(steps):
+    for step in range(steps):
         clock.now += seconds
-        emit("step", **{"samples": 10, **fields})
+        for _ in range(trainers):
+            emit("step", samples=1000, seconds=0.1)  # what is said to step may be anything
+        emit("batch", loader=loader, batch=Batch(number, step, steps, 10, total))
     emit("epoch_end", loader=loader, number=number)
+
+
+def step(clock, number):
+    clock.now += 1
+    emit("step", samples=1)
+    emit("batch", loader="train", batch=Batch(0, number, 9, 1, None))
 
 
 def test_lines_where_there_is_no_terminal(watch, clock):
@@ -101,24 +110,45 @@ def test_the_rate_is_that_of_the_last_seconds(watch, clock):
     out = io.StringIO()
     watch(out, every=1.0)
     emit("epoch", loader=1, number=0, steps=None, samples=None)
-    for seconds in [1.0] * 20 + [0.5] * 20:
+    for step, seconds in enumerate([1.0] * 20 + [0.5] * 20):
         clock.now += seconds
         emit("step", samples=10)
+        emit("batch", loader=1, batch=Batch(0, step, None, 10, None))
     assert "20 samples/s" in out.getvalue().splitlines()[-1]
     assert "left" not in out.getvalue()  # nobody knows how many steps there are
 
 
 def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     out = io.StringIO()
-    watch(out, every=100.0)
+    watch(out, every=0.0)
     emit("epoch", loader="train", number=0, steps=2, samples=None)
     emit("step", samples=5)
-    train(clock, steps=0, loader="validation")
+    train(clock, steps=2, trainers=0, loader="validation")
+    emit("batch", loader="train", batch=Batch(0, 0, 2, 5, None))
     clock.now += 2
-    emit("step", samples=5)
     emit("epoch_end", loader="unknown", number=7)
     emit("epoch_end", loader="train", number=0)
-    assert out.getvalue() == "epoch 1: 2 steps in 2.0 s, 5 samples/s\n"
+    assert out.getvalue().splitlines() == [
+        "epoch 1, step 1/2, 2.5 samples/s, 0:02 left",
+        "epoch 1: 1 step in 4.0 s, 1.2 samples/s",
+    ]
+
+
+def test_a_batch_counts_once_however_many_trainers_step(watch, clock):
+    out = io.StringIO()
+    watch(out, every=100.0)
+    train(clock, trainers=2)
+    emit("epoch", loader="train", number=1, steps=4, samples=None)
+    for step in range(4):  # gradients of two batches for each step
+        clock.now += 1
+        if step % 2:
+            emit("step", samples=1000)
+        emit("batch", loader="train", batch=Batch(1, step, 4, 10, None))
+    emit("epoch_end", loader="train", number=1)
+    assert out.getvalue().splitlines() == [
+        "epoch 1: 4 steps in 4.0 s, 10 samples/s",
+        "epoch 2: 3 steps in 4.0 s, 7.5 samples/s",  # nobody knew of the first that it was for training
+    ]
 
 
 def test_steps_without_a_loader_are_summed_up_at_the_end(watch, clock):
@@ -163,15 +193,12 @@ def test_what_a_program_prints_stays_and_the_bar_waits_for_the_end_of_its_line(w
     monkeypatch.setattr(sys, "stdout", out)
     progress = watch(out)
     emit("epoch", loader="train", number=0, steps=9, samples=None)
-    clock.now += 1
-    emit("step", samples=1)
+    step(clock, 0)
     assert "step 1/9" in seen(out.getvalue())[-1]
     print("hello", end=" ")
-    clock.now += 1
-    emit("step", samples=1)
+    step(clock, 1)
     print("world")
-    clock.now += 1
-    emit("step", samples=1)
+    step(clock, 2)
     assert seen(out.getvalue())[0] == "hello world" and "step 3/9" in seen(out.getvalue())[1]
     progress.close()
     assert sys.stdout is out
@@ -286,13 +313,15 @@ def test_tensorboard_gets_reports_rates_and_times(tmp_path, clock):
         emit("forward", seconds=0.25)
         emit("backward", seconds=0.5)
         mx.monitor.report(loss=nd.array([step, step + 1]))
-        emit("step", samples=8, total=16, seconds=0.2, communication=0.125, waiting=0.0625)
+        emit("reduce", waiting=0.0625, seconds=0.1875, round=None)
+        emit("step", samples=8, seconds=0.2)
+        emit("batch", loader="train", batch=Batch(0, step, 3, 8, 16))
     emit("epoch_end", loader="train", number=0)
     board.close()
     assert not events.heard("step")
     assert scalars(tmp_path / "worker-1") == {
         "loss": [(0, 0.5), (1, 1.5), (2, 2.5)],
-        "samples_per_second": [(2, 8), (3, 8)],
+        "samples_per_second": [(2, 16), (3, 16)],
         "seconds/step": [(2, 1), (3, 1)],
         "seconds/forward": [(2, 0.25), (3, 0.25)],
         "seconds/backward": [(2, 0.5), (3, 0.5)],
@@ -309,18 +338,26 @@ def test_without_its_package_tensorboard_names_the_extra(monkeypatch, tmp_path):
 
 SCRIPT = """
 import neomx as mx
-from neomx.events import emit, heard
-loader = mx.gluon.data.DataLoader(mx.gluon.data.ShardedDataset(range(6), rank=0, size=1), batch_size=2)
-for _ in loader:
+net = mx.gluon.nn.Dense(1, in_units=1)
+net.initialize()
+trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+part = mx.gluon.data.ShardedDataset(mx.nd.ones((6, 1)), rank=0, size=1)
+for x in mx.gluon.data.DataLoader(part, batch_size=2):
+    with mx.autograd.record():
+        y = net(x)
+    y.backward()
+    trainer.step(2)
     mx.monitor.report(loss=0.5)
-    emit("step", samples=2)
-print(heard("step"))
+for x in mx.gluon.data.DataLoader(part, batch_size=2):
+    net(x)
 """
 
 
 def test_a_launched_process_starts_what_was_asked_for(tmp_path):
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "NEOMX_PROGRESS": "1", "NEOMX_TENSORBOARD": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
-    assert run.stdout == "True\n", run.stderr
-    assert re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,]+ samples/s, loss 0.5\n", run.stderr)
-    assert scalars(tmp_path / "worker-0")["loss"] == [(0, 0.5), (1, 0.5), (2, 0.5)]
+    assert (run.returncode, run.stdout) == (0, ""), run.stderr
+    assert re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", run.stderr)
+    written = scalars(tmp_path / "worker-0")
+    assert written["loss"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
+    assert {"seconds/forward", "seconds/backward", "seconds/step", "samples_per_second"} < set(written)

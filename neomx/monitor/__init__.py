@@ -7,11 +7,13 @@ event          fields                                                      emitt
 =============  ==========================================================  ====================================
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps
                (None where they are unknown)                               counts the longest worker's batches
+`batch`        loader, batch (gluon.data.place.Batch)                      the same, when the program is done with it
 `epoch_end`    loader, number                                              the same, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end
 `backward`     seconds                                                     `autograd.backward`
-`step`         samples (of this worker), total (of all workers, if         `Trainer.step`
-               known), seconds, communication, waiting
+`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, while gradients are
+               round                                                       summed over workers
+`step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`
 =============  ==========================================================  ====================================
 """
@@ -53,14 +55,23 @@ def _detached(name: str, value: Any) -> Any:
         raise TypeError(f"report shows numbers and arrays, received {name}={value!r:.80}") from None
 
 
+_shown: Progress | None = None
+
+
 def progress(epochs: int | None = None, **options: Any) -> Progress:
-    """Show a bar, or lines where there is no terminal, on worker 0. Knowing the number of `epochs` it says how long the
-    whole training will take. Options are those of `Progress`."""
+    """Show a bar, or lines where there is no terminal, on worker 0, instead of the one shown before.
+
+    Knowing the number of `epochs` it says how long the whole training will take. Options are those of `Progress`.
+    """
+    global _shown
+    if _shown is not None:
+        _shown.close()
     world = discover()
     options.setdefault("workers", world.size)
     if world.rank != 0:
         options["stream"] = None
-    return _kept(Progress(epochs=epochs, **options))
+    _shown = _kept(Progress(epochs=epochs, **options))
+    return _shown
 
 
 def start_from_environment() -> None:

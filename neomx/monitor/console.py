@@ -5,51 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from ..events import subscribe
+from ..events import subscribe_each
+from .loops import Loop, Loops
 from .numbers import duration, number, rate
 
 BAR_EVERY = 0.1  # seconds between two drawings
-RATE_OVER = 5.0  # seconds over which the rate is taken
 ERASE = "\r\x1b[K"
-
-
-@dataclass(eq=False)
-class _Loop:
-    """A pass over a loader, as far as it has come; the outermost one is the program, which has no loader."""
-
-    started: float
-    loader: Any = None
-    number: int | None = None
-    steps: int | None = None
-    samples: int | None = None
-    done: int = 0
-    done_samples: int = 0
-    recent: deque[tuple[float, int]] = field(default_factory=deque)  # when, and how many samples were done by then
-
-    def add(self, now: float, samples: int) -> None:
-        """A step was done."""
-        self.recent = self.recent or deque([(self.started, 0)])
-        self.done += 1
-        self.done_samples += samples
-        self.recent.append((now, self.done_samples))
-        while len(self.recent) > 2 and now - self.recent[1][0] >= RATE_OVER:
-            self.recent.popleft()
-
-    def fraction(self) -> float | None:
-        """How much of it is done, if that is known."""
-        if self.samples and self.done_samples <= self.samples:
-            return self.done_samples / self.samples
-        return min(self.done / self.steps, 1.0) if self.steps else None
-
-    def rate(self) -> float:
-        """Samples per second lately."""
-        (first, before), (last, after) = self.recent[0], self.recent[-1]
-        return (after - before) / max(last - first, 1e-9)
 
 
 class Progress:
@@ -70,10 +34,10 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ):
         self._stream: Any = sys.stderr if isinstance(stream, str) else stream
-        self._workers, self._epochs, self._clock = workers, epochs, clock
+        self._epochs, self._clock = epochs, clock
         self._bar: bool = self._stream is not None and (self._stream.isatty() if bar is None else bar)
         self._every = BAR_EVERY if self._bar else every
-        self._loops = [_Loop(clock())]
+        self._loops = Loops(clock, workers)
         self._values: dict[str, Any] = {}
         self._shown_at = clock()
         self._visible = self._open_line = False
@@ -82,8 +46,13 @@ class Progress:
             self._watch()
 
     def _watch(self) -> None:
-        handlers = {"epoch": self._begin, "epoch_end": self._end, "step": self._step, "metrics": self._note}
-        self._stops = [subscribe(lambda _, fields, of=of: of(**fields), name) for name, of in handlers.items()]  # type: ignore[misc]
+        self._stops = subscribe_each(
+            epoch=self._loops.begin,
+            batch=lambda **fields: self._count(self._loops.batch(**fields)),
+            step=lambda **fields: self._count(self._loops.step(**fields)),
+            epoch_end=lambda **fields: self._sum_up(self._loops.end(**fields)),
+            metrics=lambda values, **_: self._values.update(values),
+        )
         if self._bar:
             sys.stdout, sys.stderr = _Above(sys.stdout, self), _Above(sys.stderr, self)  # type: ignore[assignment]
 
@@ -92,39 +61,20 @@ class Progress:
         for stop in self._stops:
             stop()
         self._stops = []
-        while self._loops:
-            self._sum_up(self._loops.pop())
+        for loop in self._loops.running[::-1]:
+            self._sum_up(loop)
+        self._loops.running.clear()
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if isinstance(stream, _Above) and stream._progress is self:
                 setattr(sys, name, stream._stream)
 
-    # ---- events ----
+    def _count(self, loop: Loop | None) -> None:
+        if loop is not None and self._clock() - self._shown_at >= self._every:
+            self._shown_at = self._clock()
+            self._show(loop)
 
-    def _begin(self, loader: Any, number: int, steps: int | None, samples: int | None, **_: Any) -> None:
-        self._loops.append(_Loop(self._clock(), loader, number, steps, samples))
-
-    def _end(self, loader: Any, **_: Any) -> None:
-        for loop in self._loops[::-1]:
-            if loop.loader is loader:
-                self._loops.remove(loop)
-                self._sum_up(loop)
-                break
-
-    def _step(self, samples: float, total: float | None = None, **_: Any) -> None:
-        now = self._clock()
-        self._loops[-1].add(now, int(samples * self._workers if total is None else total))
-        if now - self._shown_at >= self._every:
-            self._shown_at = now
-            self._show()
-
-    def _note(self, values: dict[str, Any], **_: Any) -> None:
-        self._values.update(values)
-
-    # ---- what is seen ----
-
-    def _show(self) -> None:
-        loop = self._loops[-1]
+    def _show(self, loop: Loop) -> None:
         parts = [self._place(loop), rate(loop.rate()), *self._numbers()]
         left = self._left(loop)
         if left is not None:
@@ -134,11 +84,11 @@ class Progress:
         else:
             self._write(", ".join(parts) + "\n")
 
-    def _place(self, loop: _Loop) -> str:
+    def _place(self, loop: Loop) -> str:
         step = f"step {loop.done}" + (f"/{loop.steps}" if loop.steps else "")
         return step if loop.number is None else f"{self._name(loop)}, {step}"
 
-    def _name(self, loop: _Loop) -> str:
+    def _name(self, loop: Loop) -> str:
         assert loop.number is not None
         return f"epoch {loop.number + 1}" + (f"/{self._epochs}" if self._epochs else "")
 
@@ -146,7 +96,7 @@ class Progress:
         names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came
         return [f"{name} {number(self._values[name]):.4g}" for name in names]
 
-    def _left(self, loop: _Loop) -> float | None:
+    def _left(self, loop: Loop) -> float | None:
         fraction = loop.fraction()
         if not fraction:
             return None
@@ -167,8 +117,8 @@ class Progress:
         self._visible = True
         self._write(ERASE + text[:room])
 
-    def _sum_up(self, loop: _Loop) -> None:
-        if loop.done:
+    def _sum_up(self, loop: Loop | None) -> None:
+        if loop is not None and loop.done:
             seconds = self._clock() - loop.started
             name = "" if loop.number is None else f"{self._name(loop)}: "
             steps = f"{loop.done} step{'s' if loop.done > 1 else ''} in {seconds:.1f} s"

@@ -53,8 +53,9 @@ class Pass(Iterator[Any]):
         emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
         try:
             for step, batch in enumerate(batches):
-                _current = self._at(step, self._sizes.popleft())
+                _current = here = self._at(step, self._sizes.popleft())
                 yield batch
+                emit("batch", loader=loader, batch=here)
             self._finish()
         finally:
             _current = before

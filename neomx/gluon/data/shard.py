@@ -18,6 +18,17 @@ from .place import Batch, Pass
 from .sampler import Sampler
 
 
+def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
+    """This worker's part of a dataset, for a DataLoader whose batch_size is that of one worker.
+
+    Over all workers every sample comes once an epoch; with `shuffle` in another order each epoch, which depends on
+    `seed` and the epoch alone. At each step N workers together have the samples that one process with N times the
+    batch size has. Without other workers it is the whole dataset.
+    """
+    world = session.session().world
+    return ShardedDataset(dataset, shuffle, seed, world.rank, world.size)
+
+
 class ShardedDataset(Dataset):
     """A worker's part of a dataset: what `mx.dist.shard` makes, for a DataLoader.
 
@@ -143,10 +154,20 @@ class Epoch(Pass):
         self._shard.epoch = self.number + 1
 
     def _at(self, step: int, samples: int | None) -> Batch:
-        assert self.samples is not None
+        assert self.samples is not None and samples is not None
+        if (rounds := self._rounds()) is not None:
+            rounds.samples = samples
         return Batch(self.number, step, self.steps, samples, min(self._at_once, self.samples - step * self._at_once))
 
     def _finish(self) -> None:
         """Wait for the workers that have a batch more: meanwhile this one takes part in their step."""
-        if self._shard.size > 1 and session.is_open():
-            session.session().rounds.pause()
+        if (rounds := self._rounds()) is not None:
+            rounds.samples = -1
+            rounds.pause()
+
+    def _rounds(self) -> Any:
+        """The rounds in which all workers step; None where they wait for nobody, as asynchronous ones do."""
+        if self._shard.size == 1 or not session.is_open():
+            return None
+        opened = session.session()
+        return opened.rounds if opened.world.servers == 0 or "rounds" in vars(opened) else None
