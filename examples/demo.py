@@ -23,9 +23,7 @@ def main(epochs=5):
         two, one = (train(workers, pathlib.Path(directory) / f"{workers}.params", epochs) for workers in (2, 1))
     difference = max((two[name] - one[name]).abs().max().asscalar() for name in one)
     largest = max(array.abs().max().asscalar() for array in one.values())
-    print(
-        f"\nThe weights of two workers differ from those of one by {difference:.1g} at most (the largest is {largest:.2g})."
-    )
+    print(f"\nThe weights of two workers and of one differ by {difference:.1g} at most; the largest is {largest:.2g}")
     return difference
 
 
