@@ -52,7 +52,9 @@ def main(epochs=5, batch=100, rate=0.1, seed=7, kvstore="dist_sync", save=None):
 
     accuracy = (net(nd.array(images(test_x))).argmax(axis=1) == nd.array(test_y)).mean().asscalar()
     if kv.rank == 0:
-        print(f"accuracy {accuracy:.3f}, {speed:,.0f} samples per second in the last epoch on {kv.num_workers} worker(s)")
+        print(
+            f"accuracy {accuracy:.3f}, {speed:,.0f} samples per second in the last epoch on {kv.num_workers} worker(s)"
+        )
     if save and kv.rank == 0:
         net.save_parameters(save)
     return accuracy
