@@ -9,7 +9,7 @@ from neomx import autograd, gluon
 from neomx.gluon.data.place import current_batch
 from neomx.gluon.data.shard import shard
 
-# (samples, of all workers in a batch, what is said to step): with 2 workers of 2, 9 samples leave one for worker 0 alone
+# (samples, of all workers in a batch, what is said to step). Of 9 samples one is left for worker 0 alone.
 CASES = [(8, 4, "constant"), (7, 4, "constant"), (9, 4, "constant"), (7, 4, "samples"), (11, 4, "own samples")]
 
 

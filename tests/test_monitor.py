@@ -118,6 +118,17 @@ def test_the_rate_is_that_of_the_last_seconds(watch, clock):
     assert "left" not in out.getvalue()  # nobody knows how many steps there are
 
 
+def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
+    out = io.StringIO()
+    watch(out, every=0.0)
+    clock.now += 60
+    emit("epoch", loader="train", number=0, steps=9, samples=None)
+    for number, seconds in enumerate([59, 0, 0]):
+        clock.now += seconds
+        step(clock, number)
+    assert [line.split(", ")[-1] for line in out.getvalue().splitlines()] == ["8:00 left", "0:07 left", "0:06 left"]
+
+
 def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     out = io.StringIO()
     watch(out, every=0.0)

@@ -76,7 +76,8 @@ class Progress:
 
     def _show(self, loop: Loop) -> None:
         parts = [self._place(loop), rate(loop.rate()), *self._numbers()]
-        left = self._left(loop)
+        others = max(self._epochs - (loop.number or 0) - 1, 0) if self._epochs else 0
+        left = loop.left(others)
         if left is not None:
             parts.append(f"{duration(left)} left")
         if self._bar:
@@ -95,14 +96,6 @@ class Progress:
     def _numbers(self) -> list[str]:
         names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came
         return [f"{name} {number(self._values[name]):.4g}" for name in names]
-
-    def _left(self, loop: Loop) -> float | None:
-        fraction = loop.fraction()
-        if not fraction:
-            return None
-        whole = (self._clock() - loop.started) / fraction
-        epochs = max(self._epochs - (loop.number or 0) - 1, 0) if self._epochs else 0
-        return whole * (1 - fraction + epochs)
 
     def _draw(self, fraction: float | None, parts: list[str]) -> None:
         """The bar, as long as the terminal is wide; never longer, since then it could not be erased."""

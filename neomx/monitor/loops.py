@@ -18,31 +18,36 @@ class Loop:
     loader: Any = None
     number: int | None = None
     steps: int | None = None
-    samples: int | None = None
     trains: bool = False  # a Trainer has stepped in it
     done: int = 0
     done_samples: float = 0
-    recent: deque[tuple[float, float]] = field(default_factory=deque)  # when, and how many samples were done by then
+    recent: deque[tuple[float, int, float]] = field(default_factory=deque)  # when, batches and samples done by then
 
     def add(self, now: float, samples: float) -> None:
         """A batch is done."""
-        self.recent = self.recent or deque([(self.started, 0)])
         self.done += 1
         self.done_samples += samples
-        self.recent.append((now, self.done_samples))
+        self.recent.append((now, self.done, self.done_samples))
         while len(self.recent) > 2 and now - self.recent[1][0] >= RATE_OVER:
             self.recent.popleft()
 
     def fraction(self) -> float | None:
         """How much of it is done, if that is known."""
-        if self.samples:
-            return min(self.done_samples / self.samples, 1.0)
         return min(self.done / self.steps, 1.0) if self.steps else None
 
     def rate(self) -> float:
         """Samples per second lately."""
-        (first, before), (last, after) = self.recent[0], self.recent[-1]
-        return (after - before) / max(last - first, 1e-9)
+        return self._lately()[1]
+
+    def left(self, others: int = 0) -> float | None:
+        """Seconds until it is over, and as many `others` after it, if that is known."""
+        return None if not self.steps else max(self.steps * (1 + others) - self.done, 0) / self._lately()[0]
+
+    def _lately(self) -> tuple[float, float]:
+        """Batches and samples per second. The first batch often has much to prepare: it counts while it is alone."""
+        first = self.recent[0] if len(self.recent) > 1 else (self.started, 0, 0.0)
+        seconds, batches, samples = (b - a for a, b in zip(first, self.recent[-1], strict=True))
+        return batches / max(seconds, 1e-9), samples / max(seconds, 1e-9)
 
 
 class Loops:
@@ -58,9 +63,9 @@ class Loops:
         self.running = [Loop(clock())]
         self.trained = 0.0  # samples so far
 
-    def begin(self, loader: Any, number: int, steps: int | None, samples: int | None, **_: Any) -> None:
+    def begin(self, loader: Any, number: int, steps: int | None, **_: Any) -> None:
         """A loader is iterated."""
-        self.running.append(Loop(self._clock(), loader, number, steps, samples))
+        self.running.append(Loop(self._clock(), loader, number, steps))
 
     def end(self, loader: Any, **_: Any) -> Loop | None:
         """That is over; the loop it was."""
