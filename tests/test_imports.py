@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
     "callback": GROUND,
     "monitor": {"base", "events"},
+    "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat"},
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS

@@ -202,6 +202,8 @@ class Parameter:
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 default_init(described, data)
             self._init_impl(data, ctx)
+        if self._trainer is not None:
+            self._trainer._begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""

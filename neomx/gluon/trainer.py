@@ -8,7 +8,7 @@ from .. import kvstore as kv
 from .. import optimizer as opt
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
-from .exchange import Exchange
+from .exchange import Exchange, broadcast
 from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
 
@@ -37,6 +37,15 @@ class Trainer:
         self._exchange: Exchange | None = None  # with other workers
         for param in self._params:
             param._set_trainer(self)
+        if isinstance(kvstore, str) and kv.is_distributed(kvstore):
+            self._kvstore_params["kvstore"] = kv.create(kvstore)
+        self._begin_alike([param for param in self._params if param._arrays is not None])
+
+    def _begin_alike(self, params: list[Parameter]) -> None:
+        """Give these parameters, on all workers, the values they have on the first."""
+        store = self._kvstore_params["kvstore"]
+        if params and getattr(store, "begins_alike", False):
+            broadcast(store.group, [array._data for param in params for array in param.list_data()], 0)
 
     def _check_contexts(self) -> list[Any]:
         contexts: list[Any] | None = None
@@ -81,9 +90,8 @@ class Trainer:
                 store.set_gradient_compression(self._compression_params)
             if on_store and not store.reduces_for_trainer:
                 store.set_optimizer(self._optimizer)
-            replicas = [param.list_data() for param in self._params]
-            if replicas:  # all workers begin with the weights of the first
-                store.broadcast(list(range(len(replicas))), [each[0] for each in replicas], out=replicas)
+            for i, param in enumerate(self._params):
+                store.init(i, param.list_data()[0])
             if store.reduces_for_trainer:
                 self._exchange = Exchange(self, store)
         self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True

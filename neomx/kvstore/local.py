@@ -20,6 +20,7 @@ class KVStore:
 
     OPTIMIZER = "optimizer"
     reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
+    begins_alike = False  # whether a Trainer first gives all workers the weights of the first
 
     def __init__(self, name: str):
         self._type = name
