@@ -13,7 +13,7 @@ from .. import events
 from ..comm.buckets import Buckets
 from ..comm.rounds import Round
 from ..ndarray import NDArray
-from .parameter import is_fresh
+from .parameter import is_fresh, version
 
 _log = logging.getLogger("neomx")
 _MEASURED = 2  # rounds after which the order is known in which gradients become ready
@@ -101,7 +101,7 @@ class Exchange:
         if self._buckets is not None:
             self._buckets.close()
         leaves = [weight._data for weight in self._weights[0]] if self._weights else []
-        self._buckets = Buckets(self._group, leaves, [param.name for param in self._params], order, late)
+        self._buckets = Buckets(self._group, leaves, [param.name for param in self._params], order, late, version)
         contexts = [weight._ctx for weight in self._weights[0]] if self._weights else []
         self.sums = [
             NDArray(self._buckets.sums[i], ctx) if i in self._buckets.sums else self._params[i].list_grad()[0].copy()

@@ -112,6 +112,9 @@ class KVStore:
                 rows = ids[at if len(ids) > 1 else 0].reshape(-1)
                 nd.sparse.retain(stored, rows).copyto(array)  # type: ignore[attr-defined]
 
+    def barrier(self) -> None:
+        """Wait for all workers."""
+
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""
         if not isinstance(new, optimizer.Optimizer):
