@@ -113,16 +113,17 @@ KINDS: dict[str, type[Compressor]] = {kind.kind: kind for kind in (TwoBit, OneBi
 def make(params: Any, before: Compressor | None = None) -> Compressor:
     """The compressor that `set_gradient_compression` asks for; it goes on with the residuals of the one before."""
     if not isinstance(params, dict):
-        raise AssertionError(f"compression parameters are a dict as {{'type': '2bit', 'threshold': 0.5}}, not {params!r}")
+        raise AssertionError(
+            f"compression parameters are a dict as {{'type': '2bit', 'threshold': 0.5}}, not {params!r}"
+        )
     unknown = [name for name in params if name not in ("type", "threshold")]
     if "type" not in params or unknown:
         wrong = f"unknown {unknown}" if unknown else "no 'type'"
         raise MXNetError(f"compression parameters are 'type' and 'threshold', received {params!r}: {wrong}")
     kind = params["type"]
     if kind not in KINDS:
-        raise MXNetError(
-            f"unknown type of gradient compression {kind!r}.{suggest(str(kind), KINDS)} Expected one of {', '.join(KINDS)}"
-        )
+        close = suggest(str(kind), KINDS)
+        raise MXNetError(f"unknown type of gradient compression {kind!r}.{close} Expected one of {', '.join(KINDS)}")
     made = KINDS[kind](_threshold(kind, params.get("threshold", 0.5)))
     if before is not None:
         made.residuals = before.residuals

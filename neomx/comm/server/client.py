@@ -213,9 +213,12 @@ class Client:
     def push(
         self, keys: Sequence[Key], tensors: Sequence[torch.Tensor], commit: bool, settings: Any = _NOTHING
     ) -> None:
-        """Hand in gradients of the shape of their keys, or flat; with `commit` the step is complete for these keys."""
+        """Hand in gradients of the shape of their keys, or flat; with `commit` the step is complete for these keys.
+
+        Those of an earlier push that was not committed are replaced.
+        """
         places = [place for key in keys for place in self.keys[key]]
-        self._await_use(places)
+        self._await_use([place for place in places if not place.open])
         parts = [place.part(t) for key, t in zip(keys, tensors, strict=True) for place in self.keys[key]]
         memory = [
             p.gradient if p.gradient.shape == part.shape else p.gradient.view(-1)
@@ -257,12 +260,16 @@ class Client:
             self._send(place.server, m.PUSH_CODED, meta, data)
             place.pending = True
 
-    def commit(self, keys: Sequence[Key], settings: Any = _NOTHING) -> None:
-        """The step is complete for these keys: what was not pushed of them counts as zero."""
+    def commit(self, keys: Sequence[Key], settings: Any = _NOTHING, follows: bool = False) -> None:
+        """The step is complete for these keys: what was not pushed of them counts as zero.
+
+        Who `follows` takes part in the step of others: their settings hold.
+        """
         places = [place for key in keys for place in self.keys[key]]
         self._await_use([place for place in places if not place.open])
         for server, mine in self._by_server(places):
-            self._send(server, m.COMMIT, {"k": [place.slot for place in mine], **server.news(settings)})
+            how = {"f": 1} if follows else server.news(settings)
+            self._send(server, m.COMMIT, {"k": [place.slot for place in mine], **how})
             for place in mine:
                 place.pending, place.open = True, False
 

@@ -326,7 +326,7 @@ class Guest:
         if changed is not None:
             self.settings = {**self.settings, **m.settings(changed)}
         if always or frame.meta.get("c"):
-            self.shard.commit(self.rank, slots, self.settings)
+            self.shard.commit(self.rank, slots, None if frame.meta.get("f") else self.settings)
 
     # ---- weights ----
 

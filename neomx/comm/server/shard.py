@@ -7,6 +7,7 @@ and the rule is applied once. Otherwise each commit is applied as it comes. Only
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -57,7 +58,13 @@ class Slot:
         self.sum: Part = None
         self.summed = 0
         self.taken = False  # whether a thread is applying it
-        self.settings: Any = None
+        self.settings: Any = None  # of the first worker that steps
+        self.teller = sys.maxsize
+
+    def start_again(self) -> None:
+        """Forget the sum: what it was made of has changed."""
+        with self.lock:
+            self.sum, self.summed = None, 0
 
     def advance(self) -> None:
         """Add what has come, in the order of ranks, as far as it goes without a gap."""
@@ -192,11 +199,13 @@ class Shard:
     # ---- pushing ----
 
     def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Part]) -> None:
-        """Take a worker's gradients; they count once it commits."""
+        """Take a worker's gradients; they count once it commits, and until then later ones take their place."""
         with self._changed:
-            if any(rank in slot.parts for slot in slots):
+            if any(rank in slot.committed for slot in slots):
                 raise Refused(f"worker {rank} pushed a slot twice without waiting for the first push")
             for slot, part in zip(slots, parts, strict=True):
+                if rank in slot.parts:
+                    slot.start_again()
                 slot.parts[rank] = part
         if self.synchronous:
             for slot in slots:
@@ -218,8 +227,8 @@ class Shard:
                 slot.parts.setdefault(rank, None)
                 slot.committed.add(rank)
                 slot.commits[rank] += 1
-                if rank == min(slot.committed):
-                    slot.settings = settings
+                if settings is not None and rank <= slot.teller:
+                    slot.settings, slot.teller = settings, rank
         for slot in slots:
             slot.advance()
         with self._changed:
