@@ -15,9 +15,13 @@ JOINS, SUMS, ELSE = range(3)  # what a worker comes to a meeting for
 
 # ---- the job ----
 
+_ended = False
+
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Find this worker's place among all; `process_sets` are made too."""
+    if _ended:
+        raise MXNetError("the workers of this job took leave of each other by hvd.shutdown(): start the job again")
     workers = list(range(session().world.size))
     if comm is not None and list(comm) != workers:
         raise MXNetError(
@@ -30,7 +34,9 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Take leave of the other workers; `init` opens again."""
+    """Take leave of the other workers, for good: only a worker that is alone can `init` again."""
+    global _ended
+    _ended = is_open() and size() > 1
     close()
 
 

@@ -1,9 +1,9 @@
 """Every call of Horovod's API on two workers, against what arithmetic says. Written as for Horovod and MXNet."""
 
-import sys
 import time
 
 import horovod.mxnet as hvd
+import horovod_training
 import mxnet as mx
 import numpy as np
 from mxnet import nd
@@ -165,18 +165,26 @@ def hvd_error():
 
 
 def different_calls():
-    """The last one: it leaves the workers' channel broken."""
+    """It leaves the workers' channel broken."""
     call = hvd.allreduce if hvd.rank() == 0 else hvd.allgather
     raises(hvd_error(), "the workers must make the same calls in the same order", call, mine(2))
 
 
+def shutdown():
+    hvd.shutdown()
+    assert not hvd.is_initialized()
+    raises(ValueError, "call hvd.init() first", hvd.rank)
+    raises(hvd_error(), "start the job again", hvd.init)
+
+
 CHECKS = [place, allreduce, grouped_allreduce, allgather, broadcast, alltoall, reducescatter, objects, parameters]
-CHECKS += [process_sets, join, different_calls]
+CHECKS += [process_sets, join, different_calls, shutdown]
 
 if __name__ == "__main__":
     hvd.init()
     hvd.init()  # once is enough, twice is no harm
+    rank = hvd.rank()
+    horovod_training.main()
     for check in CHECKS:
         check()
-    print(f"worker {hvd.rank()} passed {len(CHECKS)}", flush=True)
-    sys.exit(0)
+    print(f"worker {rank} passed {len(CHECKS)}", flush=True)

@@ -148,7 +148,6 @@ def uneven(join):
 
 
 def main():
-    hvd.init()
     trainer()
     optimizer_object_and_half_size_gradients()
     clipped_between_sum_and_update()
@@ -156,7 +155,3 @@ def main():
     for join in (False, True, "in the loop"):
         uneven(join)
     print(f"worker {hvd.rank()} trained", flush=True)
-
-
-if __name__ == "__main__":
-    main()
