@@ -31,10 +31,18 @@ MAY_IMPORT = {
     "recordio": GROUND | {"formats"},
     "image": ARRAYS | {"recordio"},
     "optimizer": ARRAYS | {"lr_scheduler"},
-    "kvstore": ARRAYS | {"optimizer"},
+    "comm": {"base", "events"},
+    "dist": ARRAYS | {"comm", "gluon"},
+    "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
+    "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
+    "callback": GROUND,
+    "monitor": {"base", "events"},
+    "__main__": {"launch"},
+    "launch": {"base", "events", "comm", "monitor", "compat"},
+    "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS
     | {"name", "attribute", "symbol", "initializer", "lr_scheduler", "metric", "recordio", "image", "optimizer"}
-    | {"kvstore", "sample"},
+    | {"kvstore", "sample", "comm"},
 }
 # The only rooms where processes talk to each other.
 MAY_DISTRIBUTE = {"comm", "parallel", "elastic", "checkpoint"}

@@ -202,6 +202,8 @@ class Parameter:
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 default_init(described, data)
             self._init_impl(data, ctx)
+        if self._trainer is not None:
+            self._trainer._begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
@@ -680,3 +682,16 @@ class ParameterDict:
             dtype_source,
             source,
         )
+
+
+def is_fresh(weight: NDArray) -> bool:
+    """Whether a backward has written the weight's gradient since the last update used it."""
+    gradient = weight._data.grad
+    return gradient is not None and getattr(gradient, "_used", None) != gradient._version
+
+
+def mark_used(weight: NDArray) -> None:
+    """Say that an update has used the weight's gradient."""
+    gradient = weight._data.grad
+    if gradient is not None:
+        gradient._used = gradient._version  # type: ignore[attr-defined]

@@ -8,7 +8,8 @@ from .. import kvstore as kv
 from .. import optimizer as opt
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
-from .parameter import Parameter, ParameterDict
+from .exchange import Exchange, broadcast
+from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
 
 class Trainer:
@@ -33,8 +34,18 @@ class Trainer:
         self._update_on_kvstore: bool | None = None
         self._kv_initialized = False
         self._plan: Any = None
+        self._exchange: Exchange | None = None  # with other workers
         for param in self._params:
             param._set_trainer(self)
+        if isinstance(kvstore, str) and kv.is_distributed(kvstore):
+            self._kvstore_params["kvstore"] = kv.create(kvstore)
+        self._begin_alike([param for param in self._params if param._arrays is not None])
+
+    def _begin_alike(self, params: list[Parameter]) -> None:
+        """Give these parameters, on all workers, the values they have on the first."""
+        store = self._kvstore_params["kvstore"]
+        if params and getattr(store, "begins_alike", False):
+            broadcast(store.group, [array._data for param in params for array in param.list_data()], 0)
 
     def _check_contexts(self) -> list[Any]:
         contexts: list[Any] | None = None
@@ -77,11 +88,21 @@ class Trainer:
             on_store = True if on_store is None else bool(on_store)
             if self._compression_params:
                 store.set_gradient_compression(self._compression_params)
-            if on_store:
+            if on_store and not store.reduces_for_trainer:
                 store.set_optimizer(self._optimizer)
             for i, param in enumerate(self._params):
                 store.init(i, param.list_data()[0])
+            if store.reduces_for_trainer:
+                self._exchange = Exchange(self, store)
         self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True
+
+    def _take_states(self, content: bytes) -> None:
+        """Go on from the states, and the optimizer, of another worker."""
+        for updater in self._updaters:
+            updater.set_states(content)
+            updater.optimizer = self._updaters[0].optimizer
+        self._optimizer = self._updaters[0].optimizer
+        self._optimizer.param_dict = dict(enumerate(self._params))
 
     def _store_updates(self) -> bool:
         """Whether the optimizer runs in the store, which is chosen now if it was not before."""
@@ -93,6 +114,8 @@ class Trainer:
         """A program wrote other values into a parameter: a store that updates must take them over."""
         if not self._kv_initialized or not self._store_updates():
             return
+        if self._exchange is not None:
+            return  # every worker holds its weights itself
         if "dist" in self._kvstore.type:
             raise RuntimeError("Cannot reset distributed KVStore.")
         # The states live on: they are the updater's, which goes over to the new store.
@@ -126,10 +149,31 @@ class Trainer:
         self._rescale(batch_size)
         if not self._kv_initialized:
             self._init_kvstore()
+        if self._exchange is not None:
+            self._step_together(self._exchange, batch_size, ignore_stale_grad)
+            return
         if self._kvstore is not None:
             self._find_stale(ignore_stale_grad)  # before gradients are summed
         self._allreduce_grads()
         self._update(ignore_stale_grad)
+
+    def _step_together(self, exchange: Exchange, batch_size: float, ignore_stale_grad: bool) -> None:
+        """A step with all workers: the same sums, divided by the same number, update the same weights."""
+        divisor, stale = exchange.reduce(batch_size)
+        self._rescale(divisor)
+        self._refuse_stale(stale, ignore_stale_grad)
+        kept = [i for i, each in enumerate(stale) if not each]
+        for updater, (indices, _, weights) in zip(self._updaters, self._current_plan(), strict=True):
+            if not self._update_on_kvstore:
+                _put(exchange.sums, stale, weights)
+            updater([indices[i] for i in kept], [exchange.sums[i] for i in kept], [weights[i] for i in kept])
+            for weight in weights:
+                mark_used(weight)
+
+    def _refuse_stale(self, stale: list[bool], ignore_stale_grad: bool) -> None:
+        if any(stale) and not ignore_stale_grad:
+            first = self._current_plan()[0][0][stale.index(True)]
+            raise UserWarning(_stale_message(self._params[first].name, self._contexts[0]))
 
     def allreduce_grads(self) -> None:
         """Sum the gradients over contexts only; `update` then applies them."""
@@ -144,13 +188,18 @@ class Trainer:
         """The one seam between a step and other devices: override it to reduce elsewhere."""
         if self._kvstore is None or self._update_on_kvstore:
             return  # in a store that updates, `_update` pushes: it knows which gradients are fresh
+        if self._exchange is not None:
+            _, nobody_has = self._exchange.reduce(float("nan"))  # `update` will say what to divide by
+            for _, _, weights in self._current_plan():
+                _put(self._exchange.sums, nobody_has, weights)
+            return
         for i, param in enumerate(self._params):
             if param.grad_req != "null":
-                stale = [weight for weight in param.list_data() if not _is_fresh(weight)]
+                stale = [weight for weight in param.list_data() if not is_fresh(weight)]
                 gradients = param.list_grad()
                 self._kvstore.pushpull(i, gradients, out=gradients, priority=-i)
                 for weight in stale:  # a sum is no backward
-                    _mark_used(weight)
+                    mark_used(weight)
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Apply gradients that `allreduce_grads` has summed."""
@@ -159,13 +208,13 @@ class Trainer:
                 "update() when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
                 "False when creating trainer."
             )
-        self._rescale(batch_size)
+        self._rescale(batch_size if self._exchange is None else self._exchange.agree(batch_size))
         self._update(ignore_stale_grad)
 
     def _find_stale(self, ignore_stale_grad: bool) -> list[set[int]]:
         """Which weights of the plan, by context, have gradients that were used before; refused unless ignored."""
         plan = self._current_plan()
-        stale = [{i for i, weight in enumerate(weights) if not _is_fresh(weight)} for _, _, weights in plan]
+        stale = [{i for i, weight in enumerate(weights) if not is_fresh(weight)} for _, _, weights in plan]
         for ctx, (indices, _, _), found in zip(self._contexts, plan, stale, strict=True):
             if found and not ignore_stale_grad:
                 raise UserWarning(_stale_message(self._params[indices[min(found)]].name, ctx))
@@ -186,7 +235,7 @@ class Trainer:
                 continue  # MXNet asks once whether such gradients are fresh, never again
             self._updaters[at](indices, gradients, weights)
             for weight in weights:
-                _mark_used(weight)
+                mark_used(weight)
 
     def _update_by_store(self, indices: list[int]) -> None:
         for i in indices:
@@ -212,7 +261,7 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file."""
-        if self._store_updates():
+        if self._store_updates() and self._exchange is None:
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
             return
         with replacing(fname) as file:
@@ -220,7 +269,7 @@ class Trainer:
 
     def load_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
-        if self._store_updates():
+        if self._store_updates() and self._exchange is None:
             self._kvstore.load_optimizer_states(fname)
             self._optimizer = self._kvstore._updater.optimizer
         else:
@@ -250,15 +299,12 @@ def _listed(params: Any) -> list[Parameter]:
     return list(params)
 
 
-def _is_fresh(weight: NDArray) -> bool:
-    """Whether a backward has written the weight's gradient since the last update used it."""
-    gradient = weight._data.grad
-    return gradient is not None and getattr(gradient, "_used", None) != gradient._version
-
-
-def _mark_used(weight: NDArray) -> None:
-    gradient = weight._data.grad
-    gradient._used = gradient._version  # type: ignore[union-attr]
+def _put(sums: list[NDArray], stale: list[bool], weights: list[NDArray]) -> None:
+    """Make the sums the weights' gradients; those that nobody computed stay used."""
+    for total, old, weight in zip(sums, stale, weights, strict=True):
+        total.copyto(weight._grad)  # type: ignore[arg-type]
+        if old:
+            mark_used(weight)
 
 
 def _stale_message(name: str, ctx: Any) -> str:

@@ -19,3 +19,8 @@ def create(name: str = "local") -> KVStore:
             f"unknown kvstore {name!r}.{suggest(name, _IN_PROCESS)} Expected one of {', '.join(_IN_PROCESS)}"
         )
     return KVStore(name)
+
+
+def is_distributed(name: str) -> bool:
+    """Whether stores of that name are shared by workers."""
+    return name.startswith(("dist", "p3")) or name in ("horovod", "byteps")

@@ -19,6 +19,8 @@ class KVStore:
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
     OPTIMIZER = "optimizer"
+    reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
+    begins_alike = False  # whether a Trainer first gives all workers the weights of the first
 
     def __init__(self, name: str):
         self._type = name

@@ -1,0 +1,456 @@
+"""Memory that the processes of one host have in common, and collectives over it.
+
+gloo sends every byte through the kernel's TCP stack, even to a neighbour. Here a process writes into memory that its
+neighbours have mapped too, and says with a number that it has: a sum costs what reading and adding costs.
+
+All rests on one habit. Each rank owns a counter of steps in the region. A rank writes what belongs to step k, sets its
+counter to k, and waits until all counters have reached k; then it may read what the others wrote (`Meeting.meet`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+
+LINE = 64  # bytes of a cache line: two ranks never write into one
+NOTE = 256  # bytes of what a rank says it is calling
+CHUNK = 1 << 20  # bytes that a rank passes in one step
+IN_CACHE = 1 << 15  # elements of a sum over many parts that stay in the cache
+FEW = 1 << 14  # bytes up to which a second step costs more than adding everything everywhere
+PAGE = 4096
+CHECK_EVERY = 0.005
+
+_COMBINE: dict[str, Callable[..., torch.Tensor]] = {
+    "sum": torch.add,
+    "mean": torch.add,
+    "min": torch.minimum,
+    "max": torch.maximum,
+    "prod": torch.mul,
+}
+OPS = tuple(_COMBINE)
+_SUMMED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+Late = Callable[[], list[int]]
+
+
+class Absent(MXNetError):
+    """The time was over before these ranks came."""
+
+    def __init__(self, ranks: list[int], seconds: float) -> None:
+        super().__init__(f"ranks {ranks} of this host did not come within {seconds:g} s")
+        self.ranks, self.seconds = ranks, seconds
+
+
+class Mismatch(MXNetError):
+    """The ranks met in different calls: `notes` holds what each one called."""
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__("; ".join(f"rank {rank} called {note}" for rank, note in enumerate(notes)))
+        self.notes = notes
+
+
+def same_notes(notes: Sequence[bytes]) -> None:
+    """Refuse to go on when ranks, in their order, brought different notes."""
+    if any(note != notes[0] for note in notes):
+        raise Mismatch([note.decode(errors="replace").rstrip() for note in notes])
+
+
+class Region:
+    """A piece of memory shared by all processes that have opened its file."""
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages now, none in the first step
+        self.memory = mmap.mmap(fd, nbytes, flags)
+        self.nbytes = nbytes
+
+    def tensor(self, offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """A flat tensor in this memory, which lives at least as long as the tensor."""
+        if not count:
+            return torch.empty(0, dtype=dtype)
+        return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
+
+
+def _create(nbytes: int) -> tuple[Region, str]:
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    path = os.path.join(folder, f"neomx-{secrets.token_hex(16)}")
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        # Memory that is only promised kills the process by SIGBUS when it is touched and not there.
+        os.posix_fallocate(fd, 0, nbytes)
+        return Region(fd, nbytes), path
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(fd)
+
+
+def _attach(path: str, nbytes: int) -> Region:
+    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if status.st_uid != os.geteuid() or status.st_size != nbytes:
+            raise OSError(f"{path} is not the memory of {nbytes} bytes that this job made")
+        return Region(fd, nbytes)
+    finally:
+        os.close(fd)
+
+
+def share(nbytes: int, rank: int, size: int, store: Any, key: str) -> tuple[Region | None, str]:
+    """The same new memory on all `size` ranks of this host, or None on all of them, and why.
+
+    Rank 0 makes the file, the others open it by the path told through `store` (set and get), and it loses its name
+    as soon as all have it: whatever dies later leaves nothing behind.
+    """
+    nbytes = -(-nbytes // PAGE) * PAGE
+    if rank:
+        region, why = _try(lambda: _attach(_told(store.get(f"{key}/path")), nbytes))
+        store.set(f"{key}/{rank}", why)
+        why = store.get(f"{key}/verdict").decode()
+        return (None if why else region), why
+    path = ""
+    try:
+        made, why = _try(lambda: _create(nbytes))
+        region, path = made or (None, "")
+        store.set(f"{key}/path", f"!{why}" if why else path)
+        said = [why] + [store.get(f"{key}/{other}").decode() for other in range(1, size)]
+        why = next(filter(None, said), "")
+        store.set(f"{key}/verdict", why)
+    finally:
+        if path:
+            os.unlink(path)
+    return (None if why else region), why
+
+
+def _try(action: Callable[[], Any]) -> tuple[Any, str]:
+    try:
+        return action(), ""
+    except (OSError, ValueError) as error:  # mmap says ValueError for a file that is too short
+        return None, str(error) or type(error).__name__
+
+
+def _told(path: bytes) -> str:
+    if path.startswith(b"!"):
+        raise OSError(path[1:].decode())
+    return path.decode()
+
+
+class Meeting:
+    """Where the ranks wait for each other: one counter each, in a region. For one thread at a time.
+
+    `check(late)` is called every few milliseconds of waiting, and raises when one of the ranks that `late()` gives is
+    gone; it must look who is gone before it calls `late`, so that who came and then left is not missed.
+    """
+
+    def __init__(self, region: Region, rank: int, size: int, timeout: float, check: Callable[[Late], None]) -> None:
+        self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
+        self.step = 0
+        self.waited = 0.0  # seconds, all in all
+        self._memory = region.memory
+        self._counters = memoryview(region.memory).cast("q")
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def nbytes(size: int) -> int:
+        return -(-size * (LINE + 2 * NOTE) // PAGE) * PAGE
+
+    def meet(self, note: bytes = b"") -> None:
+        """Wait until all have come here. What was written before is then seen by all.
+
+        With a note, all ranks must have brought the same one.
+        """
+        self.step += 1
+        if note:
+            note = note[:NOTE].ljust(NOTE)
+            start = self._note_at(self.rank)
+            self._memory[start : start + NOTE] = note
+        self._fence()
+        self._counters[self.rank * LINE // 8] = self.step
+        self._wait()
+        self._fence()
+        if note:
+            self._compare()
+
+    def _note_at(self, rank: int) -> int:
+        """Notes alternate between two places: who writes the next but one knows that all have read this one."""
+        return self.size * LINE + (2 * rank + self.step % 2) * NOTE
+
+    def _compare(self) -> None:
+        starts = [self._note_at(rank) for rank in range(self.size)]
+        same_notes([self._memory[start : start + NOTE] for start in starts])
+
+    def _fence(self) -> None:
+        """Everything before is seen by other processes before anything after.
+
+        x86 keeps stores in order, and loads, by itself. ARM and POWER do not; there, giving a lock back (release) and
+        then taking one (acquire) do: no access before the first may pass it, none after the second may come before it,
+        and the two keep their order. A counter itself is eight aligned bytes, written and read by one instruction.
+        """
+        with self._lock:
+            pass
+        with self._lock:
+            pass
+
+    def late(self) -> list[int]:
+        """The ranks that are not here yet."""
+        return [rank for rank in range(self.size) if self._counters[rank * LINE // 8] < self.step]
+
+    def _wait(self) -> None:
+        for _ in range(20):  # some ten microseconds: what an equally fast neighbour is late
+            if not self.late():
+                return
+        start = time.perf_counter()
+        checked = now = start
+        try:
+            while self.late():
+                # An eighth of the time waited so far: soon there when it is short, little work when it is long.
+                time.sleep(min(max((now - start) / 8, 2e-5), 2e-3))
+                now = time.perf_counter()
+                if now - checked > CHECK_EVERY:
+                    checked = now
+                    self.check(self.late)
+                if now - start > self.timeout and (late := self.late()):
+                    raise Absent(late, self.timeout)
+        finally:
+            self.waited += now - start
+
+
+def combine(parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, among: int | None = None) -> None:
+    """`out` becomes the sum (mean, min, max, prod) of `parts`, in their order: whoever does it gets the same bits.
+
+    Half precision is added in single. `out` is none of the parts. A mean is over `among`, or all parts.
+    """
+    function, wide = _COMBINE[op], _SUMMED_IN.get(out.dtype)
+    whole = len(parts) <= 2 and wide is None and op != "mean"
+    step = out.numel() if whole else IN_CACHE
+    for start in range(0, out.numel(), step or 1):
+        first, *rest = (part[start : start + step] for part in parts)
+        piece = out[start : start + step]
+        total = first.to(wide) if wide else piece
+        if not rest:
+            total.copy_(first)
+        for number, part in enumerate(rest):
+            function(total if number or wide else first, part, out=total)
+        if op == "mean":
+            divide_(total, among or len(parts))
+        if wide:
+            piece.copy_(total)
+
+
+def divide_(total: torch.Tensor, number: int) -> None:
+    """A sum becomes a mean; of integers without the fraction."""
+    total.div_(number, rounding_mode=None if total.is_floating_point() or total.is_complex() else "trunc")
+
+
+def slice_of(count: int, rank: int, size: int) -> slice:
+    """The part of `count` elements that is `rank`'s to sum; all but the last are whole cache lines."""
+    width = -(-count // size)
+    width = -(-width // LINE) * LINE
+    return slice(min(rank * width, count), min((rank + 1) * width, count))
+
+
+class Bucket:
+    """Memory for one bucket of gradients: each rank's own part, and one for the sum.
+
+    Fill `local`, call `reduce()`, read `result`. After `reduce` all have summed, so `local` may be written again at
+    once. `result` may be read until this rank's own next `reduce`: the next sum is written only after all ranks,
+    this one too, have said that they staged the next round, and `reduce` is what says so.
+    """
+
+    def __init__(
+        self, region: Region, meeting: Meeting, count: int, dtype: torch.dtype, cross: Callable[..., Any] | None = None
+    ) -> None:
+        """`cross(slice)` sums in place the slice that is this rank's with those of the same ranks on other hosts."""
+        self._meeting, self._cross = meeting, cross
+        start, stride = Meeting.nbytes(meeting.size), self._part(count, dtype)
+        *self._parts, self.result = (
+            region.tensor(start + part * stride, count, dtype) for part in range(meeting.size + 1)
+        )
+        self.local = self._parts[meeting.rank]
+        mine = slice_of(count, meeting.rank, meeting.size)
+        self._to_sum = [part[mine] for part in self._parts]
+        self._sum = self.result[mine]
+
+    @property
+    def waited(self) -> float:
+        """Seconds spent waiting for other ranks, all in all."""
+        return self._meeting.waited
+
+    @staticmethod
+    def _part(count: int, dtype: torch.dtype) -> int:
+        return -(-count * dtype.itemsize // PAGE) * PAGE
+
+    @classmethod
+    def nbytes(cls, count: int, dtype: torch.dtype, size: int) -> int:
+        """How much memory `size` ranks need."""
+        return Meeting.nbytes(size) + (size + 1) * cls._part(count, dtype)
+
+    def reduce(self) -> torch.Tensor:
+        """Sum what all ranks staged in `local` into `result`. Waits for them."""
+        self._meeting.meet()
+        combine(self._to_sum, "sum", self._sum)
+        if self._cross:
+            self._cross(self._sum)
+        self._meeting.meet()
+        return self.result
+
+
+class Channel:
+    """Collectives on flat, contiguous CPU tensors of any length, passed in chunks through a fixed region.
+
+    What is written for a step lies in one of two sets of buffers, by turns. It is overwritten for the next step but
+    one, and who is about to do that has met all others in the step between, where they came after reading.
+    """
+
+    def __init__(self, region: Region, meeting: Meeting) -> None:
+        self.meeting, self.rank, self.size = meeting, meeting.rank, meeting.size
+        self._memory, self._start, parts = region.memory, Meeting.nbytes(self.size), 2 * self.size + 1
+        *buffers, self._total = region.tensor(self._start, parts * CHUNK, torch.uint8).view(parts, CHUNK)
+        self._buffers = [buffers[: self.size], buffers[self.size :]]
+
+    @staticmethod
+    def nbytes(size: int) -> int:
+        """How much memory `size` ranks need."""
+        return Meeting.nbytes(size) + (2 * size + 1) * CHUNK
+
+    def _next(self) -> list[torch.Tensor]:
+        """All ranks' buffers for the step that comes."""
+        return self._buffers[(self.meeting.step + 1) % 2]
+
+    def barrier(self, note: bytes = b"") -> None:
+        """Wait until all have come."""
+        self.meeting.meet(note)
+
+    def all_gather_small(self, tensor: torch.Tensor, note: bytes = b"") -> torch.Tensor:
+        """All ranks' tensors, stacked; of one shape, and within one chunk."""
+        mine = tensor.numpy().tobytes()  # plain bytes: a fifth of what the same costs through small tensors
+        start = self._start + (self.meeting.step + 1) % 2 * self.size * CHUNK
+        starts = [start + rank * CHUNK for rank in range(self.size)]
+        self._memory[starts[self.rank] : starts[self.rank] + len(mine)] = mine
+        self.meeting.meet(note)
+        rows = bytearray().join(self._memory[at : at + len(mine)] for at in starts)
+        return torch.frombuffer(rows, dtype=tensor.dtype).view(self.size, *tensor.shape)
+
+    def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
+        """The sum (mean, min, max, prod) over all ranks, in place."""
+        for piece in flat.split(CHUNK // flat.itemsize):
+            nbytes = piece.numel() * piece.itemsize
+            parts = [buffer[:nbytes].view(piece.dtype) for buffer in self._next()]
+            parts[self.rank].copy_(piece)
+            self.meeting.meet(note)
+            if self.size == 2 or nbytes <= FEW:
+                combine(parts, op, piece)
+            else:
+                self._combine_by_slices(parts, op, piece)
+            note = b""
+
+    def _combine_by_slices(self, parts: list[torch.Tensor], op: str, out: torch.Tensor) -> None:
+        """Each rank sums a part of it, and reads the others'."""
+        total = self._total[: out.numel() * out.itemsize].view(out.dtype)
+        mine = slice_of(out.numel(), self.rank, self.size)
+        combine([part[mine] for part in parts], op, total[mine])
+        self.meeting.meet()
+        out.copy_(total)
+
+    def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
+        """`root`'s values everywhere, in place."""
+        for piece in flat.view(torch.uint8).split(CHUNK):
+            buffer = self._next()[root][: piece.numel()]
+            if self.rank == root:
+                buffer.copy_(piece)
+            self.meeting.meet(note)
+            if self.rank != root:
+                piece.copy_(buffer)
+            note = b""
+
+    def all_gather(self, outs: Sequence[torch.Tensor], note: bytes = b"") -> None:
+        """Each rank's own `outs[rank]` to all others; the lengths may differ, and are known to all."""
+        pieces = [out.view(torch.uint8) for out in outs]
+        self._pass(
+            max(piece.numel() for piece in pieces), CHUNK, lambda start, stop: self._gather(pieces, start, stop), note
+        )
+
+    def _gather(self, pieces: Sequence[torch.Tensor], start: int, stop: int) -> Callable[[], None]:
+        buffers = self._next()
+        mine = pieces[self.rank][start:stop]
+        buffers[self.rank][: mine.numel()].copy_(mine)
+
+        def read() -> None:
+            for rank, piece in enumerate(pieces):
+                if rank != self.rank:
+                    piece[start:stop].copy_(buffers[rank][: piece[start:stop].numel()])
+
+        return read
+
+    def reduce_scatter(self, parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, note: bytes = b"") -> None:
+        """`out` becomes the sum (...) over all ranks of their part of this rank; parts may differ in length."""
+        width = CHUNK // self.size // LINE * LINE // out.itemsize
+
+        def write(start: int, stop: int) -> Callable[[], None]:
+            rooms = [buffer.view(torch.uint8)[: self.size * width * out.itemsize] for buffer in self._next()]
+            rows = [room.view(out.dtype).view(self.size, width) for room in rooms]
+            for row, part in zip(rows[self.rank], parts, strict=True):
+                row[: part[start:stop].numel()].copy_(part[start:stop])
+            mine = out[start:stop]
+            return lambda: combine([row[self.rank][: mine.numel()] for row in rows], op, mine)
+
+        self._pass(max(part.numel() for part in parts), width, write, note)
+
+    def all_to_all(
+        self, parts: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], longest: int, note: bytes = b""
+    ) -> None:
+        """`parts[q]` to rank q, `outs[p]` from rank p; `longest` is the most bytes that any rank sends to any."""
+        parts, outs = ([tensor.view(torch.uint8) for tensor in tensors] for tensors in (parts, outs))
+        width = CHUNK // self.size // LINE * LINE
+
+        def write(start: int, stop: int) -> Callable[[], None]:
+            rows = [buffer[: self.size * width].view(self.size, width) for buffer in self._next()]
+            for row, part in zip(rows[self.rank], parts, strict=True):
+                row[: part[start:stop].numel()].copy_(part[start:stop])
+
+            def read() -> None:
+                for row, out in zip(rows, outs, strict=True):
+                    out[start:stop].copy_(row[self.rank][: out[start:stop].numel()])
+
+            return read
+
+        self._pass(longest, width, write, note)
+
+    def _pass(
+        self, longest: int, width: int, write: Callable[[int, int], Callable[[], None]], note: bytes = b""
+    ) -> None:
+        """Write, meet, read, until `longest` has gone by."""
+        for start in range(0, max(longest, 1), width):
+            read = write(start, start + width)
+            self.meeting.meet(note)
+            read()
+            note = b""
+
+
+def open_bucket(
+    count: int, dtype: torch.dtype, rank: int, size: int, store: Any, key: str, **meeting: Any
+) -> tuple[Bucket | None, str]:
+    """A bucket on all ranks of this host, or None on all, and why."""
+    cross = meeting.pop("cross", None)
+    region, why = share(Bucket.nbytes(count, dtype, size), rank, size, store, key)
+    if region is None:
+        return None, why
+    return Bucket(region, Meeting(region, rank, size, **meeting), count, dtype, cross), ""
+
+
+def open_channel(rank: int, size: int, store: Any, key: str, **meeting: Any) -> tuple[Channel | None, str]:
+    """A Channel on all ranks of this host, or None on all, and why."""
+    region, why = share(Channel.nbytes(size), rank, size, store, key)
+    if region is None:
+        return None, why
+    return Channel(region, Meeting(region, rank, size, **meeting)), ""

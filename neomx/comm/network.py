@@ -1,0 +1,249 @@
+"""Collectives through torch.distributed's backends: gloo for CPU tensors, NCCL for those on a GPU.
+
+The same methods as `memory.Channel`, for ranks that share no memory. Backends are made directly, over a store of their
+own, and not by way of torch's list of groups: one that failed is left behind and another is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..base import MXNetError
+from .memory import NOTE, Absent, Late, divide_, same_notes
+
+GLANCE = 0.2  # seconds between two looks at who is still there
+SMALL = 1024  # bytes that travel with the note
+_OPS = {"sum": "SUM", "mean": "SUM", "min": "MIN", "max": "MAX", "prod": "PRODUCT"}
+_CARRIED_AS = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
+
+
+class Broken(MXNetError):
+    """A connection to another rank broke."""
+
+
+class Network:
+    """Collectives on flat, contiguous tensors among the ranks that meet in `store`. For one thread at a time."""
+
+    def __init__(
+        self, store: Any, rank: int, size: int, host: str, timeout: float, check: Callable[[Late], None]
+    ) -> None:
+        self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
+        self._store = store
+        self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, host, timeout)}
+
+    def _backend(self, tensor: torch.Tensor) -> Any:
+        kind = tensor.device.type
+        if kind == "cuda" and kind not in self._backends:
+            options = dist.ProcessGroupNCCL.Options()
+            options._timeout = timedelta(seconds=self.timeout)
+            store = dist.PrefixStore("nccl", self._store)
+            self._backends[kind] = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
+        if kind not in self._backends:
+            raise MXNetError(f"workers exchange tensors of CPUs and of CUDA devices, received one on {tensor.device}")
+        return self._backends[kind]
+
+    def _finish(self, work: Any) -> None:
+        """Wait for it, with a look at who is gone now and then."""
+        deadline = time.monotonic() + self.timeout
+        while True:
+            try:
+                work.wait(timedelta(seconds=GLANCE))
+                return
+            except RuntimeError as error:
+                if work.is_completed():
+                    raise Broken(str(error).partition(". ")[0]) from error
+            self.check(self._others)
+            if time.monotonic() > deadline:
+                raise Absent([], self.timeout)  # gloo does not tell who
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self.size) if rank != self.rank]
+
+    def barrier(self, note: bytes = b"") -> None:
+        """Wait until all have come."""
+        self.all_gather_small(torch.empty(0), note)
+
+    def all_gather_small(self, tensor: torch.Tensor, note: bytes = b"") -> torch.Tensor:
+        """All ranks' tensors, stacked; of one shape.
+
+        All bring the same note first, in a message of one length whatever comes after: gloo ends the process when
+        it receives more than it expected.
+        """
+        mine = tensor.numpy().tobytes()
+        rows = self._gather_bytes((note[:NOTE].ljust(NOTE) + mine[:SMALL]).ljust(NOTE + SMALL))
+        same_notes([row[:NOTE] for row in rows])
+        rows = [row[NOTE : NOTE + len(mine)] for row in rows]
+        if len(mine) > SMALL:
+            rows = [row + more for row, more in zip(rows, self._gather_bytes(mine[SMALL:]), strict=True)]
+        if not mine:
+            return tensor.new_empty(self.size, *tensor.shape)
+        return torch.frombuffer(bytearray().join(rows), dtype=tensor.dtype).view(self.size, *tensor.shape)
+
+    def _gather_bytes(self, mine: bytes) -> list[bytes]:
+        sent = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
+        outs = [torch.empty_like(sent) for _ in range(self.size)]
+        self._finish(self._backend(sent).allgather([outs], [sent]))
+        return [out.numpy().tobytes() for out in outs]
+
+    def _agree(self, note: bytes) -> None:
+        if note:
+            self.barrier(note)
+
+    def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
+        """The sum (mean, min, max, prod) over all ranks, in place."""
+        self._agree(note)
+        carried = _carried(flat, op)
+        options = dist.AllreduceOptions()
+        options.reduceOp = getattr(dist.ReduceOp, _OPS[op])
+        self._finish(self._backend(carried).allreduce([carried], options))
+        if op == "mean":
+            divide_(carried, self.size)
+        if carried.dtype != flat.dtype and not flat.is_complex():
+            flat.copy_(carried)
+
+    def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
+        """`root`'s values everywhere, in place."""
+        self._agree(note)
+        options = dist.BroadcastOptions()
+        options.rootRank = root
+        self._finish(self._backend(flat).broadcast([flat.view(torch.uint8)], options))
+
+    def all_gather(self, outs: Sequence[torch.Tensor], note: bytes = b"") -> None:
+        """Each rank's own `outs[rank]` to all others; the lengths may differ, and are known to all."""
+        self._agree(note)
+        pieces = [out.view(torch.uint8) for out in outs]
+        longest = max(piece.numel() for piece in pieces)
+        if all(piece.numel() == longest for piece in pieces):
+            self._gather(pieces)
+            return
+        padded = [piece.new_empty(longest) for piece in pieces]  # neither backend takes lengths that differ
+        padded[self.rank][: pieces[self.rank].numel()].copy_(pieces[self.rank])
+        self._gather(padded)
+        for piece, whole in zip(pieces, padded, strict=True):
+            piece.copy_(whole[: piece.numel()])
+
+    def _gather(self, pieces: list[torch.Tensor]) -> None:
+        mine = pieces[self.rank]
+        if mine.numel():
+            self._finish(self._backend(mine).allgather([pieces], [mine.clone()]))
+
+    def reduce_scatter(self, parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, note: bytes = b"") -> None:
+        """`out` becomes the sum (...) over all ranks of their part of this rank; all parts have one length."""
+        self._agree(note)
+        carried, inputs = _carried(out, op), [_carried(part, op) for part in parts]
+        options = dist.ReduceScatterOptions()
+        options.reduceOp = getattr(dist.ReduceOp, _OPS[op])
+        self._finish(self._backend(out).reduce_scatter([carried], [inputs], options))
+        if op == "mean":
+            divide_(carried, self.size)
+        if carried.dtype != out.dtype and not out.is_complex():
+            out.copy_(carried)
+
+    def all_to_all(
+        self, parts: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], longest: int, note: bytes = b""
+    ) -> None:
+        """`parts[q]` to rank q, `outs[p]` from rank p."""
+        self._agree(note)
+        sent = torch.cat([part.view(torch.uint8) for part in parts])
+        pieces = [out.view(torch.uint8) for out in outs]
+        received = sent.new_empty(sum(piece.numel() for piece in pieces))
+        lengths = [piece.numel() for piece in pieces]
+        sizes = [part.numel() * part.itemsize for part in parts]
+        self._finish(self._backend(sent).alltoall_base(received, sent, lengths, sizes))
+        for piece, part in zip(pieces, received.split(lengths), strict=True):
+            piece.copy_(part)
+
+    def send(self, flat: torch.Tensor, to: int, tag: int) -> None:
+        """Send to one rank, which must receive as many bytes."""
+        self._direct(lambda: self._backend(flat).send([flat.view(torch.uint8)], to, tag))
+
+    def recv(self, flat: torch.Tensor, source: int, tag: int) -> None:
+        """Receive from one rank, in place."""
+        self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag))
+
+    def _direct(self, start: Callable[[], Any]) -> None:
+        """One wait for the whole time: of these, gloo cannot wait twice."""
+        begun = time.monotonic()
+        try:
+            start().wait(timedelta(seconds=self.timeout))
+        except RuntimeError as error:
+            if time.monotonic() - begun >= self.timeout:
+                raise Absent([], self.timeout) from error
+            raise Broken(str(error).partition(". ")[0]) from error
+
+    def close(self) -> None:
+        """End the connections."""
+        self._backends.clear()
+
+    def abandon(self) -> None:
+        """Leave it as it is, for ever: to free it would wait for what gloo was doing when a rank was lost."""
+        for backend in self._backends.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
+        self._backends.clear()
+
+
+class Bucket:
+    """Memory for one bucket of gradients, summed in place. Fill `local`, call `reduce()`, read `result`."""
+
+    waited = 0.0
+
+    def __init__(self, network: Network | None, count: int, dtype: torch.dtype, device: str | torch.device) -> None:
+        self.local = self.result = torch.zeros(count, dtype=dtype, device=device)
+        self._network = network
+
+    def reduce(self) -> torch.Tensor:
+        """Sum what all ranks have in `local`; none: there is nobody else."""
+        if self._network is not None:
+            self._network.all_reduce_(self.local, "sum")
+        return self.result
+
+
+def _carried(flat: torch.Tensor, op: str) -> torch.Tensor:
+    """The same numbers in a type that backends add."""
+    if flat.is_complex():
+        if op not in ("sum", "mean"):
+            raise MXNetError(f"complex tensors can be summed and averaged between hosts, received op {op!r}")
+        return torch.view_as_real(flat).view(-1)
+    return flat.to(_CARRIED_AS.get(flat.dtype, flat.dtype))
+
+
+def _gloo(store: Any, rank: int, size: int, host: str, timeout: float) -> Any:
+    gloo: Any = dist.ProcessGroupGloo
+    options = gloo._Options()
+    options._timeout = timedelta(seconds=timeout)
+    options._devices = [_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))]
+    return gloo(store, rank, size, options)
+
+
+@cache
+def _device(host: str, interface: str) -> Any:
+    """The one thread and address by which all gloo groups of this process talk."""
+    if interface:
+        return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
+    return dist.ProcessGroupGloo.create_device(hostname=host)
+
+
+def interface_of(host: str) -> str | None:
+    """The network interface that has this address, if it is an IPv4 one."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        for _, name in socket.if_nameindex():
+            try:
+                asked = fcntl.ioctl(sock, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
+            except OSError:
+                continue  # it has none
+            if socket.inet_ntoa(asked[20:24]) == socket.gethostbyname(host):
+                return name
+    return None

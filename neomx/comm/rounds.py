@@ -1,0 +1,133 @@
+"""Rounds: workers step together, also those that have no data left.
+
+Before a step each worker says what it is about to do. Who has nothing to step with (its data ended, it waits at a
+barrier, its program is over) goes on taking part in the steps of the others, with gradients of zero, until all have
+come to the same point; then it takes over the weights. So unequal numbers of batches hang nobody, and no sample counts
+for more or less than in one process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from ..base import MXNetError
+
+_PAUSES, _LEAVES = -1, -2
+
+
+class Stepper(Protocol):
+    """Who steps in rounds: a Trainer's exchange of gradients."""
+
+    def has_sent(self) -> bool:
+        """Whether gradients of a step that has not come yet have left."""
+
+    def shadow(self, round: Round) -> None:
+        """Take part in the others' step with nothing."""
+
+    def take_over(self, source: int) -> None:
+        """Take over weights and states from the worker `source`; that one gives them."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What all workers said before a step."""
+
+    steppers: list[int]  # the number of each worker's stepper, or below 0 if it has no data
+    divisors: list[float]
+    samples: list[float]  # in each worker's batch, -1 where nobody knows
+    reduces: bool  # whether gradients are summed in it
+    wants_flags: bool  # whether some worker has more to say
+
+    @property
+    def active(self) -> list[int]:
+        """The workers that step."""
+        return [rank for rank, stepper in enumerate(self.steppers) if stepper >= 0]
+
+    @property
+    def divisor(self) -> float:
+        """What summed gradients are divided by: the same on all workers.
+
+        That is what all said to `step`. Where they said different numbers it is their mean; and where each said how
+        many samples it had, those without data had none: then every sample counts the same.
+        """
+        said = [self.divisors[rank] for rank in self.active]
+        if said == [self.samples[rank] for rank in self.active]:
+            return sum(said) / len(self.steppers)
+        return said[0] if len(set(said)) == 1 else sum(said) / len(said)
+
+
+class Rounds:
+    """The rounds of all workers; each Trainer takes part as a stepper with a number, the same on every worker."""
+
+    def __init__(self, group: Any):
+        self._group = group.clone("rounds")
+        self._steppers: list[Stepper] = []
+        self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
+        self.samples = -1  # in this worker's batch, if a sharded loader made it
+
+    def enter(self, stepper: Stepper) -> int:
+        """Take part; the number to step with. All workers must enter their steppers in the same order."""
+        self._steppers.append(stepper)
+        return len(self._steppers) - 1
+
+    def step(self, stepper: int, divisor: float, reduces: bool = True, wants_flags: bool = False) -> Round:
+        """Say that this worker steps; what all said."""
+        round = self._say(stepper, divisor, reduces, wants_flags)
+        others = sorted({other for other in round.steppers if other >= 0 and other != stepper})
+        if others:
+            raise MXNetError(
+                "the workers' programs do not run alike: "
+                + ", ".join(f"worker {rank} {_doing(other)}" for rank, other in enumerate(round.steppers))
+                + ". Every worker must make its Trainers in the same order and step them in the same order"
+            )
+        return round
+
+    def pause(self) -> None:
+        """Wait for all workers, taking part in the steps of those that still have some."""
+        self._stand_by(_PAUSES)
+
+    def leave(self) -> None:
+        """The same at the end of a program: until all workers have come to theirs."""
+        self._stand_by(_LEAVES)
+
+    def _stand_by(self, why: int) -> None:
+        if self._group.size == 1:
+            return
+        while True:
+            round = self._say(why, 0.0, False, any(stepper.has_sent() for stepper in self._steppers))
+            if round.active:
+                stepper = round.steppers[round.active[0]]
+                if stepper >= len(self._steppers):
+                    raise MXNetError(
+                        f"worker {round.active[0]} steps a Trainer that this worker has not made yet. Make all "
+                        "Trainers before the first worker runs out of data"
+                    )
+                self._steppers[stepper].shadow(round)
+            elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
+                return
+
+    def _say(self, what: int, divisor: float, reduces: bool, wants_flags: bool) -> Round:
+        if self._group.size == 1:
+            return Round([what], [divisor], [self.samples], reduces, wants_flags)
+        mine = torch.tensor([what, divisor, self.samples, reduces, wants_flags], dtype=torch.float64)
+        steppers, divisors, samples, reducing, wanting = self._group.all_gather_small(mine).T.tolist()
+        round = Round([int(each) for each in steppers], divisors, samples, any(reducing), any(wanting))
+        self._catch_up(round)
+        return round
+
+    def _catch_up(self, round: Round) -> None:
+        """Remember whose weights fall behind in this round; when nobody steps, bring all up to date."""
+        active = round.active
+        if active and len(active) < len(round.steppers):
+            self._behind[round.steppers[active[0]]] = active[0]
+        elif not active:
+            behind, self._behind = self._behind, {}
+            for stepper, source in sorted(behind.items()):
+                self._steppers[stepper].take_over(source)
+
+
+def _doing(stepper: int) -> str:
+    return {_PAUSES: "waits", _LEAVES: "has ended"}.get(stepper, f"steps its Trainer number {stepper}")

@@ -1,0 +1,162 @@
+"""What this process has open to the rest of its job: one session, opened at first use, closed at exit."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import socket
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import torch.distributed as dist
+
+from . import wire
+from .store import PeerError, StoreClient, StoreServer
+from .world import World, derived_secret, discover, store_place
+
+_log = logging.getLogger("neomx")
+
+
+class Session:
+    """The world, the store and, once asked for, the group of all workers and their rounds."""
+
+    def __init__(self, world: World):
+        self._hosted: StoreServer | None = None
+        if world.hosts_store:
+            self._hosted = StoreServer(*store_place(world), world.secret, world.tls).start()
+        self.store: StoreClient | None = None
+        if not world.is_alone:
+            address = self._hosted.address if self._hosted else world.store
+            address = _exchanged(world, address) if world.agent else address
+            assert address is not None
+            if not wire.is_loopback(wire.split_address(address)[0]) and world.secret == derived_secret(world.job):
+                _log.warning(
+                    "no NEOMX_SECRET was given: whoever reaches %s can join this job. Set it to the same value for all "
+                    "processes, or start the job with `neomx run`",
+                    address,
+                )
+            self.store = StoreClient(address, world.secret, world.timeout, world.tls)
+            world = _placed(world, self.store)
+            self.store.join(world.name)
+        self.world = world
+        self.failed = False
+
+    @cached_property
+    def group(self) -> Any:
+        """Collectives among all workers."""
+        from .group import open_group
+
+        return open_group(self.world, self.store)
+
+    @cached_property
+    def rounds(self) -> Any:
+        """The rounds in which workers step together, and wait for each other."""
+        from .rounds import Rounds
+
+        return Rounds(self.group)
+
+    def close(self) -> None:
+        """Take leave: when all workers have come to their ends. After a failure, at once: the others must know."""
+        if self.failed:
+            return  # no leave is taken: the roll call tells the others
+        try:
+            if "rounds" in vars(self):
+                self.rounds.leave()
+        except PeerError as error:
+            _log.error("while ending: %s", error)
+        if "group" in vars(self):
+            self.group.close()
+        if self.store is not None:
+            self.store.close()
+        if self._hosted is not None:
+            self._outlast()
+            self._hosted.close()
+
+    def _outlast(self) -> None:
+        """Serve the store until the others have left."""
+        assert self._hosted is not None
+        wait = threading.Event()
+        for _ in range(int(self.world.timeout / 0.05)):
+            if all(member.state != "here" for member in self._hosted.roster().values()):
+                return
+            wait.wait(0.05)
+
+
+def _exchanged(world: World, mine: str | None) -> str:
+    """The address of the job's store, by way of the store that torchrun has."""
+    assert world.agent is not None
+    host, port = wire.split_address(world.agent)
+    agent = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
+    key = f"neomx/{world.job}/store/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    if mine is not None:
+        agent.set(key, mine)
+    return agent.get(key).decode()
+
+
+def _placed(world: World, store: StoreClient) -> World:
+    """The world with what its launcher left open: a rank from the store, nodes by comparing host names."""
+    if world.rank < 0:
+        world = replace(world, rank=store.add(f"{world.role}s", 1) - 1)
+    if world.node >= 0 or world.role != "worker":
+        return world
+    store.set(f"host/{world.rank}", socket.gethostname())
+    hosts = [store.get(f"host/{rank}").decode() for rank in range(world.size)]
+    names = list(dict.fromkeys(hosts))
+    mine = hosts[world.rank]
+    return replace(
+        world,
+        node=names.index(mine),
+        nodes=len(names),
+        local_rank=hosts[: world.rank].count(mine),
+        local_size=Counter(hosts)[mine],
+    )
+
+
+_session: Session | None = None
+_opening = threading.RLock()
+
+
+def session() -> Session:
+    """This process's session, opened now if it was not."""
+    global _session
+    with _opening:
+        if _session is None:
+            _session = Session(discover())
+            atexit.register(close)
+            _notice_failures()
+        return _session
+
+
+def is_open() -> bool:
+    """Whether a session is open."""
+    return _session is not None
+
+
+def close() -> None:
+    """End the session; the next use opens another."""
+    global _session
+    with _opening:
+        if _session is not None:
+            _session.close()
+            _session = None
+
+
+def fail() -> None:
+    """Say that this process ends by an error: it takes no leave, so that the others learn of it."""
+    if _session is not None:
+        _session.failed = True
+
+
+def _notice_failures() -> None:
+    previous = sys.excepthook
+
+    def hook(kind: Any, value: Any, trace: Any) -> None:
+        fail()
+        previous(kind, value, trace)
+
+    sys.excepthook = hook

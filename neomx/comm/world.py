@@ -1,0 +1,254 @@
+"""Who am I among the processes of a job: told by the environment that a launcher gave.
+
+`neomx run` says it all. torchrun, mpirun, srun and MXNet's own launch.py (DMLC_*) are understood too; a process that
+nobody launched is a world of one worker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..base import MXNetError
+from .wire import is_loopback, join_address, split_address
+
+LOOPBACK = "127.0.0.1"
+DEFAULT_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class World:
+    """A process's place in its job."""
+
+    role: str = "worker"  # or "server", or "scheduler" as MXNet's launcher has one
+    rank: int = 0  # among the workers, or among the servers; -1: the store hands it out
+    size: int = 1  # workers
+    local_rank: int = 0
+    local_size: int = 1
+    node: int = 0  # -1: found out by comparing host names
+    nodes: int = 1
+    servers: int = 0
+    store: str | None = None  # where the job's store is
+    agent: str | None = None  # torchrun's own store, where the address of ours is left
+    hosts_store: bool = False  # whether this process is to serve the job's store
+    job: str = "alone"
+    secret: bytes = b""
+    tls: str | None = None
+    timeout: float = DEFAULT_TIMEOUT  # seconds that a wait for others may last
+    host: str = LOOPBACK  # the address that this process may listen on
+
+    @property
+    def name(self) -> str:
+        """As others know it: 'worker 3'."""
+        return f"{self.role} {self.rank}"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is nobody to talk to."""
+        return self.size == 1 and self.servers == 0 and self.role == "worker"
+
+
+def discover(environ: Mapping[str, str] = os.environ) -> World:
+    """This process's place, from the variables of whatever launcher started it."""
+    for told_by in (_neomx, _dmlc, _torchrun, _mpi, _slurm):
+        world = told_by(environ)
+        if world is not None:
+            return world
+    return World(timeout=_timeout(environ))
+
+
+def address_towards(other: str) -> str:
+    """This machine's address on the way to another."""
+    if is_loopback(other):
+        return LOOPBACK
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as sock:
+            sock.connect(place)  # sends nothing: it only chooses the way
+            return str(sock.getsockname()[0])
+    except OSError as error:
+        raise MXNetError(f"no way to the host {other!r}: {error}. Is its name right, and the network up?") from error
+
+
+def _neomx(environ: Mapping[str, str]) -> World | None:
+    if "NEOMX_STORE" not in environ:
+        return None
+    role = environ.get("NEOMX_ROLE", "worker")
+    return World(
+        role=role,
+        rank=_int(environ, "RANK" if role == "worker" else "NEOMX_SERVER_ID", 0),
+        size=_int(environ, "WORLD_SIZE", 1),
+        local_rank=_int(environ, "LOCAL_RANK", 0),
+        local_size=_int(environ, "LOCAL_WORLD_SIZE", 1),
+        node=_int(environ, "NEOMX_NODE", 0),
+        nodes=_int(environ, "NEOMX_NODES", 1),
+        servers=_int(environ, "NEOMX_SERVERS", 0),
+        store=environ["NEOMX_STORE"],
+        job=environ.get("NEOMX_JOB", "job"),
+        secret=_secret(environ, environ.get("NEOMX_JOB", "job")),
+        tls=environ.get("NEOMX_TLS") or None,
+        timeout=_timeout(environ),
+        host=environ.get("NEOMX_HOST") or LOOPBACK,
+    )
+
+
+def _dmlc(environ: Mapping[str, str]) -> World | None:
+    if "DMLC_ROLE" not in environ or "DMLC_PS_ROOT_URI" not in environ:
+        return None
+    root = join_address(environ["DMLC_PS_ROOT_URI"], _int(environ, "DMLC_PS_ROOT_PORT", 9091))
+    role = environ["DMLC_ROLE"]
+    if role not in ("worker", "server", "scheduler"):
+        raise MXNetError(f"DMLC_ROLE must be worker, server or scheduler, received {role!r}")
+    size = _int(environ, "DMLC_NUM_WORKER", 1)
+    return World(
+        role=role,
+        rank=_int(environ, "DMLC_WORKER_ID", -1) if role == "worker" else 0 if role == "scheduler" else -1,
+        size=size,
+        node=-1,
+        servers=_int(environ, "DMLC_NUM_SERVER", 0),
+        store=root,
+        hosts_store=role == "scheduler",
+        job=root,
+        secret=_secret(environ, root),
+        timeout=_timeout(environ),
+        host=environ.get("DMLC_NODE_HOST") or address_towards(environ["DMLC_PS_ROOT_URI"]),
+    )
+
+
+def _torchrun(environ: Mapping[str, str]) -> World | None:
+    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
+        return None
+    rank, size, local_size = (
+        _int(environ, "RANK", 0),
+        _int(environ, "WORLD_SIZE", 1),
+        _int(environ, "LOCAL_WORLD_SIZE", 0),
+    )
+    meeting = join_address(environ["MASTER_ADDR"], _int(environ, "MASTER_PORT", 29500))
+    job = environ.get("TORCHELASTIC_RUN_ID") or meeting
+    elastic = "TORCHELASTIC_RUN_ID" in environ
+    return World(
+        rank=rank,
+        size=size,
+        local_rank=_int(environ, "LOCAL_RANK", 0),
+        local_size=local_size or 1,
+        node=_int(environ, "GROUP_RANK", -1) if local_size else -1,
+        nodes=_int(environ, "GROUP_WORLD_SIZE", 1),
+        store=None if elastic else meeting,
+        agent=meeting if elastic else None,
+        hosts_store=rank == 0,
+        job=job,
+        secret=_secret(environ, job),
+        timeout=_timeout(environ),
+        host=address_towards(environ["MASTER_ADDR"]),
+    )
+
+
+def _mpi(environ: Mapping[str, str]) -> World | None:
+    for rank, size, local_rank, local_size in (
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+    ):
+        if rank in environ and _int(environ, size, 1) > 1:
+            job = (
+                environ.get("PMIX_NAMESPACE") or environ.get("OMPI_MCA_ess_base_jobid") or environ.get("PMI_ID", "mpi")
+            )
+            local = local_size in environ and _int(environ, local_size, 1) == _int(environ, size, 1)
+            return _meeting(
+                environ, "mpirun", "-x MASTER_ADDR=host", job, LOOPBACK if local else None,
+                _int(environ, rank, 0), _int(environ, size, 1),
+                _int(environ, local_rank, 0), _int(environ, local_size, 1),
+            )  # fmt: skip
+    return None
+
+
+def _slurm(environ: Mapping[str, str]) -> World | None:
+    if "SLURM_PROCID" not in environ or _int(environ, "SLURM_NTASKS", 1) < 2 or "SLURM_STEP_ID" not in environ:
+        return None
+    nodes = node_names(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST", ""))
+    first = LOOPBACK if len(nodes) == 1 else nodes[0] if nodes else None
+    per_node = re.match(r"\d+", environ.get("SLURM_STEP_TASKS_PER_NODE", "1"))
+    return _meeting(
+        environ, "srun", "MASTER_ADDR", f"{environ.get('SLURM_JOB_ID', '0')}.{environ['SLURM_STEP_ID']}", first,
+        _int(environ, "SLURM_PROCID", 0), _int(environ, "SLURM_NTASKS", 1),
+        _int(environ, "SLURM_LOCALID", 0), int(per_node.group()) if per_node else 1,
+    )  # fmt: skip
+
+
+def _meeting(
+    environ: Mapping[str, str], launcher: str, remedy: str, job: str, first: str | None, *places: int
+) -> World:
+    """A world whose worker 0 hosts the store, at MASTER_ADDR or on the first host, at a port made from the job."""
+    rank, size, local_rank, local_size = places
+    first = environ.get("MASTER_ADDR") or first
+    if first is None:
+        raise MXNetError(f"{launcher} on several hosts does not say where worker 0 is: give {remedy} to all workers")
+    port = _int(environ, "MASTER_PORT", 20000 + int(hashlib.sha256(job.encode()).hexdigest(), 16) % 10000)
+    return World(
+        rank=rank,
+        size=size,
+        local_rank=local_rank,
+        local_size=local_size,
+        node=-1,
+        store=join_address(first, port),
+        hosts_store=rank == 0,
+        job=job,
+        secret=_secret(environ, job),
+        timeout=_timeout(environ),
+        host=address_towards(first),
+    )
+
+
+def node_names(listed: str) -> list[str]:
+    """The hosts in Slurm's short way of writing them: 'n[01-03,7],gpu5' is n01 n02 n03 n7 gpu5."""
+    names: list[str] = []
+    for head, inside, tail in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", listed):
+        if not inside:
+            names.append(head + tail)
+            continue
+        for part in inside.split(","):
+            first, _, last = part.partition("-")
+            names += [f"{head}{n:0{len(first)}d}{tail}" for n in range(int(first), int(last or first) + 1)]
+    return names
+
+
+def _int(environ: Mapping[str, str], key: str, default: int) -> int:
+    value = environ.get(key, "")
+    if not value:
+        return default
+    try:
+        return int(value)
+    except ValueError:
+        raise MXNetError(f"the environment variable {key} must be a whole number, received {value!r}") from None
+
+
+def _timeout(environ: Mapping[str, str]) -> float:
+    value = environ.get("NEOMX_TIMEOUT", "")
+    try:
+        seconds = float(value) if value else DEFAULT_TIMEOUT
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise MXNetError(f"NEOMX_TIMEOUT must be a number of seconds above 0, received {value!r}")
+    return seconds
+
+
+def _secret(environ: Mapping[str, str], job: str) -> bytes:
+    given = environ.get("NEOMX_SECRET")
+    return given.encode() if given else derived_secret(job)
+
+
+def derived_secret(job: str) -> bytes:
+    """A secret that follows from the job's name, where none was given: it keeps jobs apart, not people out."""
+    return hashlib.sha256(b"neomx job " + job.encode()).digest()
+
+
+def store_place(world: World) -> tuple[str, int]:
+    """Where the process that hosts the store listens: the job's address, never beyond loopback without need."""
+    if world.store is None:
+        return world.host, 0
+    host, port = split_address(world.store)
+    return (LOOPBACK if is_loopback(host) else world.host), port

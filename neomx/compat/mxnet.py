@@ -1,0 +1,5 @@
+"""Importing this by hand does what the launcher does: `import mxnet` and `import horovod.mxnet` mean neomx."""
+
+from .startup import neomx_aliases
+
+neomx_aliases.install()

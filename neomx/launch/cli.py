@@ -1,0 +1,108 @@
+"""The command line: `neomx run ...`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ..base import MXNetError
+from ..comm.spawn import say
+from . import slurm
+from .job import Job, parse_hosts, parse_setting
+from .run import run
+
+EXAMPLES = """examples:
+  neomx run -n 2 train.py --epochs 3                 two workers on this machine
+  neomx run -n 4 -s 2 train.py                       four workers, two parameter servers
+  neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
+  neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 -n 4 train.py    the same, typed on each machine
+  srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of the command."""
+    top = argparse.ArgumentParser(prog="neomx", description="Train MXNet programs on many workers.")
+    commands = top.add_subparsers(dest="command_name", required=True, metavar="run")
+    raw = argparse.RawDescriptionHelpFormatter
+    sub = commands.add_parser(
+        "run", help="run one script as many processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
+    )
+    add = sub.add_argument
+    add("-n", dest="workers", type=int, metavar="N", help="workers on each node (default 1)")
+    add(
+        "-s",
+        dest="servers",
+        type=int,
+        default=0,
+        metavar="S",
+        help="parameter servers on all nodes together (default 0: all-reduce)",
+    )
+    add("--hosts", type=parse_hosts, default=(), metavar="a:4,b:4", help="hosts and their workers, started over ssh")
+    add("--nnodes", dest="nodes", type=int, metavar="N", help="number of nodes, one command typed on each")
+    add("--node-rank", dest="node", type=int, metavar="K", help="which of them this is, from 0")
+    add("--rdzv", dest="rendezvous", metavar="HOST:PORT", help="where node 0 listens and the others find it")
+    add("--logs", metavar="DIR", help="keep each process's whole output in DIR/worker-0.log, ...")
+    add("--tls", action="store_true", help="encrypt all connections (a certificate is made for the job)")
+    add("--tls-file", metavar="PEM", help="encrypt with this certificate and key")
+    add("--tensorboard", metavar="DIR", help="write scalars for TensorBoard")
+    add(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how long anybody waits for anybody (default 300)",
+    )
+    add("--secret-file", metavar="FILE", help="the job's secret, the same on every node (or set NEOMX_SECRET)")
+    add(
+        "--env",
+        dest="environ",
+        action="append",
+        type=parse_setting,
+        default=[],
+        metavar="K=V",
+        help="set a variable in every process",
+    )
+    add(
+        "--leash", action="store_true", help=argparse.SUPPRESS
+    )  # started over ssh: the secret on stdin, whose end means: end
+    add(
+        "-m", dest="module", nargs=argparse.REMAINDER, metavar="module args...", help="run a module instead of a script"
+    )
+    add("script", nargs=argparse.REMAINDER, metavar="script.py args...")
+    return top
+
+
+def read_job(argv: Sequence[str] | None = None) -> Job:
+    """The job that the command line asks for."""
+    given = vars(parser().parse_args(argv))
+    del given["command_name"]
+    module, script = given.pop("module"), given.pop("script")
+    nodes, node, rendezvous = given.pop("nodes"), given.pop("node"), given.pop("rendezvous")
+    if nodes is None and not given["hosts"] and (found := slurm.place(os.environ)):
+        nodes, node, rendezvous = found
+    given["environ"] = tuple(given["environ"])
+    for name in ("logs", "tensorboard", "tls_file"):
+        given[name] = given[name] and os.path.abspath(given[name])
+    return Job(
+        command=module or script,
+        module=module is not None,
+        nodes=nodes or 1,
+        node=node or 0,
+        rendezvous=rendezvous,
+        **given,
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The `neomx` command; returns its exit code."""
+    try:
+        return run(read_job(argv))
+    except MXNetError as error:
+        say(str(error))
+        return 2
+    except BrokenPipeError:  # whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141

@@ -1,0 +1,81 @@
+"""One job on several machines, started from here over ssh."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shlex
+import subprocess
+import sys
+
+from ..comm.output import colourful
+from ..comm.spawn import Interrupts, Task, Tree, new_job, supervise
+from ..comm.wire import is_loopback, join_address
+from ..comm.world import address_towards
+from .job import Job
+from .nodes import Council, open_store
+from .run import certificate, conclude
+
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=15"  # NEOMX_SSH replaces it
+
+
+def run(job: Job) -> int:
+    """Start a launcher on every host, holding each by its stdin: if we end, or ssh does, all ends there too."""
+    secret = secrets.token_hex(16)
+    with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        pem = stack.enter_context(certificate(job))
+        store = stack.enter_context(open_store(join_address(our_address(job), 0), secret, pem))
+        council = Council(store, remote=range(len(job.hosts)))
+        tree = stack.enter_context(Tree(new_job()))
+        for node, (host, _) in enumerate(job.hosts):
+            command = [*shlex.split(os.environ.get("NEOMX_SSH") or SSH), host, remote_command(job, node, store.address)]
+            task = Task(f"node {node}", command, dict(os.environ), plain=node == 0, stdin=subprocess.PIPE, lines=True)
+            _tell(tree.start(task).process, secret, pem)
+        supervise(tree, council, interrupts)
+    return conclude(council, interrupts)
+
+
+def our_address(job: Job) -> str:
+    """The address of this machine that the hosts can reach; loopback if they are all this machine."""
+    return next((address_towards(host) for host, _ in job.hosts if not is_loopback(host)), "127.0.0.1")
+
+
+def _tell(process: subprocess.Popen[bytes], secret: str, pem: str | None) -> None:
+    """The secret and the certificate's key go through ssh's stdin: a command line is seen by everybody."""
+    assert process.stdin is not None
+    tls = None
+    if pem is not None:
+        with open(pem) as file:
+            tls = file.read()
+    with contextlib.suppress(BrokenPipeError):  # ssh has failed already, and will be reported
+        process.stdin.write(json.dumps({"secret": secret, "tls": tls}).encode() + b"\n")
+        process.stdin.flush()
+
+
+def remote_command(job: Job, node: int, store: str) -> str:
+    """What a host's shell is told: the same program in the same directory, as one node of the job."""
+    command = [
+        sys.executable,
+        "-m",
+        "neomx",
+        "run",
+        "--leash",
+        "--nnodes",
+        str(len(job.hosts)),
+        "--node-rank",
+        str(node),
+    ]
+    command += ["--rdzv", store, "-n", str(job.hosts[node][1]), "-s", str(job.servers), "--timeout", f"{job.timeout:g}"]
+    for option, value in (("--logs", job.logs), ("--tensorboard", job.tensorboard)):
+        command += [option, value] if value else []
+    for key, value in job.environ:
+        command += ["--env", f"{key}={value}"]
+    command += ["-m", *job.command] if job.module else job.command
+    given = [
+        f"{name}={os.environ[name]}" for name in ("PYTHONPATH", "OMP_NUM_THREADS", "NO_COLOR") if name in os.environ
+    ]
+    given += ["FORCE_COLOR=1"] if colourful(sys.stdout) else []
+    return f"cd {shlex.quote(os.getcwd())} && exec env {shlex.join([*given, *command])}"

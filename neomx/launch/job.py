@@ -1,0 +1,123 @@
+"""What `neomx run` was asked for, checked once and as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+
+from ..base import MXNetError
+
+
+class ConfigurationError(MXNetError):
+    """The job as asked for cannot be: nothing was started."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A job: which program, how many of it, and where. Raises ConfigurationError for what cannot be."""
+
+    command: list[str]  # script.py and its arguments, or the module and its arguments
+    module: bool = False
+    workers: int | None = None  # on each node
+    servers: int = 0  # on all nodes together
+    hosts: tuple[tuple[str, int], ...] = ()
+    nodes: int = 1
+    node: int = 0
+    rendezvous: str | None = None
+    logs: str | None = None
+    tls: bool = False
+    tls_file: str | None = None
+    tensorboard: str | None = None
+    timeout: float = 300.0
+    secret_file: str | None = None
+    environ: tuple[tuple[str, str], ...] = ()
+    leash: bool = False  # secret on stdin, whose end means: end
+
+    def __post_init__(self) -> None:
+        self._check_program()
+        self._check_counts()
+        self._check_nodes()
+        if self.timeout <= 0:
+            raise ConfigurationError(f"--timeout is in seconds and must be above 0; received {self.timeout:g}")
+        if self.tls_file and not os.path.isfile(self.tls_file):
+            raise ConfigurationError(f"--tls-file {self.tls_file}: no such file (a PEM with certificate and key)")
+        if self.secret_file and not os.path.isfile(self.secret_file):
+            raise ConfigurationError(f"--secret-file {self.secret_file}: no such file")
+
+    def _check_program(self) -> None:
+        if not self.command:
+            raise ConfigurationError(
+                "which program? neomx run [options] script.py args... or neomx run [options] -m module args..."
+            )
+        if not self.module and not os.path.isfile(self.command[0]):
+            raise ConfigurationError(f"no such script: {self.command[0]} (looked in {os.getcwd()})")
+
+    def _check_counts(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ConfigurationError(
+                f"workers = nodes x workers on each = {self.nodes} x {self.workers} = {self.nodes * self.workers}: "
+                "-n must be at least 1"
+            )
+        if self.servers < 0:
+            raise ConfigurationError(f"-s must be 0 or more; received {self.servers}")
+        if self.hosts and self.workers is not None:
+            counts = [count for _, count in self.hosts]
+            sum_ = " + ".join(map(str, counts))
+            if self.workers != sum(counts):
+                raise ConfigurationError(
+                    f"--hosts gives {sum_} = {sum(counts)} workers but -n says {self.workers}: leave out -n"
+                )
+
+    def _check_nodes(self) -> None:
+        if self.hosts and (self.nodes > 1 or self.rendezvous):
+            raise ConfigurationError(
+                "either --hosts (one command starts all, over ssh) or --nnodes with --rdzv (a command on each machine)"
+            )
+        if self.nodes < 1 or not 0 <= self.node < self.nodes:
+            raise ConfigurationError(
+                f"0 <= --node-rank < --nnodes does not hold: 0 <= {self.node} < {self.nodes} (the first has rank 0)"
+            )
+        if self.nodes > 1 and not self.rendezvous:
+            raise ConfigurationError(
+                f"--nnodes {self.nodes} needs --rdzv host:port, the address of node 0, the same on every node"
+            )
+        if self.rendezvous and not re.fullmatch(r".+:\d+", self.rendezvous):
+            raise ConfigurationError(f"--rdzv must be host:port, such as node0:29400; received {self.rendezvous}")
+        if self.nodes > 1 and self.tls and not self.tls_file:
+            raise ConfigurationError(
+                "--tls on several nodes needs --tls-file PEM, the same certificate and key on every node"
+            )
+
+    @property
+    def local_workers(self) -> int:
+        """How many workers this node runs."""
+        return self.workers or 1
+
+    @property
+    def python(self) -> list[str]:
+        """The command of one process."""
+        return [sys.executable, *(["-m"] if self.module else []), *self.command]
+
+
+def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
+    """'a:4,b:4' as (('a', 4), ('b', 4)); a host without a number has one worker."""
+    hosts = []
+    for part in text.split(","):
+        name, colon, count = part.strip().rpartition(":")
+        name, count = (name, count) if colon else (count, "1")
+        if not name or not count.isdigit() or int(count) < 1:
+            raise ConfigurationError(
+                f"--hosts is a list such as a:4,b:4 (host:workers); cannot read {part.strip()!r} in {text!r}"
+            )
+        hosts.append((name, int(count)))
+    return tuple(hosts)
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """'K=V' as ('K', 'V')."""
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigurationError(f"--env takes NAME=VALUE; received {text!r}")
+    return key, value

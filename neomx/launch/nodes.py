@@ -1,0 +1,325 @@
+"""One job on several machines: the launchers of all nodes meet in the job's store and end together."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from ..base import MXNetError
+from ..comm import wire
+from ..comm.spawn import Child, Failure, Interrupts, Plan, Tree, Verdict, new_job, say, supervise
+from ..comm.store import PeerError, StoreClient, StoreServer
+from ..comm.world import address_towards, derived_secret
+from .job import Job
+from .run import certificate, conclude, settings, start
+
+END = "launch/end"
+GOODBYE = 10.0  # seconds that node 0 waits for the others to have ended their processes
+PROBE = 10.0  # seconds for one connection of the probe
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """What a node tells the others of itself."""
+
+    node: int
+    name: str
+    workers: int
+    servers: int
+    probe: str
+    job: str
+
+
+def run(job: Job) -> int:
+    """Run this node's part of a job on several nodes; node 0 also keeps the store and decides."""
+    assert job.rendezvous is not None
+    with contextlib.ExitStack() as stack:
+        interrupts = stack.enter_context(Interrupts())
+        secret, pem = stack.enter_context(_credentials(job))
+        store = None
+        if job.node == 0 and not job.leash:
+            store = stack.enter_context(open_store(job.rendezvous, secret, pem))
+        client = stack.enter_context(_join(job, secret, pem))
+        host = os.environ.get("NEOMX_HOST") or address_towards(wire.split_address(job.rendezvous)[0])
+        nodes = meet(client, job, host, secret, pem)
+        verdict: Verdict = Delegate(client, job.node)
+        if store is not None:
+            verdict = Council(store, remote=range(1, job.nodes))
+        plan = plan_of(nodes, job, host, secret, pem)
+        tree = stack.enter_context(Tree(plan.job, job.node, job.logs))
+        if job.leash:
+            tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
+        start(tree, plan, job)
+        supervise(tree, verdict, interrupts)
+        verdict.part()
+    return conclude(verdict, interrupts)
+
+
+def plan_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> Plan:
+    """This node's part of the whole."""
+    assert job.rendezvous is not None
+    return Plan(
+        job=nodes[0].job,
+        secret=secret,
+        store=job.rendezvous,
+        size=sum(node.workers for node in nodes),
+        first_rank=sum(node.workers for node in nodes[: job.node]),
+        local_size=job.local_workers,
+        node=job.node,
+        nodes=job.nodes,
+        servers=job.servers,
+        host=host,
+        timeout=job.timeout,
+        tls=pem,
+        extra=settings(job),
+    )
+
+
+# ---- meeting ----
+
+
+@contextlib.contextmanager
+def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServer]:
+    """The job's store at the rendezvous."""
+    host, port = wire.split_address(address)
+    with contextlib.closing(StoreServer(host, port, secret.encode(), pem)) as store:
+        store.start()
+        yield store
+
+
+@contextlib.contextmanager
+def _credentials(job: Job) -> Iterator[tuple[str, str | None]]:
+    """The job's secret and certificate: from who started us over ssh, or from the user."""
+    if job.leash:
+        told = json.loads(sys.stdin.readline())
+        with tempfile.NamedTemporaryFile("w", prefix="neomx-", suffix=".pem") as file:
+            file.write(told["tls"] or "")
+            file.flush()
+            yield told["secret"], file.name if told["tls"] else None
+        return
+    with certificate(job) as pem:
+        yield shared_secret(job), pem
+
+
+def shared_secret(job: Job) -> str:
+    """What all nodes know: from a file, the environment, or, with a warning, the address of the rendezvous."""
+    if job.secret_file:
+        with open(job.secret_file) as file:
+            return file.read().strip()
+    if os.environ.get("NEOMX_SECRET"):
+        return os.environ["NEOMX_SECRET"]
+    assert job.rendezvous is not None
+    if not wire.is_loopback(wire.split_address(job.rendezvous)[0]):
+        say(
+            f"no secret was given: whoever reaches {job.rendezvous} may join this job. "
+            "Give --secret-file FILE or NEOMX_SECRET, the same on every node"
+        )
+    return derived_secret(job.rendezvous).hex()
+
+
+@contextlib.contextmanager
+def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
+    """A way to the store, waited for, on whose roll this node's launcher is."""
+    assert job.rendezvous is not None
+    limit = time.monotonic() + job.timeout
+    patience = min(3.0, job.timeout)
+    while True:
+        try:
+            client = StoreClient(job.rendezvous, secret.encode(), patience, pem)
+            break
+        except wire.WireError as error:
+            if time.monotonic() > limit or isinstance(error.__cause__, socket.gaierror):
+                raise
+            say(f"node {job.node} waits for node 0 at {job.rendezvous} ({error.__cause__ or error})")
+            patience = min(15.0, max(1.0, limit - time.monotonic()))
+    client.set_timeout(datetime.timedelta(seconds=job.timeout))
+    client.join(f"node {job.node}")
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None) -> list[Node]:
+    """Wait for all nodes' launchers, and connect each to each. Raises who did not come, or which way is closed."""
+    with contextlib.closing(wire.listen(host)) as listening:
+        here = wire.join_address(host, listening.getsockname()[1])
+        me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
+        client.set(f"launch/node/{job.node}", json.dumps(dataclasses.asdict(me)))
+        stop = wire.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None)
+        try:
+            nodes = _gather(client, job)
+            _probe(client, job, nodes, secret, pem)
+        finally:
+            stop()
+    return nodes
+
+
+def _gather(client: StoreClient, job: Job) -> list[Node]:
+    limit = time.monotonic() + job.timeout
+    keys = {node: f"launch/node/{node}" for node in range(job.nodes)}
+    said = time.monotonic() - 7.0
+    while missing := [node for node, key in keys.items() if not client.check([key])]:
+        names = ", ".join(f"node {node}" for node in missing)
+        if time.monotonic() > limit:
+            raise MXNetError(
+                f"{names} of {job.nodes} did not come to {job.rendezvous} within {job.timeout:g} s: nothing was started"
+            )
+        if time.monotonic() - said > 10:
+            said = time.monotonic()
+            say(f"node {job.node} waits at {job.rendezvous} for {names} of {job.nodes}")
+        time.sleep(0.1)
+    nodes = [Node(**json.loads(client.get(key))) for key in keys.values()]
+    if len({node.servers for node in nodes}) > 1:
+        raise MXNetError(
+            f"-s must be the same on every node; received {', '.join(f'node {n.node}: {n.servers}' for n in nodes)}"
+        )
+    return nodes
+
+
+def _probe(client: StoreClient, job: Job, nodes: list[Node], secret: str, pem: str | None) -> None:
+    """Connect to every other node, tell the result, and hear theirs."""
+    errors = [error for node in nodes if node.node != job.node and (error := _try(job, node, secret, pem))]
+    client.set(f"launch/probe/{job.node}", json.dumps(errors))
+    for node in nodes:
+        errors += (
+            json.loads(client.get(f"launch/probe/{node.node}", timeout=PROBE * len(nodes)))
+            if node.node != job.node
+            else []
+        )
+    if errors:
+        raise MXNetError("the nodes cannot all reach each other, nothing was started:\n  " + "\n  ".join(errors))
+
+
+def _try(job: Job, node: Node, secret: str, pem: str | None) -> str | None:
+    try:
+        wire.connect(node.probe, secret.encode(), {"name": f"node {job.node}"}, pem, PROBE).close()
+        return None
+    except wire.WireError as error:
+        return f"node {job.node} ({socket.gethostname()}) to node {node.node} ({node.name}) at {node.probe}: {error}"
+
+
+def _let_loose(tree: Tree, interrupts: Interrupts) -> None:
+    """Who started us over ssh is gone."""
+    if not os.read(sys.stdin.fileno(), 1):
+        tree.forget(sys.stdin.fileno())
+        interrupts.received.append(signal.SIGHUP)
+
+
+# ---- ending together ----
+
+
+class Council(Verdict):
+    """The verdict of a job on several nodes, where the store is: it hears the others and tells all of the end."""
+
+    def __init__(self, store: StoreServer, remote: range):
+        super().__init__(store)
+        self._server = store
+        self._remote = remote
+        self._heard = dict.fromkeys(remote, 0)
+        self._done: set[int] = set()
+
+    def ended(self, child: Child) -> None:
+        """A process of this node has ended, or the ssh that holds another node."""
+        role, _, number = child.name.partition(" ")
+        if role == "node" and child.code == 0:
+            self._done.add(int(number))
+        else:
+            super().ended(child)
+
+    def over(self, running: bool) -> bool:
+        """Whether no node works any more, or one failed and the others had time to say so."""
+        for node in self._remote:
+            self._hear(node)
+        return super().over(running or len(self._done) < len(self._remote))
+
+    def _hear(self, node: int) -> None:
+        while (report := self._server.get(f"launch/failed/{node}/{self._heard[node]}")) is not None:
+            self._heard[node] += 1
+            self.failed(Failure(**json.loads(report)))
+        done = self._server.get(f"launch/done/{node}")
+        if done is not None and node not in self._done:
+            self._done.add(node)
+            self.successes += int(done)
+        member = self._server.roster().get(f"node {node}")
+        if member is not None and member.state == "gone" and not self.failures:
+            self.failed(Failure(member.name, 1, member.host, [f"its launcher is gone: {member.why}"]))
+
+    def announce(self, interrupted: int | None) -> None:
+        """Tell all nodes to end."""
+        failure = self.failure()
+        if interrupted is not None:
+            failure = Failure("the launcher of node 0", -interrupted, socket.gethostname(), [])
+        self._server.set(END, json.dumps(failure and dataclasses.asdict(failure)).encode())
+
+    def part(self) -> None:
+        """Wait until the others have ended theirs."""
+        limit = time.monotonic() + GOODBYE
+        while time.monotonic() < limit and any(self._awaited(node) for node in self._remote):
+            time.sleep(0.05)
+
+    def _awaited(self, node: int) -> bool:
+        member = self._server.roster().get(f"node {node}")
+        return member is not None and member.state == "here"
+
+
+class Delegate(Verdict):
+    """The same on the other nodes: it reports to where the store is, and hears from there of the end."""
+
+    def __init__(self, client: StoreClient, node: int):
+        self._client = client
+        self._node = node
+        self._told = 0
+        self._done = False
+        self._asked = 0.0
+        self.failures = []
+        self.lost = []
+        self.successes = 0
+
+    def failed(self, failure: Failure) -> None:
+        """A process of this node has failed: node 0 decides what that means."""
+        self._tell(f"launch/failed/{self._node}/{self._told}", json.dumps(dataclasses.asdict(failure)))
+        self._told += 1
+
+    def over(self, running: bool) -> bool:
+        """Whether the job is over, as node 0 says."""
+        if not running and not self._done:
+            self._done = True
+            self._tell(f"launch/done/{self._node}", str(self.successes))
+        if time.monotonic() - self._asked < 0.2:
+            return False
+        self._asked = time.monotonic()
+        try:
+            if not self._client.check([END]):
+                return False
+            said = json.loads(self._client.get(END))
+            self.failures = [Failure(**said)] if said else []
+        except PeerError as error:
+            self._lose(error)
+        return True
+
+    def announce(self, interrupted: int | None) -> None:
+        """A signal to this node's launcher ends the whole job."""
+        if interrupted is not None:
+            self.failed(Failure(f"the launcher of node {self._node}", -interrupted, socket.gethostname(), []))
+
+    def part(self) -> None:
+        """Nothing is left to do: leaving the roll says it."""
+
+    def _tell(self, key: str, value: str) -> None:
+        try:
+            self._client.set(key, value)
+        except PeerError as error:
+            self._lose(error)
+
+    def _lose(self, error: PeerError) -> None:
+        self.failures = [Failure("node 0", 1, self._client.address, [str(error)])]

@@ -1,0 +1,110 @@
+"""Running a job: the processes of this node, and the end of them all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+
+from ..comm.spawn import Failure, Interrupts, Plan, Tree, Verdict, new_job, say, start_servers, start_workers, supervise
+from ..comm.store import StoreServer
+from ..comm.wire import split_address
+from .job import ConfigurationError, Job
+
+
+def run(job: Job) -> int:
+    """Run the job, on this machine or on several; the exit code for the shell."""
+    from . import hosts, nodes
+
+    if job.hosts:
+        return hosts.run(job)
+    return nodes.run(job) if job.nodes > 1 else run_here(job)
+
+
+def run_here(job: Job) -> int:
+    """Run a job on this machine alone: nothing listens beyond loopback."""
+    secret = secrets.token_hex(16)
+    place = split_address(job.rendezvous) if job.rendezvous else ("127.0.0.1", 0)
+    with contextlib.ExitStack() as stack:
+        pem = stack.enter_context(certificate(job))
+        store = stack.enter_context(contextlib.closing(StoreServer(*place, secret.encode(), pem)))
+        store.start()
+        interrupts = stack.enter_context(Interrupts())
+        verdict = Verdict(store)
+        plan = Plan(
+            job=new_job(),
+            secret=secret,
+            store=store.address,
+            size=job.local_workers,
+            local_size=job.local_workers,
+            servers=job.servers,
+            timeout=job.timeout,
+            tls=pem,
+            extra=settings(job),
+        )
+        tree = stack.enter_context(Tree(plan.job, logs=job.logs))
+        start(tree, plan, job)
+        supervise(tree, verdict, interrupts)
+    return conclude(verdict, interrupts)
+
+
+def start(tree: Tree, plan: Plan, job: Job) -> None:
+    """Start this node's servers and workers."""
+    start_servers(tree, plan)
+    start_workers(tree, plan, job.python)
+
+
+def settings(job: Job) -> tuple[tuple[str, str], ...]:
+    """The variables that the user asked for."""
+    board = (("NEOMX_TENSORBOARD", job.tensorboard),) if job.tensorboard else ()
+    return (*board, *job.environ)
+
+
+def conclude(verdict: Verdict, interrupts: Interrupts) -> int:
+    """Say what failed, and make the exit code of it."""
+    if interrupts.received:
+        return 128 + interrupts.received[0]
+    failure = verdict.failure()
+    if failure is None:
+        return 0
+    say(failure.report() + _others(verdict.failures[1:]))
+    return failure.exit_code
+
+
+def _others(failures: list[Failure]) -> str:
+    if not failures:
+        return ""
+    return "\nAfter it: " + ", ".join(f"{failure.name} ({failure.why})" for failure in failures)
+
+
+@contextlib.contextmanager
+def certificate(job: Job) -> Iterator[str | None]:
+    """The file with the job's certificate and key: the user's, one made for this job, or none without TLS."""
+    if job.tls_file or not job.tls:
+        yield job.tls_file
+        return
+    with tempfile.TemporaryDirectory(prefix="neomx-") as directory:
+        yield _make_certificate(os.path.join(directory, "job.pem"))
+
+
+def _make_certificate(path: str) -> str:
+    if shutil.which("openssl") is None:
+        raise ConfigurationError(
+            "--tls makes a certificate with the openssl command, which is not here: install it or give --tls-file PEM"
+        )
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
+    command = ["openssl", "req", "-x509", *curve, "-nodes", "-days", "365", "-subj", "/CN=neomx"]
+    old = os.umask(0o077)
+    try:
+        made = subprocess.run([*command, "-keyout", path, "-out", path + ".crt"], capture_output=True, text=True)
+    finally:
+        os.umask(old)
+    if made.returncode:
+        raise ConfigurationError(f"openssl made no certificate: {made.stderr.strip()}")
+    with open(path, "a") as pem, open(path + ".crt") as crt:
+        pem.write(crt.read())
+    return path

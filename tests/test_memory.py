@@ -1,0 +1,285 @@
+"""Shared memory: sums and exchanges among ranks that are threads here, each with a mapping of its own."""
+
+import errno
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from neomx.base import MXNetError
+from neomx.comm import memory
+
+
+class Board:
+    """A store: `get` waits for the key."""
+
+    def __init__(self):
+        self.values, self.changed = {}, threading.Condition()
+
+    def set(self, key, value):
+        with self.changed:
+            self.values[key] = value if isinstance(value, bytes) else value.encode()
+            self.changed.notify_all()
+
+    def get(self, key):
+        with self.changed:
+            assert self.changed.wait_for(lambda: key in self.values, timeout=10), f"{key} was never set"
+            return self.values[key]
+
+
+def among(size, work, **meeting):
+    """What `work(rank, store, settings)` gives on each of `size` ranks."""
+    store = Board()
+    settings = {"timeout": 10, "check": lambda late: None, **meeting}
+    with ThreadPoolExecutor(size) as pool:
+        return list(pool.map(lambda rank: work(rank, store, settings), range(size)))
+
+
+def channels(size, work, **meeting):
+    def run(rank, store, settings):
+        channel, why = memory.open_channel(rank, size, store, "c", **settings)
+        assert channel, why
+        return work(rank, channel)
+
+    return among(size, run, **meeting)
+
+
+def values(rank, count, dtype):
+    """Small whole numbers, so that sums and products are exact; never two neighbours alike."""
+    return ((torch.arange(count) * (rank + 3) + rank) % 5 + 1).to(dtype)
+
+
+SEVERAL_CHUNKS = 2 * memory.CHUNK // 4 + 4321
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("op", memory.OPS)
+def test_all_reduce(size, op):
+    def work(rank, channel):
+        results = []
+        for dtype in DTYPES:
+            for count in (0, 1, 7, 10_000):
+                tensor = values(rank, count, dtype)
+                channel.all_reduce_(tensor, op)
+                results.append(tensor)
+        return results
+
+    expected = []
+    for dtype in DTYPES:
+        for count in (0, 1, 7, 10_000):
+            stack = torch.stack([values(rank, count, torch.float64) for rank in range(size)])
+            reduced = {"sum": stack.sum(0), "mean": stack.sum(0) / size, "prod": stack.prod(0)}
+            reduced |= {"min": stack.amin(0), "max": stack.amax(0)}
+            whole = reduced[op] if dtype.is_floating_point else reduced[op].trunc()
+            expected.append(whole.to(dtype))
+    for results in channels(size, work):
+        for result, wanted in zip(results, expected, strict=True):
+            assert result.dtype == wanted.dtype and torch.equal(result, wanted)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_long_tensors_pass_in_chunks_and_all_get_the_same_bits(size):
+    generator = [torch.Generator().manual_seed(rank) for rank in range(size)]
+    inputs = [torch.randn(SEVERAL_CHUNKS, generator=generator[rank]) for rank in range(size)]
+
+    def work(rank, channel):
+        tensor = inputs[rank].clone()
+        channel.all_reduce_(tensor, "sum")
+        return tensor
+
+    first, *others = channels(size, work)
+    wanted = inputs[0]
+    for tensor in inputs[1:]:
+        wanted = wanted + tensor  # in the order of ranks, so to the last bit
+    assert torch.equal(first, wanted)
+    assert all(torch.equal(first, other) for other in others)
+
+
+def test_half_precision_is_added_in_single():
+    inputs = [torch.tensor([2048.0]), torch.tensor([1.0]), torch.tensor([1.0])]
+
+    def work(rank, channel):
+        tensor = inputs[rank].half()
+        channel.all_reduce_(tensor, "sum")
+        return tensor.item()
+
+    assert channels(3, work) == [2050.0] * 3  # 2048 + 1 is 2048 in half precision
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_broadcast_gather_scatter_and_exchange(size):
+    count = SEVERAL_CHUNKS
+
+    def work(rank, channel):
+        root = size - 1
+        sent = values(rank, count, torch.int32)
+        channel.broadcast_(sent, root)
+        assert torch.equal(sent, values(root, count, torch.int32))
+
+        lengths = [5 + 100_000 * other for other in range(size)]
+        outs = [torch.empty(length) for length in lengths]
+        outs[rank].copy_(values(rank, lengths[rank], torch.float32))
+        channel.all_gather(outs)
+        for other, out in enumerate(outs):
+            assert torch.equal(out, values(other, lengths[other], torch.float32))
+
+        parts = [values(rank, count, torch.float32) + other for other in range(size)]
+        out = torch.empty(count)
+        channel.reduce_scatter(parts, "sum", out)
+        assert torch.equal(out, sum(values(other, count, torch.float32) + rank for other in range(size)))
+
+        def between(source, target):
+            return torch.full((1 + 150_000 * source + target,), 10.0 * source + target, dtype=torch.float64)
+
+        outs = [torch.empty_like(between(other, rank)) for other in range(size)]
+        longest = max(between(p, q).nbytes for p in range(size) for q in range(size))
+        channel.all_to_all([between(rank, other) for other in range(size)], outs, longest)
+        for other, out in enumerate(outs):
+            assert torch.equal(out, between(other, rank))
+
+        for turn in range(20):
+            table = channel.all_gather_small(torch.tensor([[rank, turn]]))
+            assert table.tolist() == [[[other, turn]] for other in range(size)]
+        channel.barrier()
+        return True
+
+    assert all(channels(size, work))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_staging_sums_round_after_round(size, dtype):
+    def work(rank, store, settings):
+        for count in (1, 1000, 200_003):
+            staging, why = memory.open_bucket(count, dtype, rank, size, store, f"s{count}", **settings)
+            assert staging, why
+            for turn in range(5):
+                staging.local.copy_(values(rank + turn, count, dtype))
+                if rank == turn % size:
+                    time.sleep(0.002)  # each is the slow one once
+                result = staging.reduce()
+                staging.local.fill_(77)  # allowed at once
+                if rank == (turn + 1) % size:
+                    time.sleep(0.002)  # reading late is allowed too
+                assert torch.equal(result, sum(values(other + turn, count, dtype) for other in range(size)))
+        return True
+
+    assert all(among(size, work))
+
+
+def test_staging_hands_its_slice_to_the_other_hosts():
+    def work(rank, store, settings):
+        staging, _ = memory.open_bucket(
+            1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings
+        )
+        staging.local.fill_(rank + 1)
+        return staging.reduce()
+
+    for result in among(2, work):
+        assert torch.equal(result, torch.full((1000,), 9.0))
+
+
+def test_one_that_does_not_come_is_named_when_the_time_is_over():
+    def work(rank, channel):
+        if rank == 1:
+            return None
+        with pytest.raises(memory.Absent) as caught:
+            channel.barrier()
+        return caught.value.ranks
+
+    start = time.monotonic()
+    assert channels(3, work, timeout=0.2) == [[1], None, [1]]
+    assert time.monotonic() - start < 5
+    assert "[1]" in str(memory.Absent([1], 0.2))
+
+
+def test_waiting_asks_whether_the_others_live():
+    def check(late):
+        raise MXNetError(f"gone: {late()}")
+
+    def work(rank, channel):
+        if rank == 0:
+            with pytest.raises(MXNetError, match=r"gone: \[1\]"):
+                channel.barrier()
+
+    channels(2, work, check=check)
+
+
+def test_waiting_is_cheap():
+    def work(rank, channel):
+        if rank == 1:
+            time.sleep(0.5)
+            channel.barrier()
+            return 0.0, 0.0
+        before = time.thread_time()
+        channel.barrier()
+        return time.thread_time() - before, channel.meeting.waited
+
+    cost, waited = channels(2, work)[0]
+    assert waited > 0.4 and cost < 0.1
+
+
+def test_different_calls_are_told_apart():
+    def work(rank, channel):
+        channel.barrier(b"barrier")
+        with pytest.raises(memory.Mismatch) as caught:
+            channel.all_reduce_(torch.ones(rank + 1), "sum", f"all_reduce ({rank + 1},)".encode())
+        return caught.value.notes
+
+    assert channels(2, work) == [["all_reduce (1,)", "all_reduce (2,)"]] * 2
+
+
+def left_behind():
+    return [name for name in os.listdir("/dev/shm") if name.startswith("neomx-")]
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_full_memory_is_told_to_all(size, monkeypatch):
+    def full(fd, start, length):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    answers = among(size, lambda rank, store, settings: memory.open_channel(rank, size, store, "c", **settings))
+    assert all(channel is None and "No space left" in why for channel, why in answers)
+
+
+def test_one_that_cannot_open_the_memory_is_told_to_all(monkeypatch):
+    def refuse(path, nbytes):
+        raise OSError("another container")
+
+    monkeypatch.setattr(memory, "_attach", refuse)
+    answers = among(3, lambda rank, store, settings: memory.open_channel(rank, 3, store, "c", **settings))
+    assert answers == [(None, "another container")] * 3
+
+
+def test_memory_has_no_name_once_all_have_it():
+    before = set(left_behind())
+    seen = channels(2, lambda rank, channel: set(left_behind()) - before if not channel.barrier() else None)
+    assert seen == [set(), set()]
+
+
+def test_only_the_owner_may_open_it(monkeypatch):
+    region, path = memory._create(memory.PAGE)
+    try:
+        assert os.stat(path).st_mode & 0o777 == 0o600
+        with pytest.raises(OSError, match="not the memory"):
+            memory._attach(path, 2 * memory.PAGE)
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        with pytest.raises(OSError, match="not the memory"):
+            memory._attach(path, memory.PAGE)
+    finally:
+        os.unlink(path)
+    assert region.nbytes == memory.PAGE

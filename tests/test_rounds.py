@@ -1,0 +1,127 @@
+"""Rounds among threads that stand for workers: who has no data left takes part in the others' steps."""
+
+import threading
+
+import pytest
+import torch
+
+from neomx.base import MXNetError
+from neomx.comm.rounds import Round, Rounds
+
+
+class Table:
+    """Where threads meet as workers would."""
+
+    def __init__(self, size):
+        self.size = size
+        self.barrier = threading.Barrier(size, timeout=10)
+        self.said = [None] * size
+
+
+class Seat:
+    """One worker's group at the table."""
+
+    def __init__(self, table, rank):
+        self.table, self.rank, self.size = table, rank, table.size
+
+    def clone(self, name):
+        return self
+
+    def all_gather_small(self, tensor):
+        self.table.said[self.rank] = tensor
+        self.table.barrier.wait()
+        gathered = torch.stack(self.table.said)
+        self.table.barrier.wait()
+        return gathered
+
+
+class Steps:
+    """A stepper that writes down what happens to it."""
+
+    def __init__(self):
+        self.happened = []
+
+    def has_sent(self):
+        return False
+
+    def shadow(self, round):
+        self.happened.append(("shadow", round.active, round.divisor if round.reduces else None))
+
+    def take_over(self, source):
+        self.happened.append(("take over", source))
+
+
+def run(*programs):
+    """Run each program as a worker; what each one's stepper saw, and its error."""
+    table = Table(len(programs))
+    steppers = [Steps() for _ in programs]
+    errors = [None] * len(programs)
+
+    def work(rank):
+        try:
+            rounds = Rounds(Seat(table, rank))
+            rounds.enter(steppers[rank])
+            programs[rank](rounds)
+        except Exception as error:
+            errors[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(len(programs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return [stepper.happened for stepper in steppers], errors
+
+
+def batches(*counts, pauses=True):
+    def program(rounds):
+        for count in counts:
+            rounds.samples = count
+            rounds.step(0, count)
+        if pauses:
+            rounds.pause()
+        rounds.leave()
+
+    return program
+
+
+def test_equal_numbers_of_batches_need_nobody_to_stand_by():
+    assert run(batches(4, 4), batches(4, 4)) == ([[], []], [None, None])
+
+
+def test_who_has_fewer_batches_stands_by_and_takes_over_at_the_end():
+    happened, errors = run(batches(4, 4, 3), batches(4), batches(4, 4))
+    assert errors == [None] * 3
+    assert happened[0] == [("take over", 0)]
+    assert happened[1] == [("shadow", [0, 2], 8 / 3), ("shadow", [0], 1.0), ("take over", 0)]
+    assert happened[2] == [("shadow", [0], 1.0), ("take over", 0)]
+
+
+def test_a_program_that_ends_early_serves_the_others_to_their_ends():
+    happened, errors = run(batches(2, pauses=False), batches(2, 2))
+    assert errors == [None, None]
+    assert happened[0] == [("shadow", [1], 1.0), ("take over", 1)]
+
+
+def test_trainers_stepped_in_different_orders_are_named():
+    def other(rounds):
+        rounds.enter(Steps())
+        rounds.step(1, 4)
+
+    _, errors = run(batches(4), other)
+    assert isinstance(errors[0], MXNetError) and "worker 1 steps its Trainer number 1" in str(errors[0])
+    assert "worker 0 steps its Trainer number 0" in str(errors[1])
+
+
+@pytest.mark.parametrize(
+    ("divisors", "samples", "expected"),
+    [
+        ([8, 8], [-1, -1], 8),  # the global batch, said by both
+        ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
+        ([4, 0], [4, 0], 2),  # the second has none and waits
+        ([8, 0], [4, 0], 8),  # the first says the global batch
+    ],
+)
+def test_what_sums_are_divided_by(divisors, samples, expected):
+    steppers = [0 if divisor else -1 for divisor in divisors]
+    assert Round(steppers, divisors, samples, True, False).divisor == expected
