@@ -89,3 +89,7 @@ class TwoMachines:
         """The bytes that a machine has put on the link so far."""
         enter = ["ip", "netns", "exec", self.names[machine], "cat", "/sys/class/net/eth0/statistics/tx_bytes"]
         return int(subprocess.run(enter, check=True, capture_output=True, text=True, timeout=20).stdout)
+
+    def processes(self, machine: int) -> list[int]:
+        """The ids of what runs on a machine."""
+        return [int(word) for word in ip("netns", "pids", self.names[machine]).split()]
