@@ -49,19 +49,23 @@ class _Bucket:
     """Some parameters whose gradients travel together."""
 
     def __init__(self, number: int, members: list[int], leaves: Sequence[torch.Tensor], what: str, group: Any):
-        self.number, self.members = number, members
+        self.number, self.members, self.what = number, members, what
         first = leaves[members[0]]
         step = _ALIGNED // first.element_size()
         offsets, size = [], 0
         for i in members:
             offsets.append(size)
             size += -(-leaves[i].numel() // step) * step
-        self.staging = group.staging(size, first.dtype, first.device, what)
+        self.staging = group.staging(size, first.dtype, first.device)
         self.staging.local.zero_()
         self.slots = {i: _like(self.staging.local, at, leaves[i]) for i, at in zip(members, offsets, strict=True)}
         self.sums = {i: _like(self.staging.result, at, leaves[i]) for i, at in zip(members, offsets, strict=True)}
         self.waiting = set(members)
         self.travel: Future[Any] | None = None
+
+    def reduce(self) -> None:
+        """Sum it over the workers."""
+        self.staging.reduce(self.what)
 
 
 def _like(flat: torch.Tensor, at: int, leaf: torch.Tensor) -> torch.Tensor:
@@ -122,7 +126,7 @@ class Buckets:
     def _send(self, end: int) -> None:
         while self._next < end and not self._buckets[self._next].waiting:
             bucket = self._buckets[self._next]
-            bucket.travel = self._courier.send(bucket.staging.reduce)
+            bucket.travel = self._courier.send(bucket.reduce)
             self._next += 1
 
     def send_rest(self, gradients: Callable[[int], torch.Tensor | None]) -> set[int]:
@@ -154,7 +158,7 @@ class Buckets:
                 for i in bucket.members:
                     self._pack(i, gradients(i))
             self.late.update(bucket.members)
-            self._courier.send(bucket.staging.reduce).result()
+            self._courier.send(bucket.reduce).result()
 
     def end_round(self) -> None:
         """Be ready for the next."""
@@ -167,10 +171,8 @@ class Buckets:
         self.readiness = []
 
     def close(self) -> None:
-        """End the thread and give the memory back."""
+        """End the thread."""
         self._courier.close()
-        for bucket in self._buckets:
-            bucket.staging.close()
 
 
 def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]) -> list[list[int]]:
