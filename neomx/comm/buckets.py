@@ -84,9 +84,11 @@ class Buckets:
         leaves: Sequence[torch.Tensor],
         names: Sequence[str],
         order: Sequence[int],
-        late: Iterable[int] = (),
+        late: Iterable[int],
+        version: Callable[[torch.Tensor], Any],
     ):
         self._courier = Courier("gradients")
+        self._version = version  # changes when a gradient does
         self.late = set(late)  # those that leave only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
         self._buckets = [
@@ -97,7 +99,7 @@ class Buckets:
         self.sums = {i: bucket.sums[i] for bucket in self._buckets for i in bucket.members}
         self._early = sum(1 for bucket in self._buckets if bucket.members[0] not in self.late)
         self._next = 0
-        self._staged: dict[int, tuple[torch.Tensor, int]] = {}
+        self._staged: dict[int, tuple[torch.Tensor, Any]] = {}
         self._spoiled: set[int] = set()
         self.readiness: list[int] = []  # the order of this round
 
@@ -120,7 +122,7 @@ class Buckets:
             slot.zero_()
         else:
             slot.copy_(gradient)
-            self._staged[i] = gradient, gradient._version
+            self._staged[i] = gradient, self._version(gradient)
         bucket.waiting.discard(i)
 
     def _send(self, end: int) -> None:
@@ -135,7 +137,7 @@ class Buckets:
             for i in self.order:
                 gradient = gradients(i)
                 staged = self._staged.get(i)
-                if staged is None or gradient is not staged[0] or gradient._version != staged[1]:
+                if staged is None or gradient is not staged[0] or self._version(gradient) != staged[1]:
                     self._pack(i, gradient)
         self._send(len(self._buckets))
         return self._spoiled

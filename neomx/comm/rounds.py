@@ -47,6 +47,12 @@ class Round:
         return [rank for rank, stepper in enumerate(self.steppers) if stepper >= 0]
 
     @property
+    def all_samples(self) -> float:
+        """The samples of all workers in this step, as far as is known."""
+        known = [self.samples[rank] for rank in self.active]
+        return -1.0 if any(each < 0 for each in known) else sum(known)
+
+    @property
     def divisor(self) -> float:
         """What summed gradients are divided by: the same on all workers.
 

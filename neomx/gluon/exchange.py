@@ -1,7 +1,8 @@
-"""A Trainer's gradients, summed over all workers: in buckets while backward still runs, the rest at `step`."""
+"""A Trainer's gradients, summed over all workers: they leave while backward still runs, the rest at `step`."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -10,34 +11,111 @@ from typing import Any
 import torch
 
 from .. import events
+from .. import ndarray as nd
 from ..comm.buckets import Buckets
 from ..comm.rounds import Round
 from ..ndarray import NDArray
-from .parameter import is_fresh
+from .parameter import is_fresh, version
 
 _log = logging.getLogger("neomx")
+_WORTH_SENDING = 1 << 20  # bytes of gradients in one message
 _MEASURED = 2  # rounds after which the order is known in which gradients become ready
 
 
 class Exchange:
-    """Sums the gradients of a Trainer's parameters over the workers of its store.
+    """How the gradients of a Trainer's parameters meet those of other workers.
 
     Dense gradients of one context with grad_req='write' leave during backward; those of several contexts or with
-    grad_req='add' leave at `step`; row-sparse and compressed ones go through the store, at `step` too.
+    grad_req='add' leave at `step`; row-sparse and compressed ones go through the store, at `step` too. What is said of
+    a parameter by a number is its place in the Trainer's plan.
     """
 
     def __init__(self, trainer: Any, store: Any):
-        self._trainer, self._store, self._rounds = trainer, store, store.rounds
+        self._trainer, self._store = trainer, store
+        self._plan: Any = None
+        self._weights: list[list[NDArray]] = []  # by context
+        self._params: list[Any] = []
+        self._named: set[str] = set()
+        self._hooks: list[Any] = []
+
+    # ---- the parameters ----
+
+    def _follow(self) -> None:
+        """Have backward send the gradients of the parameters that are trained now."""
+        plan = self._trainer._current_plan()
+        if plan is self._plan:
+            return
+        self._plan = plan
+        self._keys: list[int] = plan[0][0] if plan else []
+        self._weights = [weights for _, _, weights in plan] or [[]]
+        self._params = [self._trainer._params[i] for i in self._keys]
+        apart = {i for i, param in enumerate(self._params) if param.grad_stype != "default" or self._store.compresses}
+        self._by_store = sorted(apart)
+        self._dense = [i for i in range(len(self._params)) if i not in apart]
+        self._late = {i for i in self._dense if len(plan) > 1 or self._params[i].grad_req != "write"}
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Make ready for new parameters."""
+        raise NotImplementedError
+
+    def _watch(self, places: Iterable[int], send: Callable[[int, torch.Tensor], None]) -> None:
+        """Have `send(i, gradient)` called in backward for each of these parameters, and for no others."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [
+            self._weights[0][i]._data.register_post_accumulate_grad_hook(functools.partial(_sent, send, i))
+            for i in places
+        ]
+
+    def _gradients(self) -> dict[int, Any]:
+        """The new gradients of this worker: tensors; a list of arrays for those that go through the store."""
+        fresh = {i for weights in self._weights for i, weight in enumerate(weights) if is_fresh(weight)}
+        return {i: self._gradient(i) for i in sorted(fresh)}
+
+    def _gradient(self, i: int) -> Any:
+        if i in self._by_store:
+            return self._params[i].list_grad()
+        tensors = [weights[i]._grad._data for weights in self._weights]  # type: ignore[union-attr]
+        return tensors[0] if len(tensors) == 1 else torch.stack([t.to(tensors[0].device) for t in tensors]).sum(0)
+
+    def _arrays_by_store(self, gradients: dict[int, Any]) -> list[Any]:
+        """The gradients that go through the store, zeros for those that this worker did not make."""
+        return [
+            gradients[i] if i in gradients else [nd.zeros_like(self._params[i].list_grad()[0])] for i in self._by_store
+        ]
+
+    def _name_lacking(self, gradients: dict[int, Any], stale: list[bool]) -> None:
+        """Say which gradients other workers made and this one did not."""
+        names = [self._params[i].name for i, each in enumerate(stale) if not each and i not in gradients]
+        lacking = [name for name in names if name not in self._named]
+        self._named.update(lacking)
+        if lacking:
+            _log.warning(
+                "worker %d made no gradient for %s in this step, other workers did: it counts as zero here. That is "
+                "said once for each parameter",
+                self._store.rank,
+                ", ".join(lacking),
+            )
+
+
+def _sent(send: Callable[[int, torch.Tensor], None], i: int, leaf: torch.Tensor) -> None:
+    if leaf.grad is not None:
+        with torch.no_grad():
+            send(i, leaf.grad)
+
+
+class WorkerExchange(Exchange):
+    """By all-reduce: `reduce` gives every worker the sums, and each updates its weights by itself."""
+
+    def __init__(self, trainer: Any, store: Any):
+        super().__init__(trainer, store)
+        self._rounds = store.rounds
         self._number = self._rounds.enter(self)
         self._group = store.group.clone(f"gradients {self._number}")
-        self._plan: Any = None
         self._buckets: Any = None
-        self._hooks: list[Any] = []
-        self._named: set[str] = set()
-        self._since_build = 0
-        self.sums: list[NDArray] = []  # of the trained parameters, as the plan has them; valid until the next backward
-
-    # ---- what the Trainer calls ----
+        self._since_prepared = 0
+        self.sums: list[NDArray] = []  # valid until the next backward
 
     def reduce(self, divisor: float) -> tuple[float, list[bool]]:
         """Sum this round's gradients into `sums`; what to divide them by, and of which no worker made a new one."""
@@ -45,11 +123,12 @@ class Exchange:
         self._follow()
         gradients = self._gradients()
         spoiled = self._buckets.send_rest(gradients.get)
-        lacking = len(gradients) < len(self._weights[0])
+        lacking = len(gradients) < len(self._keys)
         round = self._rounds.step(self._number, divisor, wants_flags=bool(spoiled or lacking))
         agreed = time.perf_counter()
         stale = self._settle(round, spoiled, gradients)
-        events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, round=round)
+        self._name_lacking(gradients, stale)
+        events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
         return round.divisor, stale
 
     def agree(self, divisor: float) -> float:
@@ -80,104 +159,48 @@ class Exchange:
         if self._group.rank != source:
             trainer._take_states(content.numpy().tobytes())
 
-    # ---- the memory of a plan ----
+    def _prepare(self) -> None:
+        self._pack(list(reversed(self._dense)), self._late)
+        self._since_prepared = 0
 
-    def _follow(self) -> None:
-        """Make the buckets, and have backward fill them, if the parameters are not those of the last round."""
-        plan = self._trainer._current_plan()
-        if plan is self._plan:
-            return
-        self._plan = plan
-        self._weights = [weights for _, _, weights in plan]
-        self._params = [self._trainer._params[i] for i in plan[0][0]] if plan else []
-        by_store = [param.grad_stype != "default" or self._store.compresses for param in self._params]
-        self._by_store = [i for i, apart in enumerate(by_store) if apart]
-        self._dense = [i for i, apart in enumerate(by_store) if not apart]
-        late = {i for i in self._dense if len(plan) > 1 or self._params[i].grad_req != "write"}
-        self._build(list(reversed(self._dense)), late)
-        self._since_build = 0
-
-    def _build(self, order: list[int], late: Iterable[int]) -> None:
+    def _pack(self, order: list[int], late: Iterable[int]) -> None:
         if self._buckets is not None:
             self._buckets.close()
-        leaves = [weight._data for weight in self._weights[0]] if self._weights else []
-        self._buckets = Buckets(self._group, leaves, [param.name for param in self._params], order, late)
-        contexts = [weight._ctx for weight in self._weights[0]] if self._weights else []
+        leaves = [weight._data for weight in self._weights[0]]
+        names = [param.name for param in self._params]
+        self._buckets = Buckets(self._group, leaves, names, order, late, version)
         self.sums = [
-            NDArray(self._buckets.sums[i], ctx) if i in self._buckets.sums else self._params[i].list_grad()[0].copy()
-            for i, ctx in enumerate(contexts)
+            NDArray(self._buckets.sums[i], weight._ctx)
+            if i in self._buckets.sums
+            else nd.zeros_like(self._params[i].list_grad()[0])
+            for i, weight in enumerate(self._weights[0])
         ]
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = [
-            leaves[i].register_post_accumulate_grad_hook(self._sender(i)) for i in order if i not in self._buckets.late
-        ]
-
-    def _sender(self, i: int) -> Callable[[torch.Tensor], None]:
-        buckets = self._buckets
-
-        def send(leaf: torch.Tensor) -> None:
-            if leaf.grad is not None:
-                with torch.no_grad():
-                    buckets.stage(i, leaf.grad)
-
-        return send
-
-    # ---- a round ----
-
-    def _gradients(self) -> dict[int, Any]:
-        """The new gradients of this worker, by their places in the plan: tensors, arrays for those by the store."""
-        fresh = {i for weights in self._weights for i, weight in enumerate(weights) if is_fresh(weight)}
-        return {i: self._gradient(i) for i in sorted(fresh)}
-
-    def _gradient(self, i: int) -> Any:
-        if i in self._by_store:
-            return self._params[i].list_grad()
-        tensors = [weights[i]._grad._data for weights in self._weights]  # type: ignore[union-attr]
-        return tensors[0] if len(tensors) == 1 else torch.stack([t.to(tensors[0].device) for t in tensors]).sum(0)
+        self._watch([i for i in order if i not in self._buckets.late], self._buckets.stage)
 
     def _settle(self, round: Round, spoiled: set[int], gradients: dict[int, Any]) -> list[bool]:
         """Wait for all sums, have sent again what was sent too early; of which parameters nobody has a gradient."""
-        count = len(self._weights[0]) if self._weights else 0
+        count = len(self._keys)
         again: list[int] = []
-        fresh = [True] * count
+        stale = [False] * count
         if round.wants_flags:
             mine = torch.zeros(len(self._buckets) + count, dtype=torch.uint8)
             mine[sorted(spoiled)] = 1
             mine[[len(self._buckets) + i for i in gradients]] = 1
             said = self._group.all_gather_small(mine).amax(0).tolist()
             again = [number for number in range(len(self._buckets)) if said[number]]
-            fresh = [bool(each) for each in said[len(self._buckets) :]]
+            stale = [not each for each in said[len(self._buckets) :]]
         self._buckets.wait()
         if again:
             self._buckets.send_again(again, gradients.get)
-        self._sum_by_store(gradients)
-        if gradients:
-            self._name_lacking(i for i in range(count) if fresh[i] and i not in gradients)
+        if self._by_store:
+            keys, sums = [self._keys[i] for i in self._by_store], [self.sums[i] for i in self._by_store]
+            self._store.pushpull(keys, self._arrays_by_store(gradients), out=sums)
         readiness = self._buckets.readiness
         self._buckets.end_round()
-        self._since_build += 1
-        if again or self._since_build == _MEASURED:
+        self._since_prepared += 1
+        if again or self._since_prepared == _MEASURED:
             self._pack_anew(round.active[0], readiness)
-        return [not each for each in fresh]
-
-    def _sum_by_store(self, gradients: dict[int, Any]) -> None:
-        if not self._by_store:
-            return
-        keys = [self._plan[0][0][i] for i in self._by_store]
-        values = [gradients[i] if i in gradients else [self.sums[i].zeros_like()] for i in self._by_store]
-        self._store.pushpull(keys, values, out=[self.sums[i] for i in self._by_store])
-
-    def _name_lacking(self, places: Iterable[int]) -> None:
-        lacking = [self._params[i].name for i in places if self._params[i].name not in self._named]
-        self._named.update(lacking)
-        if lacking:
-            _log.warning(
-                "worker %d made no gradient for %s in this step, other workers did: it counts as zero here. That is "
-                "said once for each parameter",
-                self._group.rank,
-                ", ".join(lacking),
-            )
+        return stale
 
     def _pack_anew(self, source: int, readiness: list[int]) -> None:
         """New buckets: in the order in which one worker saw the gradients become ready, and late ones apart."""
@@ -185,10 +208,146 @@ class Exchange:
         order = torch.tensor([*seen, *(i for i in self._buckets.order if i not in set(seen))])
         if len(order):
             self._group.broadcast_(order, source)
-        kept = self.sums, self._buckets  # the Trainer has yet to read the sums of this round
-        self._build(order.tolist(), self._buckets.late)
-        for old, new in zip(kept[0], self.sums, strict=True):
-            new._data.copy_(old._data)
+        sums = self.sums  # the Trainer has yet to read those of this round
+        self._pack(order.tolist(), self._buckets.late)
+        for old, new in zip(sums, self.sums, strict=True):
+            old.copyto(new)
+
+
+class ServerExchange(Exchange):
+    """By servers: gradients are pushed, servers sum them, and update if they have the optimizer; results are pulled."""
+
+    def __init__(self, trainer: Any, store: Any):
+        super().__init__(trainer, store)
+        self._rounds = store.rounds if store.is_synchronous else None
+        self._number = 0 if self._rounds is None else self._rounds.enter(self)
+        self._group = None if self._rounds is None else store.group.clone(f"gradients {self._number}")
+        self._sent: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._waiting: dict[int, torch.Tensor] = {}  # ready, too small to be sent alone
+        self.sums: list[NDArray] = []
+
+    def reduce(self, divisor: float) -> tuple[float, list[bool]]:
+        """Sum this round's gradients into `sums`; what to divide them by, and of which no worker made a new one."""
+        divisor, stale = self._push(divisor)
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live)
+        self._pull(live, [[total] for total in self.sums])
+        return divisor, stale
+
+    def update(self, divisor: float, ignore_stale_grad: bool) -> None:
+        """Have the servers update by this round's gradients, and take the new weights."""
+        divisor, stale = self._push(divisor)
+        self._trainer._rescale(divisor)
+        self._trainer._refuse_stale(stale, ignore_stale_grad)
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live)
+        self._pull(live, [list(replicas) for replicas in zip(*self._weights, strict=True)])
+
+    def agree(self, divisor: float) -> float:
+        """What all workers divide by, where gradients have been summed before."""
+        return divisor if self._rounds is None else self._rounds.step(self._number, divisor, reduces=False).divisor
+
+    def has_sent(self) -> bool:
+        """Whether gradients of a step that has not come yet have left."""
+        return bool(self._sent)
+
+    def shadow(self, round: Round) -> None:
+        """Take part in the others' step with gradients of zero."""
+        if not round.reduces:
+            return
+        self._follow()
+        for i in self._sent:  # of a backward whose step never came
+            self._store.exchange_push([self._keys[i]], [torch.zeros_like(self._weights[0][i]._data)])
+        self._sent, self._waiting = {}, {}
+        stale = self._stale(round, {})
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live, follows=True)
+        if self._trainer._update_on_kvstore:
+            self._pull(live, [list(replicas) for replicas in zip(*self._weights, strict=True)])
+        else:
+            self._pull(live, [[total] for total in self.sums])
+
+    def take_over(self, source: int) -> None:
+        """Who took part has the weights; where workers update by themselves, not yet."""
+        if not self._trainer._update_on_kvstore:
+            WorkerExchange.take_over(self, source)  # type: ignore[arg-type]
+
+    def _prepare(self) -> None:
+        self._sent, self._waiting = {}, {}
+        self._watch([i for i in self._dense if i not in self._late], self._ready)
+        self.sums = [nd.zeros_like(weight) for weight in self._weights[0]]
+
+    def _ready(self, i: int, gradient: torch.Tensor) -> None:
+        """A gradient is ready: send it, with those that were too small before."""
+        self._waiting[i] = gradient
+        if sum(each.nbytes for each in self._waiting.values()) >= _WORTH_SENDING:
+            self._send(self._waiting)
+            self._waiting = {}
+
+    def _send(self, gradients: dict[int, torch.Tensor]) -> None:
+        if gradients:
+            self._store.exchange_push([self._keys[i] for i in gradients], list(gradients.values()))
+            self._sent.update({i: (each, version(each)) for i, each in gradients.items()})
+
+    def _push(self, divisor: float) -> tuple[float, list[bool]]:
+        """Send what has not left, and what has changed since; what to divide by, and what nobody has."""
+        began = time.perf_counter()
+        self._follow()
+        gradients = self._gradients()
+        self._waiting = {}
+        rest = {i: gradients[i] for i in self._dense if i in gradients and not self._has_left(i, gradients[i])}
+        rest |= {i: torch.zeros_like(self._weights[0][i]._data) for i in self._sent if i not in gradients}
+        with torch.no_grad():
+            self._send(rest)
+        self._sent = {}
+        self._made = gradients
+        if self._rounds is None:
+            stale = [i not in gradients for i in range(len(self._keys))]
+            samples = -1.0
+        else:
+            round = self._rounds.step(self._number, divisor, wants_flags=len(gradients) < len(self._keys))
+            stale = self._stale(round, gradients)
+            divisor, samples = round.divisor, round.all_samples
+            self._name_lacking(gradients, stale)
+        events.emit("reduce", waiting=0.0, seconds=time.perf_counter() - began, samples=samples)
+        return divisor, stale
+
+    def _has_left(self, i: int, gradient: torch.Tensor) -> bool:
+        sent = self._sent.get(i)
+        return sent is not None and sent[0] is gradient and sent[1] == version(gradient)
+
+    def _stale(self, round: Round, gradients: dict[int, Any]) -> list[bool]:
+        if not round.wants_flags:
+            return [False] * len(self._keys)
+        assert self._group is not None
+        mine = torch.zeros(len(self._keys), dtype=torch.uint8)
+        mine[list(gradients)] = 1
+        self._made = gradients
+        return [not each for each in self._group.all_gather_small(mine).amax(0).tolist()]
+
+    def _commit(self, live: list[int], follows: bool = False) -> None:
+        dense = [self._keys[i] for i in live if i in set(self._dense)]
+        if dense:
+            self._store.exchange_commit(dense, follows)
+        arrays = dict(zip(self._by_store, self._arrays_by_store({} if follows else self._made), strict=True))
+        for i in live:
+            if i in arrays:
+                self._store.push(self._keys[i], arrays[i])
+
+    def _pull(self, live: list[int], targets: list[list[NDArray]]) -> None:
+        dense = [i for i in live if targets[i][0].stype == "default"]
+        self._store.exchange_pull([self._keys[i] for i in dense], [targets[i][0]._data.data for i in dense])
+        for i in live:
+            if targets[i][0].stype != "default":
+                self._store.pull(self._keys[i], targets[i][0], ignore_sparse=False)
+            for other in targets[i][1:]:
+                targets[i][0].copyto(other)
+
+
+def make_exchange(trainer: Any, store: Any) -> Any:
+    """The exchange that a store asks for; None for a store of one process."""
+    kinds = {None: lambda trainer, store: None, "workers": WorkerExchange, "servers": ServerExchange}
+    return kinds[getattr(store, "exchanges_by", None)](trainer, store)
 
 
 def broadcast(group: Any, tensors: list[torch.Tensor], source: int) -> None:

@@ -690,6 +690,11 @@ def is_fresh(weight: NDArray) -> bool:
     return gradient is not None and getattr(gradient, "_used", None) != gradient._version
 
 
+def version(gradient: torch.Tensor) -> tuple[int, int]:
+    """Changes when a backward or the program writes to a gradient."""
+    return gradient._version, getattr(gradient, "_writes", 0)
+
+
 def mark_used(weight: NDArray) -> None:
     """Say that an update has used the weight's gradient."""
     gradient = weight._data.grad

@@ -8,7 +8,7 @@ from .. import kvstore as kv
 from .. import optimizer as opt
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
-from .exchange import Exchange, broadcast
+from .exchange import ServerExchange, WorkerExchange, broadcast, make_exchange
 from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
 
@@ -34,7 +34,7 @@ class Trainer:
         self._update_on_kvstore: bool | None = None
         self._kv_initialized = False
         self._plan: Any = None
-        self._exchange: Exchange | None = None  # with other workers
+        self._exchange: WorkerExchange | ServerExchange | None = None  # with other workers
         for param in self._params:
             param._set_trainer(self)
         if isinstance(kvstore, str) and kv.is_distributed(kvstore):
@@ -88,13 +88,12 @@ class Trainer:
             on_store = True if on_store is None else bool(on_store)
             if self._compression_params:
                 store.set_gradient_compression(self._compression_params)
-            if on_store and not store.reduces_for_trainer:
+            if on_store and getattr(store, "exchanges_by", None) != "workers":  # they update by themselves
                 store.set_optimizer(self._optimizer)
             for i, param in enumerate(self._params):
                 store.init(i, param.list_data()[0])
-            if store.reduces_for_trainer:
-                self._exchange = Exchange(self, store)
         self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True
+        self._exchange = make_exchange(self, store)
 
     def _take_states(self, content: bytes) -> None:
         """Go on from the states, and the optimizer, of another worker."""
@@ -114,7 +113,7 @@ class Trainer:
         """A program wrote other values into a parameter: a store that updates must take them over."""
         if not self._kv_initialized or not self._store_updates():
             return
-        if self._exchange is not None:
+        if isinstance(self._exchange, WorkerExchange):
             return  # every worker holds its weights itself
         if "dist" in self._kvstore.type:
             raise RuntimeError("Cannot reset distributed KVStore.")
@@ -157,8 +156,14 @@ class Trainer:
         self._allreduce_grads()
         self._update(ignore_stale_grad)
 
-    def _step_together(self, exchange: Exchange, batch_size: float, ignore_stale_grad: bool) -> None:
+    def _step_together(self, exchange: Any, batch_size: float, ignore_stale_grad: bool) -> None:
         """A step with all workers: the same sums, divided by the same number, update the same weights."""
+        if self._update_on_kvstore and isinstance(exchange, ServerExchange):
+            exchange.update(batch_size, ignore_stale_grad)
+            for _, _, weights in self._current_plan():
+                for weight in weights:
+                    mark_used(weight)
+            return
         divisor, stale = exchange.reduce(batch_size)
         self._rescale(divisor)
         self._refuse_stale(stale, ignore_stale_grad)
@@ -261,7 +266,7 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file."""
-        if self._store_updates() and self._exchange is None:
+        if self._store_updates() and not isinstance(self._exchange, WorkerExchange):
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
             return
         with replacing(fname) as file:
@@ -269,7 +274,7 @@ class Trainer:
 
     def load_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
-        if self._store_updates() and self._exchange is None:
+        if self._store_updates() and not isinstance(self._exchange, WorkerExchange):
             self._kvstore.load_optimizer_states(fname)
             self._optimizer = self._kvstore._updater.optimizer
         else:

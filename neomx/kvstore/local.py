@@ -19,7 +19,7 @@ class KVStore:
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
     OPTIMIZER = "optimizer"
-    reduces_for_trainer = False  # whether a Trainer sums its gradients over workers by itself, and updates here
+    exchanges_by: str | None = None  # how a Trainer's gradients meet those of other workers: "workers" or "servers"
     begins_alike = False  # whether a Trainer first gives all workers the weights of the first
 
     def __init__(self, name: str):
@@ -111,6 +111,9 @@ class KVStore:
             for at, array in enumerate(arrays):
                 rows = ids[at if len(ids) > 1 else 0].reshape(-1)
                 nd.sparse.retain(stored, rows).copyto(array)  # type: ignore[attr-defined]
+
+    def barrier(self) -> None:
+        """Wait for all workers."""
 
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""

@@ -516,6 +516,11 @@ class Gradient(NDArray):
     def _data(self, value: torch.Tensor) -> None:
         self._leaf.grad = value
 
+    def _writable_data(self, *values: Any) -> torch.Tensor:
+        gradient = self._data
+        gradient._writes = getattr(gradient, "_writes", 0) + 1  # type: ignore[attr-defined]
+        return super()._writable_data(*values)
+
     @staticmethod
     def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None, stype: str | None = None) -> None:
         """Make `array` a variable whose gradient goes to `buffer`, or to memory of its own, stored as `stype`."""

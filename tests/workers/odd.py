@@ -126,7 +126,8 @@ def frozen_in_the_middle(kv):
 @case
 def two_trainers(kv):
     one, other = dense(), dense(2, 3)
-    first, second = trainer_of(one, kv), trainer_of(other, kv, optimizer="adam", optimizer_params={})
+    first = trainer_of(one, kv)
+    second = trainer_of(other, mx.kv.create(kv.type), optimizer="adam", optimizer_params={})
     for step in range(3):
         x = mine(samples(4, seed=step), kv)
         with autograd.record():

@@ -1,0 +1,13 @@
+"""The parameter server: shards of arrays in server processes, to which workers push and from which they pull.
+
+`shard` decides when pushes become updates, `arena` keeps memory that processes of one host share, `service` answers
+workers, `client` is a worker's side. Only tensors are known here; what an optimizer is, is the kvstore's business.
+"""
+
+from .client import Client, open_client
+from .messages import Entry, Rows
+from .placement import Placement
+from .service import Service
+from .shard import Rule, Shard
+
+__all__ = ["Client", "Entry", "Placement", "Rows", "Rule", "Service", "Shard", "open_client"]

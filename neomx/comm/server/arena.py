@@ -1,0 +1,129 @@
+"""Memory of a server in chunks, at the same places of which each worker keeps its gradients.
+
+A slot is at one offset of one chunk on both sides. Where both are on one host a chunk is memory that they share: the
+worker writes gradients into its own copy, which the server has mapped, and reads weights out of the server's.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import mmap
+import os
+import re
+import secrets
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from ..wire import Refused
+
+ALIGNMENT = 64
+_LARGEST_STEP = 1 << 25  # bytes by which an arena of many small keys grows at most
+_NAME = re.compile(r"(\d+)/(\d+)/([0-9a-f]{32})")
+
+
+def aligned(size: int) -> int:
+    """A size rounded up to where the next slot may start."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Chunk:
+    """A piece of memory, shared with who is told its name, or private.
+
+    It is a file without a place in any folder: reached through the process that made it, gone with the last that uses
+    it, and not limited by the size of /dev/shm.
+    """
+
+    def __init__(self, nbytes: int, shared: bool):
+        self.nbytes = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.name = ""
+        self._fd = -1
+        memory = self._share() if shared else None
+        self.bytes = torch.zeros(self.nbytes, dtype=torch.uint8) if memory is None else memory
+
+    def _share(self) -> torch.Tensor | None:
+        token = secrets.token_hex(16)
+        try:
+            self._fd = os.memfd_create(f"neomx-{token}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            # Memory that is only promised kills the process by SIGBUS when it is touched and not there.
+            os.posix_fallocate(self._fd, 0, self.nbytes)
+            fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+            memory = _mapped(self._fd, self.nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+        except (OSError, AttributeError):  # no room for it, or a system without: the network does it too
+            self.close()
+            return None
+        self.name = f"{os.getpid()}/{self._fd}/{token}"
+        return memory
+
+    def close(self) -> None:
+        """Let nobody else reach it; those that have it keep it."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd, self.name = -1, ""
+
+
+def attach(name: str, nbytes: int, writable: bool = False) -> torch.Tensor | None:
+    """The chunk that a process of this host shares under a name; None if it cannot be reached."""
+    told = _NAME.fullmatch(name)
+    if told is None:
+        raise Refused(f"{name!r:.80} is no name of shared memory")
+    pid, number, token = told.groups()
+    path = f"/proc/{pid}/fd/{number}"
+    try:
+        if not os.readlink(path).startswith(f"/memfd:neomx-{token}"):
+            return None
+        fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
+        try:
+            if os.fstat(fd).st_size != nbytes or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
+                return None  # memory that its maker could take away again would end us by SIGBUS
+            return _mapped(fd, nbytes, mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0))
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+
+
+def _mapped(fd: int, nbytes: int, rights: int) -> torch.Tensor:
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages now, none in the first step
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # nobody writes to what is only read
+        return torch.frombuffer(mmap.mmap(fd, nbytes, flags, rights), dtype=torch.uint8)
+
+
+def view(chunk: torch.Tensor, offset: int, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """A tensor at an offset of a chunk's bytes."""
+    nbytes = math.prod(shape) * dtype.itemsize
+    if not nbytes:
+        return torch.empty(tuple(shape), dtype=dtype)
+    return chunk[offset : offset + nbytes].view(dtype).view(tuple(shape))
+
+
+class Arena:
+    """Grows by chunks and hands out places in them."""
+
+    def __init__(self, shared: bool):
+        self.chunks: list[Chunk] = []
+        self._shared = shared
+        self._free = 0  # the first free byte of the last chunk
+        self._total = 0
+
+    def reserve(self, sizes: list[int]) -> list[tuple[int, int]]:
+        """(chunk, offset) for pieces of these sizes in bytes: neighbours where they fit."""
+        needed = sum(map(aligned, sizes))
+        if not self.chunks or self._free + needed > self.chunks[-1].nbytes:
+            step = min(self._total, _LARGEST_STEP)
+            self.chunks.append(Chunk(max(needed, step, mmap.PAGESIZE), self._shared))
+            self._free = 0
+            self._total += self.chunks[-1].nbytes
+        places: list[tuple[int, int]] = []
+        for size in sizes:
+            places.append((len(self.chunks) - 1, self._free))
+            self._free += aligned(size)
+        return places
+
+    def close(self) -> None:
+        """Let nobody else reach its chunks."""
+        for chunk in self.chunks:
+            chunk.close()

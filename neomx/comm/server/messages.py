@@ -1,0 +1,158 @@
+"""What workers and servers say to each other: kinds of frames, and how what a peer said is checked.
+
+A frame's JSON names slots (numbers that the server gave to pieces of keys); its payload is memory. Nothing that comes
+from a peer is used before it went through one of the functions here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from ..wire import Refused
+
+# What workers ask for.
+DECLARE = 1  # keys and where their pieces are; worker 0 brings the first values
+ATTACH = 2  # which memory of a chunk both sides share
+PUSH = 3  # gradients of slots: in shared memory, or as the payload
+COMMIT = 4  # these slots' gradients are complete for this step
+PULL = 5  # tell when slots may be read; the values follow where memory is not shared
+PUSH_ROWS = 6  # some rows of one slot's gradient
+PULL_ROWS = 7  # some rows of one slot
+PUSH_CODED = 8  # one slot's gradient, compressed
+OPTIMIZER = 9  # the rule by which pushes update
+STATES = 10  # give the optimizer's states
+RESTORE = 11  # take the optimizer's states
+BYE = 12  # this worker is done
+# What servers answer.
+DONE = 32
+READY = 33
+FAILED = 34
+
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "bool": torch.bool,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+Key = int | str
+
+
+class Rows(NamedTuple):
+    """Some rows of an array: their numbers, rising, and their values."""
+
+    indices: torch.Tensor
+    values: torch.Tensor
+
+
+class Piece(NamedTuple):
+    """The elements [start, stop) of a flattened array, on one server."""
+
+    server: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A key, its array, and the pieces it is kept in. A later generation takes the place of an earlier one."""
+
+    key: Key
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    pieces: tuple[Piece, ...]
+    generation: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many elements the whole array has."""
+        return math.prod(self.shape)
+
+    @property
+    def row(self) -> int:
+        """How many elements a row of the array has."""
+        return math.prod(self.shape[1:])
+
+    @property
+    def by_rows(self) -> bool:
+        """Whether every piece consists of whole rows."""
+        return bool(self.shape and self.row) and all(piece.start % self.row == 0 for piece in self.pieces)
+
+    def shape_of(self, piece: Piece) -> tuple[int, ...]:
+        """The shape in which a piece is kept."""
+        if len(self.pieces) == 1:
+            return self.shape
+        count = piece.stop - piece.start
+        return (count // self.row, *self.shape[1:]) if self.by_rows else (count,)
+
+    def told(self) -> list[Any]:
+        """As a frame has it."""
+        return [self.key, list(self.shape), NAMES[self.dtype], [list(piece) for piece in self.pieces], self.generation]
+
+    @staticmethod
+    def heard(told: Any, servers: int) -> Entry:
+        """As it came in a frame, checked."""
+        try:
+            key, shape, dtype, pieces, generation = told
+            entry = Entry(
+                key,
+                tuple(shape),
+                DTYPES[dtype],
+                tuple(Piece(*map(whole, piece)) for piece in pieces),
+                whole(generation),
+            )
+            if not isinstance(key, (int, str)) or isinstance(key, bool) or len(entry.shape) > 32:
+                raise ValueError("a key is an int or a string, of an array of at most 32 dimensions")
+            list(map(whole, entry.shape))
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused(f"no declaration of a key: {told!r:.120} ({error!r:.80})") from None
+        ends = [0, *(piece.stop for piece in entry.pieces)]
+        fits = all(piece.start == end for piece, end in zip(entry.pieces, ends[:-1], strict=True))
+        holders = [piece.server for piece in entry.pieces]
+        if not fits or ends[-1] != entry.size or len({*holders}) < len(holders) or max(holders, default=0) >= servers:
+            raise Refused(
+                f"the pieces of key {key!r:.40} do not make up an array of shape {entry.shape}: {pieces!r:.120}"
+            )
+        return entry
+
+
+def whole(value: Any) -> int:
+    """A number of JSON that is an int, and not negative."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a whole number, received {value!r:.40}")
+    return value
+
+
+def field(meta: Any, name: str, kind: Any) -> Any:
+    """A field of what a peer said, of that type."""
+    value = meta.get(name) if isinstance(meta, dict) else None
+    if not isinstance(value, kind):
+        raise Refused(f"a frame says {meta!r:.80}: expected {name!r} in it")
+    return value
+
+
+def settings(said: Any) -> dict[str, Any]:
+    """Settings of an optimizer as a worker sent them: numbers by name, or lists of (key, number)."""
+    pairs = [pair for value in _values(said) if isinstance(value, list) for pair in value]
+    sound = all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], (int, str)) for pair in pairs)
+    plain = [value for value in _values(said) if not isinstance(value, list)] + (
+        [pair[1] for pair in pairs] if sound else []
+    )
+    if not sound or not all(value is None or isinstance(value, (bool, int, float)) for value in plain):
+        raise Refused(f"settings must be numbers, or lists of keys and numbers, received {said!r:.120}")
+    return dict(said)
+
+
+def _values(said: Any) -> list[Any]:
+    if not isinstance(said, dict):
+        raise Refused(f"settings must be numbers by name, received {said!r:.80}")
+    return list(said.values())

@@ -1,0 +1,406 @@
+"""The server's side of the talk: each worker's frames, checked, become calls of a Shard.
+
+What a worker says wrongly ends its connection, with a line in the log; the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ...base import MXNetError
+from .. import compress
+from ..store import PeerError
+from ..wire import Closed, Connection, Frame, Refused, WireError, as_bytes
+from . import messages as m
+from .arena import Arena, attach, view
+from .messages import Entry, Rows, field
+from .shard import Rule, Shard, Slot
+
+_log = logging.getLogger("neomx")
+_OPTIMIZER_LIMIT = 1 << 24  # bytes that the description of an optimizer may have
+MakeRule = Callable[[bytes], Rule]
+
+
+class Space:
+    """One store of the workers on this server: its shard and its memory."""
+
+    def __init__(self, shard: Shard, shared: bool):
+        self.shard = shard
+        self.arena = Arena(shared)
+        self.declaring = threading.Lock()
+        self.slots_made = 0
+
+
+class Service:
+    """Serves the stores of a job's workers. `handle` one connection in each thread."""
+
+    def __init__(
+        self,
+        number: int,
+        servers: int,
+        workers: int,
+        node: int,
+        timeout: float,
+        make_rule: MakeRule,
+        whereabouts: Callable[[int], str] = str,
+    ):
+        self.number, self.servers, self.workers, self.node, self.timeout = number, servers, workers, node, timeout
+        self.make_rule, self.whereabouts = make_rule, whereabouts
+        self._spaces: dict[int, Space] = {}
+        self._guard = threading.Lock()
+
+    def handle(self, connection: Connection) -> None:
+        """Talk with one worker until it goes."""
+        rank, space = self._welcome(connection.peer)
+        space.shard.join(rank)
+        why = "its connection to the server broke"
+        try:
+            Guest(self, space, rank, connection).talk()
+            why = "it has left"
+        except Refused as error:
+            why = f"the server refused what it sent: {error}"
+            raise
+        except WireError:
+            raise
+        except Exception as error:  # a fault of ours with one worker must not end the others
+            _log.exception("server %d failed while talking with %s", self.number, connection)
+            why = f"the server failed while talking with it: {error!r}"
+        finally:
+            space.shard.gone(rank, why)
+
+    def _welcome(self, hello: dict[str, Any]) -> tuple[int, Space]:
+        try:
+            rank, number = m.whole(hello["rank"]), m.whole(hello["space"])
+            staleness = None if hello["staleness"] is None else m.whole(hello["staleness"])
+        except (KeyError, ValueError) as error:
+            raise Refused(f"a peer said {hello!r:.80}, not which worker it is: {error!r}") from None
+        if rank >= self.workers or number > 1 << 16:
+            raise Refused(f"a peer says it is worker {rank} of {self.workers}, with store {number}")
+        with self._guard:
+            if number not in self._spaces:
+                shard = Shard(self.workers, staleness, self.timeout, self.whereabouts)
+                self._spaces[number] = Space(shard, shared=True)
+            space = self._spaces[number]
+        if space.shard.staleness != staleness:
+            raise Refused(
+                f"worker {rank} made its store with staleness {staleness}, others with {space.shard.staleness}"
+            )
+        return rank, space
+
+    def lost(self, rank: int, why: str) -> None:
+        """A worker's process is gone, as the roll call knows."""
+        with self._guard:
+            spaces = list(self._spaces.values())
+        for space in spaces:
+            space.shard.gone(rank, why)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for space in self._spaces.values():
+            space.arena.close()
+
+
+class Guest:
+    """One worker: its gradients' memory, and the frames it sends."""
+
+    def __init__(self, service: Service, space: Space, rank: int, connection: Connection):
+        self.service, self.space, self.shard = service, space, space.shard
+        self.rank, self.connection = rank, connection
+        self.is_near = connection.peer.get("node") == service.node
+        self.gradients: dict[int, torch.Tensor] = {}  # by chunk
+        self.writes: set[int] = set()  # chunks whose gradients it writes by itself
+        self.reads: set[int] = set()  # chunks whose weights it reads by itself
+        self.views: dict[int, torch.Tensor] = {}  # by slot
+        self.settings: dict[str, Any] = {}
+
+    def talk(self) -> None:
+        """Answer until it says goodbye."""
+        while True:
+            frame = self.connection.receive(into=self._into)
+            self.shard.heard[self.rank] = time.monotonic()
+            if frame.kind == m.BYE:
+                return
+            try:
+                _HANDLERS[frame.kind](self, frame)
+            except Refused as error:
+                self._say_failure(error)
+                raise
+            except MXNetError as error:
+                if isinstance(error, WireError):
+                    raise
+                self._say_failure(error)
+
+    def _say_failure(self, error: MXNetError) -> None:
+        try:
+            self.connection.send(m.FAILED, {"peer": isinstance(error, PeerError), "message": str(error)})
+        except WireError:
+            raise Closed(str(error)) from None
+
+    # ---- where payloads go ----
+
+    def _into(self, kind: int, meta: Any, nbytes: int) -> memoryview:
+        """The memory for a payload, no larger than what the frame is about."""
+        if kind not in _HANDLERS and kind != m.BYE:
+            raise Refused(f"{self.connection} sent a frame of kind {kind}, which is none of a worker's")
+        if kind == m.PUSH and nbytes:
+            return self._run(self._slots(meta))
+        limit = self._limit(kind, meta) if nbytes else 0
+        if nbytes > limit:
+            raise Refused(f"{self.connection} sent {nbytes} bytes in a frame of kind {kind}: at most {limit} are taken")
+        return memoryview(bytearray(nbytes))
+
+    def _limit(self, kind: int, meta: Any) -> int:
+        if kind == m.DECLARE:
+            return self._declared_bytes(self._entries(meta))
+        if kind == m.OPTIMIZER:
+            return _OPTIMIZER_LIMIT
+        if kind == m.RESTORE:  # an optimizer keeps at most a few arrays for each weight
+            return _OPTIMIZER_LIMIT + 16 * sum(slot.nbytes for slot in self.shard.slots.values())
+        if kind in (m.PUSH_ROWS, m.PULL_ROWS):
+            slot = self._rowed(meta)
+            return slot.weight.shape[0] * 8 + slot.nbytes
+        return self._slots(meta, 1)[0].nbytes if kind == m.PUSH_CODED else 0
+
+    def _rowed(self, meta: Any) -> Slot:
+        (slot,) = self._slots(meta, 1)
+        if not slot.weight.dim():
+            raise Refused(f"{self.connection} named rows of a number")
+        return slot
+
+    def _run(self, slots: list[Slot]) -> memoryview:
+        """The memory of neighbouring slots in this worker's gradients, as one."""
+        first, last = slots[0], slots[-1]
+        for slot, following in zip(slots, slots[1:], strict=False):
+            if slot.chunk != following.chunk or following.offset - slot.offset - slot.nbytes not in range(64):
+                raise Refused(f"{self.connection} pushed slots that are no neighbours in one payload")
+        memory = self._gradients(first.chunk)
+        return as_bytes(memory[first.offset : last.offset + last.nbytes])
+
+    def _gradients(self, chunk: int) -> torch.Tensor:
+        if chunk not in self.gradients:
+            self.gradients[chunk] = torch.zeros(self.space.arena.chunks[chunk].nbytes, dtype=torch.uint8)
+        return self.gradients[chunk]
+
+    def _slots(self, meta: Any, count: int | None = None) -> list[Slot]:
+        try:
+            slots = [self.shard.slots[number] for number in field(meta, "k", list)]
+        except (KeyError, TypeError):
+            raise Refused(f"{self.connection} named slots that are not there: {meta!r:.80}") from None
+        if not slots or len(set(slots)) < len(slots) or len(slots) != (count or len(slots)):
+            raise Refused(f"{self.connection} named slots twice, or none: {meta!r:.80}")
+        return slots
+
+    # ---- keys and memory ----
+
+    def _entries(self, meta: Any) -> list[Entry]:
+        entries = [Entry.heard(told, self.service.servers) for told in field(meta, "keys", list)]
+        if len({entry.key for entry in entries}) < len(entries):
+            raise Refused(f"{self.connection} declared a key twice in one frame")
+        return entries
+
+    def _held(self, entries: list[Entry]) -> list[tuple[Entry, m.Piece]]:
+        mine = self.service.number
+        return [(entry, piece) for entry in entries for piece in entry.pieces if piece.server == mine]
+
+    def _declared_bytes(self, entries: list[Entry]) -> int:
+        needed = sum((piece.stop - piece.start) * entry.dtype.itemsize for entry, piece in self._held(entries))
+        if needed > _available_memory():
+            raise Refused(f"{self.connection} declared keys of {needed} bytes, more than there is memory for")
+        return needed
+
+    def declare(self, frame: Frame) -> None:
+        """Make the slots that worker 0 brings; see that others mean the same ones."""
+        entries = self._entries(frame.meta)
+        if self.rank == 0:
+            with self.space.declaring:
+                self._create(entries, self.shard.new(entries), frame.payload)
+        self.shard.agree(entries, f"worker {self.rank}")
+        slots = [self.shard.of_key[entry.key] for entry, _ in self._held(entries)]
+        told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
+        chunks = self.space.arena.chunks
+        names = {str(n): [chunks[n].nbytes, chunks[n].name if self.is_near else ""] for n in {s.chunk for s in slots}}
+        self.connection.send(m.DONE, {"slots": told, "chunks": names})
+
+    def _create(self, entries: list[Entry], new: list[Entry], payload: memoryview) -> None:
+        held = self._held(entries)
+        sizes = [(piece.stop - piece.start) * entry.dtype.itemsize for entry, piece in held]
+        if payload.nbytes != sum(sizes):
+            raise Refused(f"{self.connection} brought {payload.nbytes} bytes for keys of {sum(sizes)}")
+        starts = [sum(sizes[:i]) for i in range(len(sizes))]
+        fresh = [(e, p, payload[at : at + n]) for (e, p), at, n in zip(held, starts, sizes, strict=True) if e in new]
+        places = self.space.arena.reserve([value.nbytes for _, _, value in fresh]) if fresh else []
+        slots = []
+        for (entry, piece, value), (chunk, offset) in zip(fresh, places, strict=True):
+            weight = view(self.space.arena.chunks[chunk].bytes, offset, entry.shape_of(piece), entry.dtype)
+            if value.nbytes:
+                as_bytes(weight)[:] = value
+            slots.append(Slot(self.space.slots_made, entry, piece, chunk, offset, weight))
+            self.space.slots_made += 1
+        self.shard.create(slots, new)
+
+    def attach(self, frame: Frame) -> None:
+        """Map the memory in which the worker leaves its gradients of a chunk."""
+        chunk, name = field(frame.meta, "chunk", int), field(frame.meta, "name", str)
+        if not 0 <= chunk < len(self.space.arena.chunks):
+            raise Refused(f"{self.connection} names a chunk that is not there: {chunk}")
+        if field(frame.meta, "reads", bool):
+            self.reads.add(chunk)
+        memory = attach(name, self.space.arena.chunks[chunk].nbytes) if name and self.is_near else None
+        if memory is not None:
+            self.gradients[chunk] = memory
+            self.views = {}
+            self.writes.add(chunk)
+        self.connection.send(m.DONE, {"shared": memory is not None})
+
+    # ---- gradients ----
+
+    def _view(self, slot: Slot) -> torch.Tensor:
+        """Where this worker's gradient of a slot is."""
+        found = self.views.get(slot.number)
+        if found is None:
+            found = view(self._gradients(slot.chunk), slot.offset, slot.weight.shape, slot.weight.dtype)
+            self.views[slot.number] = found
+        return found
+
+    def push(self, frame: Frame) -> None:
+        """Gradients are in this worker's memory now."""
+        slots = self._slots(frame.meta)
+        if not frame.payload.nbytes and any(slot.nbytes and slot.chunk not in self.writes for slot in slots):
+            raise Refused(f"{self.connection} pushed through memory that it does not share")
+        self.shard.push(self.rank, slots, [self._view(slot) for slot in slots])
+        self._commit_with(frame, slots)
+
+    def push_rows(self, frame: Frame) -> None:
+        """Rows of one slot's gradient: their numbers, then their values."""
+        slot, count = self._rowed(frame.meta), field(frame.meta, "rows", int)
+        width = slot.nbytes // max(1, slot.weight.shape[0])
+        if count < 0 or frame.payload.nbytes != count * (8 + width):
+            raise Refused(f"{self.connection} pushed {frame.payload.nbytes} bytes as {count} rows of {width}")
+        indices = self._indices(frame.payload[: 8 * count], slot)
+        values = torch.empty(count, *slot.weight.shape[1:], dtype=slot.weight.dtype)
+        if values.numel():
+            as_bytes(values)[:] = frame.payload[8 * count :]
+        self.shard.push(self.rank, [slot], [Rows(indices, values)])
+        self._commit_with(frame, [slot])
+
+    def _indices(self, payload: memoryview, slot: Slot) -> torch.Tensor:
+        if payload.nbytes % 8:
+            raise Refused(f"{self.connection} sent numbers of rows that are no 64-bit integers")
+        found = (
+            torch.frombuffer(bytearray(payload), dtype=torch.int64)
+            if payload.nbytes
+            else torch.empty(0, dtype=torch.int64)
+        )
+        ends_well = not len(found) or (found[0] >= 0 and found[-1] < slot.weight.shape[0])
+        if not ends_well or bool((found[1:] <= found[:-1]).any()):
+            raise Refused(
+                f"{self.connection}: rows of key {slot.entry.key!r:.40} must rise, within {slot.weight.shape[0]}"
+            )
+        return found
+
+    def push_coded(self, frame: Frame) -> None:
+        """A compressed gradient of one slot."""
+        (slot,) = self._slots(frame.meta, 1)
+        memory = torch.empty_like(slot.weight)
+        try:
+            codec = compress.make(frame.meta.get("codec"))
+            data = torch.frombuffer(frame.payload, dtype=torch.float16 if codec.kind == "fp16" else torch.uint8)
+            codec.decode(data, slot.weight.numel(), memory)
+        except (MXNetError, AssertionError, TypeError, ValueError, RuntimeError) as error:
+            raise Refused(f"{self.connection} pushed what cannot be decoded: {error}") from error
+        self.shard.push(self.rank, [slot], [memory])
+        self._commit_with(frame, [slot])
+
+    def commit(self, frame: Frame) -> None:
+        """The step is complete for these slots."""
+        self._commit_with(frame, self._slots(frame.meta), always=True)
+
+    def _commit_with(self, frame: Frame, slots: list[Slot], always: bool = False) -> None:
+        changed = frame.meta.get("s")
+        if changed is not None:
+            self.settings = {**self.settings, **m.settings(changed)}
+        if always or frame.meta.get("c"):
+            self.shard.commit(self.rank, slots, None if frame.meta.get("f") else self.settings)
+
+    # ---- weights ----
+
+    def pull(self, frame: Frame) -> None:
+        """Say which slots can be read as soon as they can, and send those that the worker cannot see."""
+        sends = not frame.meta.get("w")
+        for slots in self.shard.ready(self.rank, self._slots(frame.meta)):
+            near = [slot for slot in slots if not sends or slot.chunk in self.reads]
+            if near:
+                self.connection.send(m.READY, {"k": [slot.number for slot in near]})
+            for slot in slots:
+                if sends and slot.chunk not in self.reads:
+                    self.connection.send(m.READY, {"k": [slot.number]}, slot.weight)
+
+    def pull_rows(self, frame: Frame) -> None:
+        """Send some rows of one slot."""
+        slot = self._rowed(frame.meta)
+        indices = self._indices(frame.payload, slot)
+        for _ in self.shard.ready(self.rank, [slot]):
+            self.connection.send(m.READY, {"k": [slot.number]}, slot.weight[indices])
+
+    # ---- the optimizer ----
+
+    def optimizer(self, frame: Frame) -> None:
+        """Take the rule that worker 0 brings; others wait for it."""
+        self._once("set_optimizer", frame, lambda data: setattr(self.shard, "rule", self.service.make_rule(data)))
+
+    def restore(self, frame: Frame) -> None:
+        """Take the states that worker 0 brings; others wait for them."""
+        self._once("load_optimizer_states", frame, self._restore)
+
+    def _restore(self, data: bytes) -> None:
+        self._rule().restore(data, {slot.entry.key: slot.weight for slot in self.shard.slots.values()})
+
+    def _once(self, what: str, frame: Frame, act: Callable[[bytes], None]) -> None:
+        generation, data = field(frame.meta, "generation", int), bytes(frame.payload)
+        self.shard.once(what, generation, self.rank, (lambda: act(data)) if self.rank == 0 else None)
+        self.connection.send(m.DONE, {})
+
+    def states(self, frame: Frame) -> None:
+        """Send the optimizer's states, after this worker's own pushes."""
+        for _ in self.shard.ready(self.rank, list(self.shard.slots.values())):
+            pass
+        with self.shard._applying:
+            data = self._rule().states()
+        self.connection.send(m.DONE, {}, data)
+
+    def _rule(self) -> Rule:
+        if self.shard.rule is None:
+            raise MXNetError("the servers have no optimizer. Call set_optimizer first")
+        return self.shard.rule
+
+
+_HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
+    m.DECLARE: Guest.declare,
+    m.ATTACH: Guest.attach,
+    m.PUSH: Guest.push,
+    m.COMMIT: Guest.commit,
+    m.PULL: Guest.pull,
+    m.PUSH_ROWS: Guest.push_rows,
+    m.PULL_ROWS: Guest.pull_rows,
+    m.PUSH_CODED: Guest.push_coded,
+    m.OPTIMIZER: Guest.optimizer,
+    m.STATES: Guest.states,
+    m.RESTORE: Guest.restore,
+}
+
+
+def _available_memory() -> float:
+    try:
+        with open("/proc/meminfo") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return float("inf")

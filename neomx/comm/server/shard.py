@@ -1,0 +1,391 @@
+"""What one server keeps of one store, and when pushes become updates: synchronous, asynchronous or boundedly stale.
+
+Workers push gradients of slots (pieces of keys) and commit them. Synchronously a slot's round ends when every worker
+has committed: what they pushed was summed in the order of their ranks, so that the bits do not depend on who came first,
+and the rule is applied once. Otherwise each commit is applied as it comes. Only tensors are known here; the rule is given.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from ...base import MXNetError
+from ..store import PeerError
+from ..wire import Refused
+from .messages import Entry, Key, Piece, Rows
+
+Part = torch.Tensor | Rows | None  # what a worker pushed for a slot; None counts as zero
+_AT_ONCE = 1 << 22  # bytes of weights that are updated before those who wait for them are told
+
+
+class Rule(Protocol):
+    """How gradients change weights."""
+
+    def update(self, keys: list[Key], gradients: list[Any], weights: list[torch.Tensor], settings: Any) -> None:
+        """Change weights in place by gradients (tensors or Rows)."""
+
+    def states(self) -> bytes:
+        """What it remembers of its weights."""
+
+    def restore(self, states: bytes, weights: dict[Key, torch.Tensor]) -> None:
+        """Go on from what `states` gave, if it is of these weights."""
+
+
+class Slot:
+    """A piece of a key: its weight, and what was pushed for the round that is open."""
+
+    def __init__(self, number: int, entry: Entry, piece: Piece, chunk: int, offset: int, weight: torch.Tensor):
+        self.number, self.entry, self.piece, self.chunk, self.offset = number, entry, piece, chunk, offset
+        self.weight = weight
+        self.nbytes = weight.numel() * weight.element_size()
+        self.round = 0  # rounds that were applied
+        self.commits: dict[int, int] = defaultdict(int)  # by rank
+        self.lock = threading.Lock()
+        self._buffer: torch.Tensor | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Open a round."""
+        self.parts: dict[int, Part] = {}
+        self.committed: set[int] = set()
+        self.sum: Part = None
+        self.summed = 0
+        self.taken = False  # whether a thread is applying it
+        self.settings: Any = None  # of the first worker that steps
+        self.teller = sys.maxsize
+
+    def start_again(self) -> None:
+        """Forget the sum: what it was made of has changed."""
+        with self.lock:
+            self.sum, self.summed = None, 0
+
+    def advance(self) -> None:
+        """Add what has come, in the order of ranks, as far as it goes without a gap."""
+        with self.lock:
+            while self.summed in self.parts:
+                self.sum = self._add(self.sum, self.parts[self.summed])
+                self.summed += 1
+
+    def _add(self, one: Part, other: Part) -> Part:
+        if one is None or other is None:
+            return other if one is None else one
+        if isinstance(one, Rows) and isinstance(other, Rows):
+            return merged(one, other)
+        if self._buffer is None:
+            self._buffer = torch.empty_like(self.weight)
+        if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+            return torch.add(one, other, out=self._buffer)
+        dense, rows = (one, other) if isinstance(other, Rows) else (other, one)
+        if dense is not self._buffer:
+            self._buffer.copy_(dense)  # type: ignore[arg-type]
+        return self._buffer.index_add_(0, *rows)  # type: ignore[misc]
+
+
+def merged(one: Rows, other: Rows) -> Rows:
+    """The sum of two sets of rows."""
+    indices, places = torch.unique(torch.cat([one.indices, other.indices]), return_inverse=True)
+    values = torch.zeros(len(indices), *one.values.shape[1:], dtype=one.values.dtype)
+    return Rows(indices, values.index_add_(0, places, torch.cat([one.values, other.values])))
+
+
+class Shard:
+    """The slots of one store on one server. Each worker's calls come from a thread of its own.
+
+    `staleness` 0 is synchronous, None asynchronous; with K above 0 a worker that is more than K commits of a slot ahead
+    of the slowest living one waits before it reads.
+    """
+
+    def __init__(self, workers: int, staleness: int | None, timeout: float, whereabouts: Callable[[int], str] = str):
+        self.workers, self.staleness, self.timeout = workers, staleness, timeout
+        self.rule: Rule | None = None
+        self.directory: dict[Key, Entry] = {}
+        self.slots: dict[int, Slot] = {}
+        self.of_key: dict[Key, Slot] = {}
+        self.generations: dict[str, int] = defaultdict(int)
+        self.failures: dict[tuple[str, int], str] = {}
+        self.living: set[int] = set()
+        self.lost: dict[int, str] = {}
+        self.heard: dict[int, float] = {}
+        self._whereabouts = whereabouts
+        self._changed = threading.Condition()
+        self._applying = threading.Lock()
+        self._broken = ""
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether pushes are applied in rounds."""
+        return self.staleness == 0
+
+    # ---- workers come and go ----
+
+    def join(self, rank: int) -> None:
+        """A worker is here, perhaps late: it starts where the slowest is."""
+        with self._changed:
+            if rank in self.living:
+                raise Refused(f"worker {rank} is connected already")
+            if rank >= self.workers:
+                raise Refused(f"worker {rank} of {self.workers} cannot be")
+            if not self.synchronous:
+                for slot in self.slots.values():
+                    slot.commits[rank] = min((slot.commits[other] for other in self.living), default=slot.commits[rank])
+            self.living.add(rank)
+            self.lost.pop(rank, None)
+            self.heard[rank] = time.monotonic()
+            self._changed.notify_all()
+
+    def gone(self, rank: int, why: str) -> None:
+        """A worker is no more: what it did not commit is forgotten, and who needs it is told."""
+        with self._changed:
+            self.living.discard(rank)
+            self.lost.setdefault(rank, why)
+            if not self.synchronous:
+                for slot in self.slots.values():
+                    slot.parts.pop(rank, None)
+            self._changed.notify_all()
+
+    # ---- keys ----
+
+    def create(self, slots: list[Slot], entries: list[Entry]) -> None:
+        """Worker 0 declares keys, of which this server keeps these slots."""
+        with self._changed:
+            for entry in entries:
+                old = self.of_key.pop(entry.key, None)
+                if old is not None:
+                    del self.slots[old.number]
+                self.directory[entry.key] = entry
+            for slot in slots:
+                self.slots[slot.number] = self.of_key[slot.entry.key] = slot
+            self._changed.notify_all()
+
+    def agree(self, entries: list[Entry], who: str) -> None:
+        """Wait until worker 0 has declared these keys, and see that it did so in the same way."""
+
+        def there() -> bool:
+            known = (self.directory.get(entry.key) for entry in entries)
+            return all(
+                old is not None and old.generation >= new.generation for old, new in zip(known, entries, strict=True)
+            )
+
+        with self._changed:
+            self._until(there, lambda: f"worker 0 has not inited {_listed(self._unknown(entries))}", needs=lambda: {0})
+            for entry in entries:
+                if self.directory[entry.key] != entry:
+                    known = self.directory[entry.key]
+                    raise MXNetError(
+                        f"key {entry.key!r}: worker 0 inited it as {_described(known)}, {who} as {_described(entry)}. "
+                        "All workers must init the same keys, with the same shapes, in the same order"
+                    )
+
+    def _unknown(self, entries: list[Entry]) -> list[Key]:
+        return [
+            entry.key
+            for entry in entries
+            if entry.key not in self.directory or self.directory[entry.key].generation < entry.generation
+        ]
+
+    def new(self, entries: list[Entry]) -> list[Entry]:
+        """Those of the entries that were not declared before, or in an earlier generation."""
+        with self._changed:
+            unknown = set(self._unknown(entries))
+        return [entry for entry in entries if entry.key in unknown]
+
+    # ---- pushing ----
+
+    def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Part]) -> None:
+        """Take a worker's gradients; they count once it commits, and until then later ones take their place."""
+        with self._changed:
+            if any(rank in slot.committed for slot in slots):
+                raise Refused(f"worker {rank} pushed a slot twice without waiting for the first push")
+            for slot, part in zip(slots, parts, strict=True):
+                if rank in slot.parts:
+                    slot.start_again()
+                slot.parts[rank] = part
+        if self.synchronous:
+            for slot in slots:
+                slot.advance()
+
+    def commit(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+        """A worker's step is complete for these slots: what it did not push of them counts as zero."""
+        if self.synchronous:
+            self._commit_to_round(rank, slots, settings)
+        else:
+            self._commit_at_once(rank, slots, settings)
+
+    def _commit_to_round(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+        complete = []
+        with self._changed:
+            if any(rank in slot.committed for slot in slots):
+                raise Refused(f"worker {rank} committed a slot twice in one round")
+            for slot in slots:
+                slot.parts.setdefault(rank, None)
+                slot.committed.add(rank)
+                slot.commits[rank] += 1
+                if settings is not None and rank <= slot.teller:
+                    slot.settings, slot.teller = settings, rank
+        for slot in slots:
+            slot.advance()
+        with self._changed:
+            for slot in slots:
+                if len(slot.committed) == slot.summed == self.workers and not slot.taken:
+                    slot.taken = True
+                    complete.append(slot)
+        self._apply(complete)
+
+    def _apply(self, slots: list[Slot]) -> None:
+        with self._applying:
+            for group in _groups(slots):
+                self._update(group, [slot.sum for slot in group], group[0].settings)
+                with self._changed:
+                    for slot in group:
+                        slot.round += 1
+                        slot.reset()
+                    self._changed.notify_all()
+
+    def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+        with self._applying:
+            self._update(slots, [slot.parts.get(rank) for slot in slots], settings)
+        with self._changed:
+            for slot in slots:
+                slot.parts.pop(rank, None)
+                slot.commits[rank] += 1
+                slot.round += 1
+            self._changed.notify_all()
+
+    def _update(self, slots: Sequence[Slot], gradients: list[Part], settings: Any) -> None:
+        there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]
+        try:
+            if self.rule is None:
+                for slot, gradient in there:
+                    _store(slot.weight, gradient)
+            elif there:
+                keys, weights = [slot.entry.key for slot, _ in there], [slot.weight for slot, _ in there]
+                self.rule.update(keys, [gradient for _, gradient in there], weights, settings)
+        except Exception as error:  # whatever an optimizer raises is for the workers: the server lives on
+            self._broken = (
+                f"the update of keys {_listed([slot.entry.key for slot, _ in there])} failed on the server: {error!r}"
+            )
+
+    # ---- pulling ----
+
+    def ready(self, rank: int, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
+        """The slots, as soon as this worker may read them: its own pushes are in, and it is not too far ahead."""
+        waiting = list(slots)
+
+        def readable() -> list[Slot]:
+            return [slot for slot in waiting if self._readable(slot, rank)]
+
+        while waiting:
+            with self._changed:
+                self._until(readable, lambda: self._late(waiting[0], rank), lambda: self._needed(waiting[0]))
+                now = readable()
+                waiting = [slot for slot in waiting if slot not in now] if len(now) < len(waiting) else []
+            yield now
+
+    def _readable(self, slot: Slot, rank: int) -> bool:
+        if self.staleness is None:
+            return True
+        if self.synchronous:
+            return slot.round >= slot.commits[rank]
+        slowest = min((slot.commits[other] for other in self.living), default=0)
+        return slot.commits[rank] - slowest <= self.staleness
+
+    def _needed(self, slot: Slot) -> set[int]:
+        """The workers without whom a synchronous round cannot end."""
+        return set(range(self.workers)) - slot.committed if self.synchronous else set()
+
+    def _late(self, slot: Slot, rank: int) -> str:
+        if self.synchronous:
+            late = self._needed(slot)
+            waits = f"round {slot.round + 1} of key {slot.entry.key!r} waits for the push of"
+        else:
+            late = {other for other in self.living if slot.commits[rank] - slot.commits[other] > (self.staleness or 0)}
+            waits = f"key {slot.entry.key!r}: worker {rank} is more than {self.staleness} steps ahead of"
+        return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
+
+    def _described(self, rank: int) -> str:
+        if rank not in self.heard:
+            return f"worker {rank}, which never connected ({self._whereabouts(rank)})"
+        return f"worker {rank}, last heard {time.monotonic() - self.heard[rank]:.1f} s ago ({self._whereabouts(rank)})"
+
+    def _until(self, ready: Callable[[], Any], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
+        """Wait, within the limit of time, unless who is needed is gone. Called with `_changed` held."""
+        deadline = time.monotonic() + self.timeout
+        while not ready():
+            if self._broken:
+                raise MXNetError(self._broken)
+            needed = needs()
+            for rank, why in self.lost.items():
+                if rank in needed:
+                    raise PeerError(f"worker {rank} is gone: {why}; {late()}")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise PeerError(f"after {self.timeout:.0f} s {late()}")
+            self._changed.wait(min(left, 1.0))
+        if self._broken:
+            raise MXNetError(self._broken)
+
+    # ---- what worker 0 does once for all ----
+
+    def once(self, what: str, generation: int, rank: int, do: Callable[[], None] | None) -> None:
+        """The worker that brings it does it; the others wait until it is done for the generation-th time."""
+        if do is None:
+            with self._changed:
+                self._until(
+                    lambda: self.generations[what] >= generation,
+                    lambda: f"worker 0 has not called {what}",
+                    needs=lambda: {0},
+                )
+        elif self.generations[what] < generation:
+            failure = self._attempt(do)
+            with self._changed:
+                self.generations[what] = generation
+                self.failures[what, generation] = failure
+                self._changed.notify_all()
+        if self.failures.get((what, generation)):
+            raise MXNetError(self.failures[what, generation])
+
+    def _attempt(self, do: Callable[[], None]) -> str:
+        try:
+            with self._applying:
+                do()
+        except MXNetError as error:
+            return str(error)
+        return ""
+
+
+def _store(weight: torch.Tensor, gradient: torch.Tensor | Rows) -> None:
+    """Without a rule, what was pushed takes the place of what was stored."""
+    if isinstance(gradient, Rows):
+        weight.zero_().index_copy_(0, *gradient)
+    else:
+        weight.copy_(gradient)
+
+
+def _groups(slots: list[Slot]) -> Iterator[list[Slot]]:
+    """Neighbours with the same settings, some megabytes at once."""
+    group: list[Slot] = []
+    size = 0
+    for slot in slots:
+        if group and (size >= _AT_ONCE or slot.settings is not group[0].settings):
+            yield group
+            group, size = [], 0
+        group.append(slot)
+        size += slot.nbytes
+    if group:
+        yield group
+
+
+def _listed(keys: list[Key]) -> str:
+    return ", ".join(map(repr, keys[:4])) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
+
+
+def _described(entry: Entry) -> str:
+    places = ", ".join(f"server {piece.server} [{piece.start}:{piece.stop}]" for piece in entry.pieces)
+    return f"{entry.shape} {str(entry.dtype).removeprefix('torch.')} on {places}"

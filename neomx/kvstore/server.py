@@ -1,0 +1,164 @@
+"""A server process: keeps shards of the workers' arrays and runs the optimizer on them.
+
+`python -m neomx.kvstore.server`, started by a launcher. It ends when all workers have, or when it is told to.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..comm import wire
+from ..comm.server import Rows, Service
+from ..comm.session import Session, session
+from ..context import cpu
+from ..ndarray import NDArray
+from ..ndarray.sparse import RowSparseNDArray
+from ..optimizer import Optimizer, Updater, states
+
+_log = logging.getLogger("neomx")
+_LOOK = 0.5  # seconds between two looks at who is still there
+Key = int | str
+
+
+class OptimizerRule:
+    """An optimizer as a shard applies it: all weights of a commit in one call."""
+
+    def __init__(self, description: bytes):
+        self._updater = Updater(_made(description))
+        self._arrays: dict[
+            Key, tuple[NDArray, NDArray]
+        ] = {}  # the same objects at each step: the updater plans for them
+        self._settings: Any = None
+
+    def update(self, keys: list[Key], gradients: list[Any], weights: list[torch.Tensor], settings: Any) -> None:
+        """Change weights in place by gradients, with a worker's settings."""
+        if settings is not self._settings:
+            self._apply_settings(settings)
+        arrays = [self._weight(key, weight) for key, weight in zip(keys, weights, strict=True)]
+        slopes = [self._gradient(*each) for each in zip(keys, gradients, weights, strict=True)]
+        self._updater(keys, slopes, arrays)
+
+    def _weight(self, key: Key, weight: torch.Tensor) -> NDArray:
+        known = self._arrays.get(key)
+        if known is None or known[0]._data is not weight:
+            known = self._arrays[key] = NDArray(weight, cpu()), NDArray(weight, cpu())
+        return known[0]
+
+    def _gradient(self, key: Key, gradient: Any, weight: torch.Tensor) -> NDArray:
+        if isinstance(gradient, Rows):
+            return RowSparseNDArray((gradient.values, gradient.indices), tuple(weight.shape), cpu())
+        array = self._arrays[key][1]
+        array._data = gradient
+        return array
+
+    def _apply_settings(self, settings: dict[str, Any]) -> None:
+        """Take over what a worker has set since: rates, decays, factors."""
+        optimizer = self._updater.optimizer
+        for name, value in settings.items():
+            if isinstance(value, list):
+                if name in ("lr_mult", "wd_mult"):
+                    getattr(optimizer, name).update({key: factor for key, factor in value})
+            elif _is_setting(vars(optimizer).get(name, ...)):
+                setattr(optimizer, name, value)
+        self._settings = settings
+
+    def states(self) -> bytes:
+        """The states of its weights, and the optimizer."""
+        return self._updater.get_states(dump_optimizer=True)
+
+    def restore(self, data: bytes, weights: dict[Key, torch.Tensor]) -> None:
+        """Go on from such states, if they are of these weights."""
+        other = Updater(self._updater.optimizer)
+        other.set_states(data)
+        other._check_states({key: NDArray(weight, cpu()) for key, weight in weights.items()})
+        self._updater, self._settings = other, None
+
+
+def _is_setting(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float))
+
+
+def _made(description: bytes) -> Optimizer:
+    """The optimizer that a worker described: made from its registered name and values."""
+    try:
+        _, optimizer = states.loads(description)
+    except MXNetError as error:
+        raise MXNetError(
+            f"the servers cannot make this optimizer: {error}. They know the optimizers of neomx; one of your own runs "
+            "on the workers: Trainer(..., update_on_kvstore=False)"
+        ) from None
+    if optimizer is None:
+        raise MXNetError("set_optimizer brought no optimizer")
+    return optimizer
+
+
+def serve(opened: Session, ended: threading.Event) -> None:
+    """Serve this job's workers until they have all ended, or `ended` is set."""
+    world, store = opened.world, opened.store
+    if store is None or world.role != "server":
+        raise MXNetError(
+            "a server is started by a launcher, which tells it its job: `neomx run -n 2 -s 1 train.py`. This process's "
+            f"role is {world.role!r}"
+        )
+    listening = wire.listen(world.host)
+    service = Service(
+        world.rank,
+        world.servers,
+        world.size,
+        world.node,
+        world.timeout,
+        OptimizerRule,
+        lambda rank: store.missing([f"worker {rank}"]),
+    )
+    stop = wire.serve(listening, world.secret, world.tls, service.handle, _refused)
+    store.on_gone(lambda name, why: _tell(service, name, why))
+    store.set(f"server/{world.rank}/node", str(world.node))
+    store.set(f"server/{world.rank}", wire.join_address(world.host, listening.getsockname()[1]))
+    try:
+        while not ended.wait(_LOOK) and not _is_over(opened):
+            pass
+    finally:
+        stop()
+        service.close()
+
+
+def _refused(error: wire.WireError) -> None:
+    _log.warning("refused: %s", error)
+
+
+def _tell(service: Service, name: str, why: str) -> None:
+    role, _, number = name.partition(" ")
+    if role == "worker" and number.isdigit():
+        service.lost(int(number), why)
+
+
+def _is_over(opened: Session) -> bool:
+    """Whether no worker is left, or nobody who could tell."""
+    assert opened.store is not None
+    if "the job's store" in opened.store.gone:
+        return True
+    try:
+        members = opened.store.roster()
+    except MXNetError:
+        return True
+    workers = [members.get(f"worker {rank}") for rank in range(opened.world.size)]
+    return all(worker is not None and worker["state"] != "here" for worker in workers)
+
+
+def main() -> None:
+    """The server process."""
+    logging.basicConfig(format="%(message)s")
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    serve(session(), ended)
+
+
+if __name__ == "__main__":
+    main()
