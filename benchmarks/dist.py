@@ -10,7 +10,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import statistics
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -128,6 +130,7 @@ def main() -> None:
     parser.add_argument("--only", default="", choices=("", "host", "copy", "link"), help="only this table")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # by way of all that ends the teams
     parts = {
         "host": lambda: one_host(args.oracle, args.rounds, args.steps),
         "copy": lambda: copies(args.oracle, args.rounds),
