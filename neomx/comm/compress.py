@@ -122,9 +122,8 @@ def make(params: Any, before: Compressor | None = None) -> Compressor:
         raise MXNetError(f"compression parameters are 'type' and 'threshold', received {params!r}: {wrong}")
     kind = params["type"]
     if kind not in KINDS:
-        raise MXNetError(
-            f"unknown type of gradient compression {kind!r}.{suggest(str(kind), KINDS)} Expected one of {', '.join(KINDS)}"
-        )
+        close = suggest(str(kind), KINDS)
+        raise MXNetError(f"unknown type of gradient compression {kind!r}.{close} Expected one of {', '.join(KINDS)}")
     made = KINDS[kind](_threshold(kind, params.get("threshold", 0.5)))
     if before is not None:
         made.residuals = before.residuals

@@ -7,7 +7,6 @@ levels: summed within each host, then slice by slice between hosts.
 from __future__ import annotations
 
 import logging
-import math
 import os
 import time
 from collections import Counter

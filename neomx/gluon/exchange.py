@@ -115,6 +115,7 @@ class WorkerExchange(Exchange):
         self._group = store.group.clone(f"gradients {self._number}")
         self._buckets: Any = None
         self._since_prepared = 0
+        self._inited: set[int] = set()
         self.sums: list[NDArray] = []  # valid until the next backward
 
     def reduce(self, divisor: float) -> tuple[float, list[bool]]:
@@ -160,6 +161,10 @@ class WorkerExchange(Exchange):
             trainer._take_states(content.numpy().tobytes())
 
     def _prepare(self) -> None:
+        for i in self._by_store:
+            if self._keys[i] not in self._inited:
+                self._store.init(self._keys[i], self._weights[0][i])
+                self._inited.add(self._keys[i])
         self._pack(list(reversed(self._dense)), self._late)
         self._since_prepared = 0
 

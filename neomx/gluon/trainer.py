@@ -76,7 +76,7 @@ class Trainer:
         """Choose the store when the first step tells that all is in place."""
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
-        if store is not None and not hasattr(store, "push"):
+        if store is not None and not isinstance(store, kv.KVStoreBase):
             raise TypeError(f"kvstore must be a KVStore, the name of one, or None; received {kvstore!r:.80}")
         if store is not None and len(self._contexts) == 1 and isinstance(kvstore, str) and "dist" not in kvstore:
             store = None
@@ -85,15 +85,28 @@ class Trainer:
                 raise ValueError("Cannot set update_on_kvstore=True when no kvstore is in use")
             on_store = False if len(self._contexts) > 1 else None
         else:
-            on_store = True if on_store is None else bool(on_store)
-            if self._compression_params:
-                store.set_gradient_compression(self._compression_params)
-            if on_store and getattr(store, "exchanges_by", None) != "workers":  # they update by themselves
-                store.set_optimizer(self._optimizer)
-            for i, param in enumerate(self._params):
-                store.init(i, param.list_data()[0])
+            capable = store.is_capable(kv.KVStoreBase.OPTIMIZER)
+            if on_store and not capable:
+                raise ValueError(f"update_on_kvstore=True: the kvstore {store.type!r} cannot run an optimizer")
+            on_store = capable if on_store is None else bool(on_store)
+            self._prepare(store, on_store)
         self._kvstore, self._update_on_kvstore, self._kv_initialized = store, on_store, True
         self._exchange = make_exchange(self, store)
+
+    def _prepare(self, store: Any, on_store: bool) -> None:
+        """Give a store what it needs: nothing, if workers exchange gradients and update by themselves."""
+        if self._compression_params:
+            store.set_gradient_compression(self._compression_params)
+        if getattr(store, "exchanges_by", None) == "workers":
+            return
+        if on_store:
+            store.set_optimizer(self._optimizer)
+        for i, param in enumerate(self._params):
+            arrays = param.list_data()
+            if isinstance(store, kv.KVStore):
+                store.init(i, arrays[0])
+            else:
+                store.broadcast(i, arrays[0], out=arrays)
 
     def _take_states(self, content: bytes) -> None:
         """Go on from the states, and the optimizer, of another worker."""

@@ -2,25 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..base import MXNetError, suggest
+from ..comm.session import session
+from .base import KVStoreBase
 from .local import KVStore
 
-__all__ = ["KVStore", "create"]
+__all__ = ["KVStore", "KVStoreBase", "create", "is_distributed"]
 
 _IN_PROCESS = ("local", "device", "nccl", "local_update_cpu", "local_allreduce_cpu", "local_allreduce_device")
+_SYNCHRONOUS = (
+    *("dist", "dist_sync", "dist_device_sync", "dist_sync_device"),
+    *("p3store_dist", "p3store_dist_sync", "p3store_dist_device_sync", "p3store_dist_sync_device"),
+    *("horovod", "byteps"),
+)
+_ASYNCHRONOUS = ("dist_async", "dist_device_async", "dist_async_device", "p3store_dist_async", "dist_stale")
+_KNOWN = (*_IN_PROCESS, *_SYNCHRONOUS, *_ASYNCHRONOUS)
+_BY_ALL_REDUCE = ("horovod", "byteps")  # even where there are servers
 
 
-def create(name: str = "local") -> KVStore:
-    """A store of that kind: 'local', 'device' and 'nccl' sum over the contexts of this process."""
+def create(name: str = "local", *, staleness: int | None = None) -> Any:
+    """A store of that kind.
+
+    'local', 'device' and 'nccl' sum over the contexts of this process. 'dist_sync' and its like sum over all workers:
+    through the job's servers if it has any, else by all-reduce; alone, over one worker. 'dist_async' and 'dist_stale'
+    need servers; with 'dist_stale' a worker is at most `staleness` steps ahead of the slowest. A class that was
+    registered with `KVStoreBase.register` is found by its name.
+    """
     if not isinstance(name, str):
         raise TypeError(f"a kvstore's name must be a string, received {name!r}")
-    if name not in _IN_PROCESS:
-        raise MXNetError(
-            f"unknown kvstore {name!r}.{suggest(name, _IN_PROCESS)} Expected one of {', '.join(_IN_PROCESS)}"
-        )
-    return KVStore(name)
+    name = name.lower()
+    if staleness is not None and name != "dist_stale":
+        raise ValueError(f"staleness= is for 'dist_stale', not for {name!r}")
+    if name in KVStoreBase.kv_registry:
+        return KVStoreBase.kv_registry[name]()
+    if name in _IN_PROCESS:
+        return KVStore(name)
+    if name in _SYNCHRONOUS or name in _ASYNCHRONOUS:
+        return _between_workers(name, staleness)
+    known = (*_KNOWN, *KVStoreBase.kv_registry)
+    raise MXNetError(f"unknown kvstore {name!r}.{suggest(name, known)} Expected one of {', '.join(known)}")
 
 
 def is_distributed(name: str) -> bool:
     """Whether stores of that name are shared by workers."""
-    return name.startswith(("dist", "p3")) or name in ("horovod", "byteps")
+    return name.lower() in (*_SYNCHRONOUS, *_ASYNCHRONOUS)
+
+
+def _between_workers(name: str, staleness: int | None) -> KVStore:
+    if session().world.servers and name not in _BY_ALL_REDUCE:
+        from .remote import RemoteStore
+
+        return RemoteStore(name, staleness)
+    if name in _ASYNCHRONOUS:
+        raise MXNetError(
+            f"the kvstore {name!r} needs parameter servers, and this job has none. Start it with some, as in "
+            "`neomx run -n 2 -s 1 train.py`, or use 'dist_sync', which needs none"
+        )
+    from .collective import CollectiveStore
+
+    return CollectiveStore(name)

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from .. import ndarray as nd
 from .. import optimizer
 from ..base import MXNetError
+from ..comm import compress
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
+from .base import KVStoreBase
 
 Key = int | str
 Keys = Key | Sequence[Key]
 
 
-class KVStore:
+class KVStore(KVStoreBase):
     """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it."""
 
-    OPTIMIZER = "optimizer"
     exchanges_by: str | None = None  # how a Trainer's gradients meet those of other workers: "workers" or "servers"
     begins_alike = False  # whether a Trainer first gives all workers the weights of the first
 
     def __init__(self, name: str):
         self._type = name
-        self._stored: dict[int | str, NDArray] = {}
-        self._updater: Callable[[Any, NDArray, NDArray], Any] | None = None
+        self._stored: dict[Key, NDArray] = {}
+        self._updater: Callable[[Any, Any, Any], Any] | None = None
+        self._compressor: compress.Compressor | None = None
 
     @property
     def type(self) -> str:
@@ -45,7 +49,9 @@ class KVStore:
     @staticmethod
     def is_capable(capability: str) -> bool:
         """Whether the store can do that: 'optimizer'."""
-        return capability.lower() == KVStore.OPTIMIZER
+        if capability.lower() != KVStoreBase.OPTIMIZER:
+            raise ValueError(f"a kvstore may be capable of 'optimizer', received {capability!r}")
+        return True
 
     def init(self, key: Keys, value: Any) -> None:
         """Set the first value of keys."""
@@ -56,10 +62,13 @@ class KVStore:
         for name, _ in pairs:
             if name in self._stored:
                 raise MXNetError(f"duplicate init of key {name}: init or broadcast was called with it before")
-        for name, arrays in pairs:
-            self._stored[name] = arrays[0].detach().copy()
+        self._stored.update(self._first({name: arrays[0].detach() for name, arrays in pairs}))
 
-    def _get(self, name: int | str) -> NDArray:
+    def _first(self, values: dict[Key, NDArray]) -> dict[Key, NDArray]:
+        """Arrays of the store's own with the values that keys begin with."""
+        return {name: value.copy() for name, value in values.items()}
+
+    def _get(self, name: Key) -> NDArray:
         try:
             return self._stored[name]
         except KeyError:
@@ -67,17 +76,30 @@ class KVStore:
 
     def push(self, key: Keys, value: Any, priority: int = 0) -> None:
         """Hand in arrays; those of one key are summed, then stored, or given to the updater."""
-        for name, arrays, stored in self._fitting(key, value, "pushed was"):
-            total = _sum(arrays)
-            if self._updater is not None:
-                self._updater(name, total, stored)
-            else:
-                self._stored[name] = total.copy() if total is arrays[0] else total
+        pushed = {name: arrays for name, arrays, _ in self._fitting(key, value, "pushed was")}
+        totals = self._totals(pushed)
+        if self._updater is None:
+            for name, total in totals.items():
+                self._stored[name] = total.copy() if any(total is array for array in pushed[name]) else total
+        elif isinstance(self._updater, optimizer.Updater):
+            self._updater(list(totals), list(totals.values()), [self._stored[name] for name in totals])
+        else:
+            for name, total in totals.items():
+                self._updater(name, total, self._stored[name])
+
+    def _totals(self, pushed: dict[Key, list[NDArray]]) -> dict[Key, NDArray]:
+        """The sum of each key's arrays; of a single one, itself."""
+        if self._compressor is None:
+            return {name: _sum(arrays) for name, arrays in pushed.items()}
+        return {
+            name: _sum([_through(self._compressor, name, at, array) for at, array in enumerate(arrays)])
+            for name, arrays in pushed.items()
+        }
 
     def pull(self, key: Keys, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Copy stored arrays into `out`."""
         if out is None:
-            raise MXNetError("pull: out= must be the arrays to copy into")
+            raise AssertionError("pull: out= must be the arrays to copy into")
         for _, arrays, stored in self._fitting(key, out, "out= has"):
             for array in arrays:
                 stored.copyto(array)
@@ -104,16 +126,13 @@ class KVStore:
     def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copy the rows `row_ids` of stored arrays into row-sparse `out`."""
         if out is None or row_ids is None:
-            raise MXNetError("row_sparse_pull: out= and row_ids= must be given")
+            raise AssertionError("row_sparse_pull: out= and row_ids= must be given")
         ids = [row_ids] if isinstance(row_ids, NDArray) else list(row_ids)
         for name, arrays in _pairs(key, out):
             stored = self._get(name).tostype("row_sparse")
             for at, array in enumerate(arrays):
                 rows = ids[at if len(ids) > 1 else 0].reshape(-1)
                 nd.sparse.retain(stored, rows).copyto(array)  # type: ignore[attr-defined]
-
-    def barrier(self) -> None:
-        """Wait for all workers."""
 
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""
@@ -129,8 +148,32 @@ class KVStore:
     set_updater = _set_updater
 
     def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
-        """Only gradients that travel between processes are compressed."""
-        raise MXNetError(f"gradient compression is for stores between processes, this one is {self._type!r}")
+        """Send gradients in few bits: `{'type': '2bit', 'threshold': 0.5}`, '1bit' or 'fp16'.
+
+        What the bits do not say is kept and added to the next gradient. A store of one process compresses what goes
+        between its contexts, and only 'device' does.
+        """
+        if not self._may_compress():
+            raise MXNetError(f"gradient compression is for 'device' and stores between workers, not {self._type!r}")
+        self._compressor = compress.make(compression_params, self._compressor)
+
+    def _may_compress(self) -> bool:
+        return "device" in self._type
+
+    @property
+    def compresses(self) -> bool:
+        """Whether gradients are sent in few bits."""
+        return self._compressor is not None
+
+    def barrier(self) -> None:
+        """Wait until all workers are here."""
+
+    def _barrier(self) -> None:
+        self.barrier()
+
+    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
+        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        return 0
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Write the optimizer's states to a file."""
@@ -144,7 +187,7 @@ class KVStore:
 
     def _with_states(self, what: str) -> optimizer.Updater:
         if not isinstance(self._updater, optimizer.Updater):
-            raise MXNetError(f"cannot {what} optimizer states: no optimizer was given. Call set_optimizer first")
+            raise AssertionError(f"cannot {what} optimizer states: no optimizer was given. Call set_optimizer first")
         return self._updater
 
 
@@ -160,7 +203,7 @@ def _pairs(key: Keys, value: Any) -> list[tuple[Key, list[NDArray]]]:
         if len(keys) and len(values) % len(keys) == 0 and all(isinstance(v, NDArray) for v in values):
             share = len(values) // len(keys)
             return [(k, values[i * share : (i + 1) * share]) for i, k in enumerate(keys)]
-        raise MXNetError(f"received {len(keys)} keys and {len(values)} values")
+        raise AssertionError(f"received {len(keys)} keys and {len(values)} values")
     if len(set(keys)) < len(keys) and all(isinstance(v, NDArray) for v in values):  # a key again for each context
         grouped: dict[Key, list[NDArray]] = {}
         for k, v in zip(keys, values, strict=True):
@@ -173,7 +216,7 @@ def _arrays(value: Any) -> list[NDArray]:
     listed = value if isinstance(value, (list, tuple)) else [value]
     for each in listed:
         if not isinstance(each, NDArray):
-            raise TypeError(f"a kvstore holds NDArrays, received {type(each).__name__} {each!r:.80}")
+            raise AssertionError(f"a kvstore holds NDArrays, received {type(each).__name__} {each!r:.80}")
     if not listed:
         raise MXNetError("received an empty list of arrays for a key")
     return list(listed)
@@ -185,3 +228,12 @@ def _sum(arrays: list[NDArray]) -> NDArray:
         return arrays[0]
     first = arrays[0].context
     return nd.add_n(*[array.as_in_context(first) for array in arrays])
+
+
+def _through(compressor: compress.Compressor, name: Key, at: int, array: NDArray) -> NDArray:
+    """What is left of a context's gradient after it was compressed for the way."""
+    if array.stype != "default":
+        return array
+    tensor = array._data.detach()
+    sent = compressor.encode((name, at), tensor)
+    return NDArray(compressor.decode(sent, tensor.numel(), torch.empty_like(tensor)), array.context)

@@ -21,6 +21,7 @@ from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from ..optimizer import states
 from ..optimizer.moment import Moment
+from .collective import count_gone
 from .local import Key, Keys, KVStore, _pairs, _sum
 
 _OF_WHOLE_WEIGHTS = (optimizer.LAMB, optimizer.LARS, optimizer.LBSGD, optimizer.contrib.GroupAdaGrad)
@@ -72,11 +73,6 @@ class RemoteStore(KVStore):
     def rounds(self) -> Any:
         """The rounds in which the workers step."""
         return self._session.rounds
-
-    @property
-    def compresses(self) -> bool:
-        """Whether gradients are compressed on their way."""
-        return self._compressor is not None
 
     @property
     def rank(self) -> int:
@@ -330,6 +326,9 @@ class RemoteStore(KVStore):
 
     def barrier(self) -> None:
         """Wait for all workers that are alive."""
+        if self.is_synchronous:
+            self.rounds.pause()  # taking part in the steps of those that still have some
+            return
         self._barriers += 1
         mine = f"kvstore/{self._number}/barrier"
         self._store.set(f"{mine}/{self._barriers}/{self.rank}", b"")
@@ -339,17 +338,15 @@ class RemoteStore(KVStore):
         while True:
             gone = {name: why for name, why in self._store.gone.items() if name.startswith("worker ")}
             awaited = [f"{mine}/{self._barriers}/{r}" for r in range(self.num_workers) if f"worker {r}" not in gone]
-            if gone and self._staleness == 0:
-                raise PeerError(f"barrier: {'; '.join(f'{name} is gone: {why}' for name, why in gone.items())}")
             try:
                 return self._store.wait(awaited, timeout=1.0)
             except PeerError as error:
                 if time.monotonic() > deadline or "the job's store" in self._store.gone:
                     raise PeerError(f"barrier after {self._world.timeout:.0f} s: {error}") from error
 
-    def get_num_dead_node(self, node_id: int = 0, timeout: int = 60) -> int:
-        """How many processes of the job are gone."""
-        return len(self._store.gone)
+    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
+        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        return count_gone(self._store.gone, node_id)
 
     def close(self) -> None:
         """Take leave of the servers."""

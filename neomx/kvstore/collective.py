@@ -1,0 +1,181 @@
+"""The store of workers without servers: sums go by all-reduce, and every worker keeps all arrays, with equal bits."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from ..comm.compress import Compressor
+from ..comm.session import session
+from ..ndarray import NDArray
+from ..ndarray.sparse import RowSparseNDArray
+from .local import Key, KVStore, _sum
+
+Arrays = dict[Key, NDArray]
+
+
+class CollectiveStore(KVStore):
+    """A key's pushed arrays are summed over contexts, then over workers. All workers must push the same keys together.
+
+    An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
+    """
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self._session = session()
+        self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with
+        self.exchanges_by = "workers" if self.begins_alike else None
+        self._group: Any = self.group if self.begins_alike else None
+
+    @property
+    def rank(self) -> int:
+        """This worker's number."""
+        return self._session.world.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers push."""
+        return self._session.world.size
+
+    @property
+    def group(self) -> Any:
+        """Collectives among the workers."""
+        return self._session.group
+
+    @property
+    def rounds(self) -> Any:
+        """The rounds in which workers step together."""
+        return self._session.rounds
+
+    def barrier(self) -> None:
+        """Wait until all workers are here, taking part in the steps of those that still have some."""
+        if self._group is not None:
+            self.rounds.pause()
+
+    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
+        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        return count_gone({} if self._session.store is None else self._session.store.gone, node_id)
+
+    def _may_compress(self) -> bool:
+        return True
+
+    def _first(self, values: Arrays) -> Arrays:
+        """Worker 0's values."""
+        own = super()._first(values)
+        if self._group is None:
+            return own
+        for same in _by_dtype(_dense(own)):
+            self._spread([own[name]._data for name in same], _told("init", own, same))
+        for name, array in own.items():
+            if isinstance(array, RowSparseNDArray):
+                own[name] = self._rows_of_first(array, _told("init", own, [name]))
+        return own
+
+    def _spread(self, tensors: Sequence[torch.Tensor], what: str) -> None:
+        """Write worker 0's tensors, of one dtype, over all workers' in one go."""
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        self._group.broadcast_(flat, 0, what=what)
+        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view(tensor.shape))
+
+    def _rows_of_first(self, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
+        parts = [part if self.rank == 0 else part[:0] for part in array._parts]
+        values, ids = (self._group.all_gather(part, what=what)[0] for part in parts)
+        return _row_sparse(array, values, ids)
+
+    def _totals(self, pushed: dict[Key, list[NDArray]]) -> Arrays:
+        """The sums over contexts and workers."""
+        own = {name: _sum(arrays) for name, arrays in pushed.items()}
+        dense = _dense(own)
+        if self._compressor is not None:
+            summed = self._compressed(dense, self._compressor)
+        else:
+            summed = self._reduced(dense)
+        return {name: summed[name] if name in dense else self._rows(name, array) for name, array in own.items()}
+
+    def _reduced(self, arrays: Arrays) -> Arrays:
+        """Dense arrays, all of one dtype in one all-reduce."""
+        if self._group is None:
+            return arrays
+        summed: Arrays = {}
+        for same in _by_dtype(arrays):
+            flat = torch.cat([arrays[name]._data.detach().reshape(-1) for name in same])
+            self._group.all_reduce_(flat, what=_told("push", arrays, same))
+            parts = flat.split([arrays[name].size for name in same])
+            summed |= {name: _like(arrays[name], part) for name, part in zip(same, parts, strict=True)}
+        return summed
+
+    def _compressed(self, arrays: Arrays, compressor: Compressor) -> Arrays:
+        """Dense arrays: each worker's few bytes go to all, who decode and sum them."""
+        if not arrays:
+            return {}
+        sent = [compressor.encode(name, array._data.detach()) for name, array in arrays.items()]
+        everyone = self._from_all(sent, f"{_told('push', arrays, list(arrays))} by {compressor.params}")
+        return {
+            name: _like(array, _decoded_sum(compressor, parts, array._data.detach()))
+            for (name, array), parts in zip(arrays.items(), zip(*everyone, strict=True), strict=True)
+        }
+
+    def _from_all(self, sent: Sequence[torch.Tensor], what: str) -> list[Sequence[torch.Tensor]]:
+        """Each worker's tensors, of one dtype and the same sizes as this one's."""
+        if self._group is None:
+            return [sent]
+        gathered = self._group.all_gather(torch.cat(list(sent)), what=what)
+        return [each.split([part.numel() for part in sent]) for each in gathered]
+
+    def _rows(self, name: Key, array: Any) -> RowSparseNDArray:
+        """A row-sparse array: all workers' rows, those of one number summed in the order of the workers."""
+        if self._group is None:
+            return array
+        what = _told("push", {name: array}, [name])
+        parts = [self._group.all_gather(part.detach().contiguous(), what=what) for part in array._parts]
+        values, ids = map(torch.cat, parts)
+        rows, places = torch.unique(ids, return_inverse=True)
+        total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
+        return _row_sparse(array, total, rows)
+
+
+def count_gone(gone: Iterable[str], node_id: int) -> int:
+    """How many of the names of gone processes are of the kinds that MXNet's number asks for."""
+    wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
+    return sum(name.split()[0] in wanted for name in gone)
+
+
+def _decoded_sum(compressor: Compressor, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
+    total, each = torch.zeros_like(like), torch.empty_like(like)
+    for part in parts:
+        total += compressor.decode(part, like.numel(), each)
+    return total
+
+
+def _dense(arrays: Arrays) -> Arrays:
+    return {name: array for name, array in arrays.items() if not isinstance(array, RowSparseNDArray)}
+
+
+def _by_dtype(arrays: Arrays) -> list[list[Key]]:
+    """Names of arrays of one dtype, together."""
+
+    def dtype(name: Key) -> str:
+        return str(arrays[name]._data.dtype)
+
+    return [list(same) for _, same in groupby(sorted(arrays, key=dtype), dtype)]
+
+
+def _like(array: NDArray, flat: torch.Tensor) -> NDArray:
+    return NDArray(flat.view(array.shape), array.context)
+
+
+def _row_sparse(array: NDArray, values: torch.Tensor, ids: torch.Tensor) -> RowSparseNDArray:
+    return RowSparseNDArray((values, ids), array.shape, array.context)
+
+
+def _told(what: str, arrays: Arrays, names: Sequence[Key]) -> str:
+    """What is exchanged, short enough for an error; the number stands for all names and shapes."""
+    words = [f"{name!r} {arrays[name].shape}" for name in names]
+    number = zlib.crc32(" ".join(words).encode())
+    more = f" and {len(words) - 3} more" if len(words) > 3 else ""
+    return f"kvstore {what} {number:08x}: {', '.join(words[:3])}{more}"
