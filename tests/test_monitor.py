@@ -123,9 +123,9 @@ def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
     watch(out, every=0.0)
     clock.now += 60
     emit("epoch", loader="train", number=0, steps=9, samples=None)
-    for number, seconds in enumerate([59, 0, 0]):
+    for at, seconds in enumerate([59, 0, 0]):
         clock.now += seconds
-        step(clock, number)
+        step(clock, at)
     assert [line.split(", ")[-1] for line in out.getvalue().splitlines()] == ["8:00 left", "0:07 left", "0:06 left"]
 
 
