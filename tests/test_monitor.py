@@ -324,7 +324,7 @@ def test_tensorboard_gets_reports_rates_and_times(tmp_path, clock):
         emit("forward", seconds=0.25)
         emit("backward", seconds=0.5)
         mx.monitor.report(loss=nd.array([step, step + 1]))
-        emit("reduce", waiting=0.0625, seconds=0.1875, round=None)
+        emit("reduce", waiting=0.0625, seconds=0.1875, samples=-1.0)
         emit("step", samples=8, seconds=0.2)
         emit("batch", loader="train", batch=Batch(0, step, 3, 8, 16))
     emit("epoch_end", loader="train", number=0)

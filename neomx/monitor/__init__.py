@@ -11,8 +11,8 @@ event          fields                                                      emitt
 `epoch_end`    loader, number                                              the same, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end
 `backward`     seconds                                                     `autograd.backward`
-`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, while gradients are
-               round                                                       summed over workers
+`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, when gradients are
+               samples (of all, -1 if unknown)                             summed over workers
 `step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`
 =============  ==========================================================  ====================================
