@@ -1,9 +1,7 @@
 """What the user sees: the bar, the lines, TensorBoard's files; all from events, by a clock of our own."""
 
 import io
-import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -347,28 +345,37 @@ def test_without_its_package_tensorboard_names_the_extra(monkeypatch, tmp_path):
         mx.monitor.TensorBoard(tmp_path)
 
 
-SCRIPT = """
-import neomx as mx
-net = mx.gluon.nn.Dense(1, in_units=1)
-net.initialize()
-trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
-part = mx.gluon.data.ShardedDataset(mx.nd.ones((6, 1)), rank=0, size=1)
-for x in mx.gluon.data.DataLoader(part, batch_size=2):
-    with mx.autograd.record():
-        y = net(x)
-    y.backward()
-    trainer.step(2)
-    mx.monitor.report(loss=0.5)
-for x in mx.gluon.data.DataLoader(part, batch_size=2):
-    net(x)
-"""
-
-
-def test_a_launched_process_starts_what_was_asked_for(tmp_path):
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "NEOMX_PROGRESS": "1", "NEOMX_TENSORBOARD": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stdout) == (0, ""), run.stderr
-    assert re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", run.stderr)
+def test_a_launched_process_starts_what_was_asked_for(tmp_path, monkeypatch, capsys):
+    """In processes: test_shard_processes.py."""
+    sinks = []
+    monkeypatch.setattr(mx.monitor, "discover", lambda: World(rank=0, size=1))
+    monkeypatch.setattr(mx.monitor, "_kept", lambda sink: sinks.append(sink) or sink)
+    monkeypatch.setenv("NEOMX_PROGRESS", "0")
+    monkeypatch.delenv("NEOMX_TENSORBOARD", raising=False)
+    mx.monitor.start_from_environment()
+    assert sinks == []
+    monkeypatch.setenv("NEOMX_PROGRESS", "1")
+    monkeypatch.setenv("NEOMX_TENSORBOARD", str(tmp_path))
+    mx.monitor.start_from_environment()
+    train_and_evaluate()
+    for sink in sinks:
+        sink.close()
+    shown = capsys.readouterr()
+    assert shown.out == "" and re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", shown.err)
     written = scalars(tmp_path / "worker-0")
     assert written["loss"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
     assert {"seconds/forward", "seconds/backward", "seconds/step", "samples_per_second"} < set(written)
+
+
+def train_and_evaluate():
+    net = mx.gluon.nn.Dense(1, in_units=1)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+    for x in mx.gluon.data.DataLoader(nd.ones((6, 1)), batch_size=2):
+        with autograd.record():
+            y = net(x)
+        y.backward()
+        trainer.step(2)
+        mx.monitor.report(loss=0.5)
+    for x in mx.gluon.data.DataLoader(nd.ones((6, 1)), batch_size=2):
+        net(x)
