@@ -38,7 +38,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
         else:
             found.append(tensor_of(each, "broadcast_parameters"))
     if found:
-        group, _ = meet(None, ELSE)
+        group, _ = meet("broadcast_parameters", None, ELSE)
         exchange.broadcast(group, found, root_rank)
 
 
