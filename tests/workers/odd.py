@@ -1,6 +1,6 @@
 """Steps that are not the plain ones, on this worker's part of the samples; the weights of each are written down.
 
-    odd.py OUT KVSTORE
+odd.py OUT KVSTORE
 """
 
 import sys
