@@ -37,7 +37,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 def shutdown() -> None:
     """Take leave of the other workers, for good: only a worker that is alone can `init` again."""
     global _ended
-    _ended = is_open() and size() > 1
+    _ended = _ended or (is_open() and size() > 1)
     close()
 
 
