@@ -40,7 +40,7 @@ def test_every_call_and_training_on_two_workers():
     printed = launched("tests/workers/horovod_calls.py")
     for rank in range(2):
         assert f"worker {rank} trained" in printed
-        assert f"worker {rank} passed 13" in printed
+        assert f"worker {rank} passed 14" in printed
 
 
 def test_the_digits_example():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from .. import events
 from ..base import MXNetError
 from ..comm.session import Session, close, is_open, session
 from ..comm.store import PeerError
@@ -215,8 +218,19 @@ def _meeting() -> _Meeting:
     return _open_meeting
 
 
-def meet(call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()) -> tuple[Any, bool]:
+@contextmanager
+def meet(
+    call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()
+) -> Iterator[tuple[Any, bool]]:
     """The group for a call, once all of it have come, and whether some have joined."""
+    began = time.perf_counter()
+    group, joined = _met(call, process_set, kind, counts)
+    waiting = time.perf_counter() - began
+    yield group, joined
+    events.emit("hvd", call=call, waiting=waiting, seconds=time.perf_counter() - began)
+
+
+def _met(call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int]) -> tuple[Any, bool]:
     if process_set is not None and process_set is not global_process_set:
         if process_set._group is None:
             why = "this worker is not in it" if process_set.process_set_id else "call hvd.add_process_set first"
