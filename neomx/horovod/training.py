@@ -36,8 +36,8 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
         else:
             found.append(tensor_of(each, "broadcast_parameters"))
     if found:
-        group, _ = meet(None, ELSE)
-        exchange.broadcast(group, found, root_rank)
+        with meet("broadcast_parameters", None, ELSE) as (group, _):
+            exchange.broadcast(group, found, root_rank)
 
 
 def _waits(param: Parameter, root_rank: int) -> bool:
