@@ -222,3 +222,11 @@ def test_where_losses_are_tolerated_the_job_goes_on(store, capfd):
     assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
     assert store.roster()["worker 1"].state == "gone"
     assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
+
+
+def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd):
+    """The others may be quicker to end than the one that they lost."""
+    lost = "import sys; sys.exit('neomx.comm.store.PeerError: worker 1 is gone')"
+    verdict = run_tasks(store, worker_0=lost, worker_1="import time, sys; time.sleep(0.5); sys.exit(3)")
+    assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
+    assert verdict.failure().name == "worker 1"

@@ -120,7 +120,9 @@ def fails_on_one(directory):
 def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(spawn, "FAREWELL", 0.5)
     monkeypatch.setattr(spawn, "PATIENCE", 0.5)
-    with pytest.raises(WorkerError, match="worker 1 failed:(.|\n)*in fails_on_one(.|\n)*ValueError: no good"):
+    with pytest.raises(
+        WorkerError, match="worker 1 on .* failed first, by exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good"
+    ):
         launch(fails_on_one, n=2, args=(str(tmp_path),))
     files = list(tmp_path.glob("pid*"))
     assert files

@@ -44,7 +44,7 @@ def launch(
         tree = stack.enter_context(Tree(plan.job))
         start_servers(tree, plan)
         answers = [_start(tree, plan, rank, payload.fileno()) for rank in range(n)]
-        verdict = Verdict(store, say=lambda text: None)
+        verdict = Verdict(store)
         supervise(tree, verdict, interrupts)
     if interrupts.received:
         raise KeyboardInterrupt
@@ -96,13 +96,14 @@ def _start(tree: Tree, plan: Plan, rank: int, payload: int) -> _Answer:
 
 
 def _results(answers: list[_Answer], verdict: Verdict) -> list[Any]:
-    failure = verdict.failure()
-    if failure is None:
-        return [pickle.loads(answer.data)[0] if answer.data else None for answer in answers]
-    for answer in answers:
-        if answer.name == failure.name and answer.data:
-            raise WorkerError(f"{failure.name} failed:\n{pickle.loads(answer.data)[1]}")
-    raise WorkerError(failure.report())
+    said = {answer.name: pickle.loads(answer.data) for answer in answers if answer.data}
+    if verdict.failure() is None:
+        return [said.get(answer.name, (None, None))[0] for answer in answers]
+    for failure in verdict.failures:  # they sent what others print as their last lines
+        failure.lines.extend((said.get(failure.name, (None, ""))[1] or "").splitlines())
+    first = verdict.failure()
+    assert first is not None
+    raise WorkerError(first.report())
 
 
 def answer(payload: int, writer: int) -> None:
