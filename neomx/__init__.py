@@ -4,7 +4,9 @@ from . import (
     attribute,
     autograd,
     base,
+    callback,
     context,
+    dist,
     executor,
     gluon,
     image,
@@ -12,6 +14,8 @@ from . import (
     kvstore,
     lr_scheduler,
     metric,
+    model,
+    monitor,
     name,
     ndarray,
     operator,
@@ -24,6 +28,7 @@ from . import (
 from . import image as img
 from . import initializer as init
 from . import kvstore as kv
+from . import monitor as mon
 from . import ndarray as nd
 from . import random as rnd
 from . import symbol as sym
@@ -40,11 +45,13 @@ __all__ = [
     "attribute",
     "autograd",
     "base",
+    "callback",
     "context",
     "cpu",
     "cpu_pinned",
     "cpu_shared",
     "current_context",
+    "dist",
     "executor",
     "gluon",
     "gpu",
@@ -57,6 +64,9 @@ __all__ = [
     "kvstore",
     "lr_scheduler",
     "metric",
+    "model",
+    "mon",
+    "monitor",
     "name",
     "nd",
     "ndarray",
@@ -70,3 +80,5 @@ __all__ = [
     "sym",
     "symbol",
 ]
+
+monitor.start_from_environment()

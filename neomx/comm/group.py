@@ -6,13 +6,16 @@ levels: summed within each host, then slice by slice between hosts.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import torch
@@ -87,7 +90,8 @@ class Group:
         self._failed = ""
         self._stages = 0
         self._network: network.Network | None = None
-        self._cross: network.Network | None = None
+        self._cross: network.Network | None = None  # for slices of buckets, with the other hosts
+        self._aside: network.Network | None = None  # for whole buckets: they leave while other calls are made
         self._channel: memory.Channel | None = None
         if self.size == 1:
             return
@@ -139,7 +143,7 @@ class Group:
 
     def _tell_fallback(self, why: str) -> None:
         if why and self._local[0] == self.rank:
-            _log.warning("no shared memory among the workers of this host (%s): they talk by TCP, which is slower", why)
+            _warn_once(f"no shared memory among the workers of this host ({why}): they talk by TCP, which is slower")
 
     def set(self, key: str, value: bytes | str) -> None:
         """Leave a value for the other members."""
@@ -179,14 +183,15 @@ class Group:
 
     def close(self) -> None:
         """End the connections. Whoever waits for this member now learns that it is gone."""
-        for part in (self._network, self._cross):
-            if part is not None:
-                part.abandon() if self._failed else part.close()
-        self._network = self._cross = self._channel = None
+        for part in self._networks():
+            part.close()
+        self._network = self._cross = self._aside = self._channel = None
+
+    def _networks(self) -> list[network.Network]:
+        return [part for part in (self._network, self._cross, self._aside) if part is not None]
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
         """Connect anew after a failure: all members call it, or all of `ranks`, ranks in this group, that remain."""
-        self._failed = self._failed or "rebuilt"
         self.close()
         kept = self.ranks if ranks is None else [self.ranks[rank] for rank in ranks]
         self._nodes = {rank: self._nodes[rank] for rank in kept}
@@ -199,7 +204,7 @@ class Group:
     @contextmanager
     def _named(self, call: str, what: str = "") -> Iterator[None]:
         """Turn whatever fails into an error that names the call and who is missing."""
-        call = f"{call} of {what!r}" if what else call
+        call = f"{call} of {what}" if what else call
         if self._failed:
             raise PeerError(f"{call}: the group {self.name!r} failed before, and must be rebuilt: {self._failed}")
         try:
@@ -223,6 +228,8 @@ class Group:
         names = [self._member(member) for member in members]
         states = self.store.missing(names)
         self._failed = f"{call} did not complete{detail}: {states}"
+        for part in self._networks():
+            part.abandon()
         return PeerError(f"{self._failed}. This is {self._member(self.rank)}, in a group of {self.size}")
 
     def _wait_for_news(self) -> list[int]:
@@ -300,10 +307,7 @@ class Group:
     ) -> tuple[torch.Tensor, list[int]]:
         """To each member its `splits` rows of `tensor`, or an equal part: the rows from all, and how many from each."""
         sent = self._splits(tensor, splits)
-        flat, width = (
-            _dense(tensor),
-            tensor[:1].numel() if tensor.shape[0] else tensor.new_empty(tensor.shape[1:]).numel(),
-        )
+        flat, width = _dense(tensor), math.prod(tensor.shape[1:])
         with self._named("all_to_all", what):
             table = self._small(torch.tensor(sent), _note("all_to_all", tensor, "", what, any_rows=True))
             received = table[:, self.rank].tolist()
@@ -330,20 +334,42 @@ class Group:
             self._by(_NOTHING).barrier(b"barrier")
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> None:
-        """Send to one member, which receives a tensor of the same size with the same tag."""
-        self._check_other("to", to)
-        assert self._network is not None
-        with self._named(f"send to {self._member(to)}", what):
-            self._network.send(_dense(tensor), to, tag)
+        """Send to one member, and wait until it receives a tensor of the same size with the same tag."""
+        self.start_send(tensor, to, tag, what)()
 
     def recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> torch.Tensor:
         """Receive what one member sends, in place."""
+        return self.start_recv(tensor, from_, tag, what)()
+
+    def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> Callable[[], None]:
+        """Begin to send; the way to wait for the end, in any thread. Not in order with collectives."""
+        self._check_other("to", to)
+        return self._started(f"send to {self._member(to)}", what, lambda net: net.send(_dense(tensor), to, tag))
+
+    def start_recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> Callable[[], torch.Tensor]:
+        """Begin to receive in place; the way to wait for the end, in any thread. Not in order with collectives."""
         self._check_other("from_", from_)
+        flat, call = _dense(tensor), f"recv from {self._member(from_)}"
+        finish = self._started(call, what, lambda net: net.recv(flat, from_, tag))
+
+        def finish_all() -> torch.Tensor:
+            finish()
+            return _put_back(flat, tensor)
+
+        return finish_all
+
+    def _started(
+        self, call: str, what: str, start: Callable[[network.Network], Callable[[], None]]
+    ) -> Callable[[], None]:
         assert self._network is not None
-        flat = _dense(tensor)
-        with self._named(f"recv from {self._member(from_)}", what):
-            self._network.recv(flat, from_, tag)
-        return _put_back(flat, tensor)
+        with self._named(call, what):
+            wait = start(self._network)
+
+        def finish() -> None:
+            with self._named(call, what):
+                wait()
+
+        return finish
 
     # ---- arguments ----
 
@@ -377,13 +403,23 @@ class Group:
 
     # ---- buckets ----
 
-    def staging(self, count: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Staging:
-        """Memory for a bucket of `count` numbers that is summed again and again. All members ask for the same."""
+    def staging(
+        self, count: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu", what: str = ""
+    ) -> Staging:
+        """Memory for a bucket of `count` numbers that is summed again and again. All members ask for the same.
+
+        Buckets may be summed in another thread than the group's, one after the other, in the same order everywhere.
+        """
         self._stages += 1
-        with self._named("staging"):
-            self._by(_NOTHING).barrier(_note("staging", _NOTHING, f"{count} {dtype}"))
+        with self._named("staging", what):
+            self._by(_NOTHING).barrier(_note("staging", _NOTHING, f"{count} {dtype}", what))
             bucket = self._shared(count, dtype) if torch.device(device).type == "cpu" else None
-            return Staging(self, bucket or network.Bucket(self._network, count, dtype, device))
+            return Staging(self, bucket or self._plain(count, dtype, device), what)
+
+    def _plain(self, count: int, dtype: torch.dtype, device: str | torch.device) -> network.Bucket:
+        if self._aside is None and self.size > 1:
+            self._aside = self._connect("aside", list(range(self.size)))
+        return network.Bucket(self._aside, count, dtype, device)
 
     def _shared(self, count: int, dtype: torch.dtype) -> memory.Bucket | None:
         """A bucket in shared memory, if all hosts have the same number of members, several, and memory for it."""
@@ -429,8 +465,8 @@ class Staging:
     where it is memory of its own (`result is not local`).
     """
 
-    def __init__(self, group: Group, bucket: memory.Bucket | network.Bucket) -> None:
-        self._group, self._bucket = group, bucket
+    def __init__(self, group: Group, bucket: memory.Bucket | network.Bucket, what: str) -> None:
+        self._group, self._bucket, self._what = group, bucket, what
         self.local, self.result = bucket.local, bucket.result
 
     @property
@@ -440,16 +476,26 @@ class Staging:
 
     def reduce(self, what: str = "") -> torch.Tensor:
         """Sum what all members have in `local` into `result`. Waits for them: call it in a thread of its own."""
-        with self._group._named("all_reduce of a bucket", what):
+        with self._group._named("all_reduce", what or self._what or "a bucket"):
             try:
                 return self._bucket.reduce()
             except Absent as error:
                 local = self._group._local
                 raise Absent([local[place] for place in error.ranks], error.seconds) from None
 
+    def close(self) -> None:
+        """Give the memory back, once nobody holds a tensor in it."""
+        del self._bucket, self.local, self.result
+
 
 _ALONE = _Alone()
 _NOTHING = torch.empty(0)
+_opened = itertools.count()  # who parts and meets again must not find what was left in the store the first time
+
+
+@cache
+def _warn_once(message: str) -> None:
+    _log.warning(message)
 
 
 def _note(call: str, tensor: torch.Tensor, how: str = "", what: str = "", any_rows: bool = False) -> bytes:
@@ -491,7 +537,7 @@ def open_group(world: World, store: StoreClient | None) -> Group:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))
     nodes = {rank: int(store.get(f"node/{rank}")) for rank in range(world.size)}
-    group = Group(world, store, nodes)
+    group = Group(world, store, nodes, f"all#{next(_opened)}")
     _open_default(world, store)
     return group
 

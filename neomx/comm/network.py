@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import socket
 import struct
 import time
@@ -55,17 +56,23 @@ class Network:
 
     def _finish(self, work: Any) -> None:
         """Wait for it, with a look at who is gone now and then."""
-        deadline = time.monotonic() + self.timeout
+        begun = time.monotonic()
         while True:
             try:
                 work.wait(timedelta(seconds=GLANCE))
                 return
             except RuntimeError as error:
                 if work.is_completed():
-                    raise Broken(str(error).partition(". ")[0]) from error
+                    raise self._failure(error, begun) from error
             self.check(self._others)
-            if time.monotonic() > deadline:
+            if time.monotonic() - begun > self.timeout:
                 raise Absent([], self.timeout)  # gloo does not tell who
+
+    def _failure(self, error: RuntimeError, begun: float) -> MXNetError:
+        """gloo's own error: its time was over, or a connection broke."""
+        if time.monotonic() - begun > 0.95 * self.timeout:
+            return Absent([], self.timeout)
+        return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
@@ -164,23 +171,26 @@ class Network:
         for piece, part in zip(pieces, received.split(lengths), strict=True):
             piece.copy_(part)
 
-    def send(self, flat: torch.Tensor, to: int, tag: int) -> None:
-        """Send to one rank, which must receive as many bytes."""
-        self._direct(lambda: self._backend(flat).send([flat.view(torch.uint8)], to, tag))
+    def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
+        """Begin to send to one rank, which must receive as many bytes; the way to wait for it."""
+        return self._direct(self._backend(flat).send([flat.view(torch.uint8)], to, tag), to)
 
-    def recv(self, flat: torch.Tensor, source: int, tag: int) -> None:
-        """Receive from one rank, in place."""
-        self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag))
+    def recv(self, flat: torch.Tensor, source: int, tag: int) -> Callable[[], None]:
+        """Begin to receive from one rank, in place; the way to wait for it."""
+        return self._direct(self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
-    def _direct(self, start: Callable[[], Any]) -> None:
+    def _direct(self, work: Any, other: int) -> Callable[[], None]:
         """One wait for the whole time: of these, gloo cannot wait twice."""
-        begun = time.monotonic()
-        try:
-            start().wait(timedelta(seconds=self.timeout))
-        except RuntimeError as error:
-            if time.monotonic() - begun >= self.timeout:
-                raise Absent([], self.timeout) from error
-            raise Broken(str(error).partition(". ")[0]) from error
+
+        def finish() -> None:
+            begun = time.monotonic()
+            try:
+                work.wait(timedelta(seconds=self.timeout))
+            except RuntimeError as error:
+                failure = self._failure(error, begun)
+                raise Absent([other], self.timeout) if isinstance(failure, Absent) else failure from error
+
+        return finish
 
     def close(self) -> None:
         """End the connections."""

@@ -1,0 +1,306 @@
+"""`mx.dist`: who am I among the workers, and what workers do together with NDArrays and torch tensors.
+
+Nothing is opened by importing it: the first call that needs the others finds them. In a single process everything works
+too, with one worker. All workers make the same calls in the same order. None of them is recorded by autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from .base import MXNetError
+from .comm import session as _session
+from .comm.buckets import Courier
+from .ndarray import NDArray
+
+__all__ = [
+    "Handle",
+    "Workers",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "init",
+    "is_initialized",
+    "local_rank",
+    "local_size",
+    "new_group",
+    "node",
+    "nodes",
+    "rank",
+    "recv",
+    "reduce_scatter",
+    "send",
+    "shutdown",
+    "size",
+]
+
+Array = TypeVar("Array", NDArray, torch.Tensor)
+
+
+class Handle:
+    """What a call with `async_op=True` gives at once: the way to its result."""
+
+    def __init__(self, future: Any) -> None:
+        self._future = future
+
+    def wait(self) -> Any:
+        """Wait for the result, or raise what went wrong."""
+        return self._future.result()
+
+    def is_done(self) -> bool:
+        """Whether `wait` would return at once."""
+        return self._future.done()
+
+
+class Workers:
+    """Some of the workers, to be given as `group=`. `rank` is this worker's place among them, -1 if it is not one."""
+
+    def __init__(self, ranks: Sequence[int], group: Any) -> None:
+        self.ranks = list(ranks)
+        self.size = len(self.ranks)
+        self.rank = -1 if group is None else group.rank
+        self._group = group
+        self._courier: Any = None
+
+    def __contains__(self, rank: int) -> bool:
+        return rank in self.ranks
+
+    def __repr__(self) -> str:
+        return f"<workers {self.ranks}>"
+
+    def _place(self, name: str, rank: int) -> int:
+        if rank not in self.ranks:
+            raise ValueError(f"{name} must be the rank of a worker among {self.ranks}, received {rank!r}")
+        return self.ranks.index(rank)
+
+    def _members(self) -> Any:
+        if self._group is None:
+            raise MXNetError(f"this worker, of rank {rank()}, is not in the group of workers {self.ranks}")
+        return self._group
+
+    def _do(self, action: Callable[[Any], Any], async_op: bool) -> Any:
+        """Act on the group: now, or in its thread, and after all that waits there."""
+        group = self._members()
+        if async_op and self._courier is None:
+            self._courier = Courier("mx.dist")
+        if self._courier is None:
+            return action(group)
+        handle = Handle(self._courier.send(lambda: action(group)))
+        return handle if async_op else handle.wait()
+
+    def _close(self) -> None:
+        if self._courier is not None:
+            self._courier.close()
+        if self._group is not None:
+            self._group.close()
+
+
+_all: Workers | None = None  # all workers of the session that is open
+_made: list[Workers] = []
+
+
+def init() -> None:
+    """Find the other workers. Every call that needs them does this by itself; a second one does nothing."""
+    _workers(None)
+
+
+def shutdown() -> None:
+    """Part from the other workers, when all have come to it. The next call would find them again."""
+    global _all
+    for workers in _made:
+        workers._close()
+    _made.clear()
+    if _all is not None and _all._courier is not None:
+        _all._courier.close()
+    _all = None
+    _session.close()
+
+
+def is_initialized() -> bool:
+    """Whether the others have been found."""
+    return _all is not None and _session.is_open()
+
+
+def rank() -> int:
+    """This worker's number among all, from 0."""
+    return _session.session().world.rank
+
+
+def size() -> int:
+    """How many workers there are."""
+    return _session.session().world.size
+
+
+def local_rank() -> int:
+    """This worker's number among those on this host."""
+    return _session.session().world.local_rank
+
+
+def local_size() -> int:
+    """How many workers are on this host."""
+    return _session.session().world.local_size
+
+
+def node() -> int:
+    """This host's number among all."""
+    return _session.session().world.node
+
+
+def nodes() -> int:
+    """How many hosts there are."""
+    return _session.session().world.nodes
+
+
+def new_group(ranks: Sequence[int]) -> Workers:
+    """Some of the workers, for `group=`. All workers call it, also those that are not among `ranks`."""
+    ranks = [int(rank) for rank in ranks]
+    made = Workers(ranks, _workers(None)._do(lambda group: group.subgroup(ranks), False))
+    _made.append(made)
+    return made
+
+
+def barrier(group: Workers | None = None) -> None:
+    """Wait until all workers have come here.
+
+    A worker that waits here for all goes on taking part in the steps of the Trainers of those that still have data.
+    """
+    if group is None:
+        init()
+        _session.session().rounds.pause()
+    else:
+        group._do(lambda group: group.barrier(), False)
+
+
+def all_reduce(
+    x: Array, op: str = "sum", inplace: bool = False, group: Workers | None = None, async_op: bool = False
+) -> Any:
+    """The sum over all workers, or their mean, min, max or prod: the same bits on each.
+
+    The result is a new array, or `x` itself if `inplace`. The mean of integers drops the fraction. With `async_op` a
+    Handle comes back at once; leave `x` alone until it is done.
+    """
+    return _on_copy(x, inplace, group, async_op, lambda group, data: group.all_reduce_(data, op))
+
+
+def broadcast(
+    x: Array, root: int = 0, inplace: bool = False, group: Workers | None = None, async_op: bool = False
+) -> Any:
+    """The values that `x` has on the worker `root`: in a new array of the same kind, or in `x` itself if `inplace`."""
+    place = _workers(group)._place("root", root)
+    return _on_copy(x, inplace, group, async_op, lambda group, data: group.broadcast_(data, place))
+
+
+def all_gather(x: Array, group: Workers | None = None, async_op: bool = False) -> Any:
+    """A list of every worker's `x`. Their first dimensions may differ."""
+    data = _data(x)
+    return _workers(group)._do(lambda group: [_like(x, out) for out in group.all_gather(data)], async_op)
+
+
+def reduce_scatter(x: Array, op: str = "sum", group: Workers | None = None, async_op: bool = False) -> Any:
+    """This worker's part of the sum (mean, min, max, prod) over all: the first dimension is divided among them."""
+    data = _data(x)
+    return _workers(group)._do(lambda group: _like(x, group.reduce_scatter(data, op)), async_op)
+
+
+def all_to_all(
+    x: Array, splits: Sequence[int] | None = None, group: Workers | None = None, async_op: bool = False
+) -> Any:
+    """A part of the rows of `x` to each worker; what all sent to this one, in their order.
+
+    The parts are equal, or `splits` tells how many rows go to each: then the result is a pair of the rows and
+    the list of how many came from each.
+    """
+    data, sent = _data(x), None if splits is None else [int(rows) for rows in splits]
+
+    def action(group: Any) -> Any:
+        out, received = group.all_to_all(data, sent)
+        return _like(x, out) if sent is None else (_like(x, out), received)
+
+    return _workers(group)._do(action, async_op)
+
+
+def send(x: Array, to: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
+    """Send to one worker, and wait until it receives as many elements of the same type with the same tag.
+
+    With `async_op` the sender goes on: workers that send to each other at the same time need that.
+    """
+    place, data = _workers(group)._place("to", to), _data(x)
+    return _ended(_workers(group)._members().start_send(data, place, tag), async_op)
+
+
+def recv(x: Array, from_: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
+    """Receive into `x` what one worker sends. Gives `x`."""
+    place, data = _workers(group)._place("from_", from_), _data(x)
+    data = x._writable_data() if isinstance(x, NDArray) else data
+    finish = _workers(group)._members().start_recv(data, place, tag)
+
+    def received() -> Any:
+        finish()
+        return x
+
+    return _ended(received, async_op)
+
+
+def _ended(finish: Callable[[], Any], async_op: bool) -> Any:
+    """Wait for it here, or in a thread of its own: messages between two workers need no order with other calls."""
+    if not async_op:
+        return finish()
+    courier = Courier("mx.dist message")
+    handle = Handle(courier.send(finish))
+    courier.close()
+    return handle
+
+
+def _workers(group: Workers | None) -> Workers:
+    """The group, or that of all workers, found now if it was not."""
+    global _all
+    if group is not None:
+        if not isinstance(group, Workers):
+            raise TypeError(f"group must come from mx.dist.new_group, received {group!r}")
+        return group
+    if _all is None or not _session.is_open():
+        world = _session.session().world
+        if world.role != "worker":
+            raise MXNetError(f"this process is a {world.role} of its job: only workers exchange arrays")
+        _all = Workers(range(world.size), _session.session().group)
+    return _all
+
+
+def _data(x: Any) -> torch.Tensor:
+    """The values of an array or a tensor."""
+    if isinstance(x, NDArray):
+        if x.stype != "default":
+            raise MXNetError(f"expected a dense array, received one of storage type {x.stype}: x.tostype('default')")
+        return x._data.detach()
+    if isinstance(x, torch.Tensor):
+        return x.detach()
+    raise TypeError(f"expected an NDArray or a torch tensor, received {type(x).__name__}")
+
+
+def _like(x: Any, data: torch.Tensor) -> Any:
+    """A tensor as what `x` is: an array on its context, or a tensor."""
+    return NDArray(data, x.context) if isinstance(x, NDArray) else data
+
+
+def _on_copy(
+    x: Any, inplace: bool, group: Workers | None, async_op: bool, action: Callable[[Any, torch.Tensor], Any]
+) -> Any:
+    """Act in place on the values of `x`, or on a copy of them."""
+    data = _data(x)
+    if not inplace:
+        data = data.clone(memory_format=torch.contiguous_format)
+        out = _like(x, data)
+    else:
+        data = x._writable_data() if isinstance(x, NDArray) else data
+        out = x
+
+    def act(group: Any) -> Any:
+        action(group, data)
+        return out
+
+    return _workers(group)._do(act, async_op)
