@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
+from .world import DEFAULT_TIMEOUT
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
 FAREWELL = 5.0  # seconds that the others have to say what they lost when one has failed
@@ -52,7 +53,7 @@ class Plan:
     nodes: int = 1
     servers: int = 0
     host: str = "127.0.0.1"
-    timeout: float = 300.0
+    timeout: float = DEFAULT_TIMEOUT
     tls: str | None = None
     extra: tuple[tuple[str, str], ...] = ()
 
@@ -271,7 +272,15 @@ class Tree:
 
     def __enter__(self) -> Tree:
         command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node)]
-        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, env={}, start_new_session=True, bufsize=0)
+        self._guard = subprocess.Popen(
+            command,
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # who reads ours need not wait for it
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
         return self
 
     def __exit__(self, *exc: object) -> None:
