@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..base import MXNetError
 from ..comm.spawn import say
+from ..comm.world import DEFAULT_TIMEOUT
 from . import slurm
 from .job import Job, parse_hosts, parse_setting
 from .run import run
@@ -51,9 +52,9 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--timeout",
         type=float,
-        default=300.0,
+        default=DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="how long anybody waits for anybody (default 300)",
+        help="how long anybody waits for anybody (default %(default)g)",
     )
     add("--secret-file", metavar="FILE", help="the job's secret, the same on every node (or set NEOMX_SECRET)")
     add(

@@ -288,6 +288,7 @@ class Delegate(Verdict):
         self._told = 0
         self._done = False
         self._asked = 0.0
+        self._news = []
         self.failures = []
         self.lost = []
         self.successes = 0
