@@ -15,7 +15,7 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = HERE / "recorded" / "kvstore.npz"
-LIMIT = 40  # seconds a job may take
+LIMIT = 60  # seconds a job may take
 TRIES = 4  # MXNet's processes do not always find each other
 sys.path.insert(0, str(HERE.parent))
 
@@ -71,14 +71,14 @@ def main(names):
         for workers in PROGRAMS[name].workers:
             with tempfile.TemporaryDirectory() as folder:
                 if not any(job(name, workers, folder) for _ in range(TRIES)):
-                    sys.exit("%s with %d workers: MXNet did not end well; nothing written" % (name, workers))
+                    sys.exit("%s with %d workers: MXNet did not end well" % (name, workers))
                 prefix = "%s|%d|" % (name, workers)
                 recorded = {key: value for key, value in recorded.items() if not key.startswith(prefix)}
                 for rank in range(workers):
                     for key, value in np.load(os.path.join(folder, "%d.npz" % rank)).items():
                         recorded["%s%d|%s" % (prefix, rank, key)] = value
+            np.savez_compressed(str(RECORDED), **recorded)
             print("%s with %d workers" % (name, workers), flush=True)
-    np.savez_compressed(str(RECORDED), **recorded)
 
 
 if __name__ == "__main__":
