@@ -57,6 +57,7 @@ class RemoteStore(KVStore):
         self._entries: dict[Key, Entry] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._touched: set[str] = set()
+        self._factors: dict[str, tuple[list[float], list[Any]]] = {}
         self._described: dict[str, Any] = {}
         self._compressor: compress.Compressor | None = None
 
@@ -209,7 +210,7 @@ class RemoteStore(KVStore):
 
     def exchange_push(self, keys: Sequence[Key], tensors: Sequence[torch.Tensor]) -> None:
         """Hand in gradients as they become ready: tensors of the keys' shapes, or flat. They count at the commit."""
-        self._client.push(keys, [tensor.detach() for tensor in tensors], False)
+        self._client.push(keys, tensors, False)
 
     def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
         """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.
@@ -222,7 +223,7 @@ class RemoteStore(KVStore):
 
     def exchange_pull(self, keys: Sequence[Key], outs: Sequence[torch.Tensor]) -> None:
         """Copy the arrays of keys into tensors of their shapes, or flat, as soon as each is ready."""
-        self._client.pull(keys, [[out.detach()] for out in outs])
+        self._client.pull(keys, [[out] for out in outs])
 
     # ---- the optimizer ----
 
@@ -279,7 +280,11 @@ class RemoteStore(KVStore):
         every = list(self._entries)
         for kind in ("lr_mult", "wd_mult"):
             factors = mine._multipliers(every, kind)
-            told[kind] = [[key, _number(factor)] for key, factor in zip(every, factors, strict=True)]
+            known, pairs = self._factors.get(kind, (None, []))
+            if factors != known:
+                pairs = [[key, _number(factor)] for key, factor in zip(every, factors, strict=True)]
+                self._factors[kind] = factors, pairs
+            told[kind] = pairs
         return told
 
     def _set_updater(self, updater: Any) -> None:
