@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from functools import cache
 from typing import Any
@@ -121,7 +122,7 @@ def make(params: Any, before: Compressor | None = None) -> Compressor:
         wrong = f"unknown {unknown}" if unknown else "no 'type'"
         raise MXNetError(f"compression parameters are 'type' and 'threshold', received {params!r}: {wrong}")
     kind = params["type"]
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         close = suggest(str(kind), KINDS)
         raise MXNetError(f"unknown type of gradient compression {kind!r}.{close} Expected one of {', '.join(KINDS)}")
     made = KINDS[kind](_threshold(kind, params.get("threshold", 0.5)))
@@ -137,6 +138,8 @@ def _threshold(kind: str, value: Any) -> float:
         raise MXNetError(f"the threshold of gradient compression must be a number, received {value!r}") from None
     if kind == "2bit" and not number > 0:
         raise MXNetError(f"the threshold of 2bit gradient compression must be greater than 0, received {number}")
+    if not math.isfinite(number):
+        raise MXNetError(f"the threshold of gradient compression must be finite, received {number}")
     return number
 
 

@@ -1,0 +1,146 @@
+"""Stores by name, stores of one's own, and the arithmetic of compression, in one process."""
+
+import numpy as np
+import pytest
+import torch
+
+import neomx as mx
+from neomx.base import MXNetError
+from neomx.comm import compress
+
+
+@pytest.mark.parametrize(
+    "name", ["dist", "dist_sync", "dist_device_sync", "dist_sync_device", "p3store_dist", "horovod"]
+)
+def test_alone_a_store_between_workers_has_one(name):
+    kv = mx.kv.create(name)
+    assert (kv.type, kv.rank, kv.num_workers, kv.get_num_dead_node(6)) == (name, 0, 1, 0)
+    out = mx.nd.zeros((2,))
+    kv.broadcast("a", mx.nd.ones((2,)) * 3, out=out)
+    assert out.asnumpy().tolist() == [3, 3]
+    kv.pushpull("a", [mx.nd.ones((2,)), mx.nd.ones((2,))], out=out)
+    assert out.asnumpy().tolist() == [2, 2]
+    kv.barrier()
+
+
+@pytest.mark.parametrize("name", ["dist_async", "dist_device_async", "dist_async_device", "dist_stale"])
+def test_without_servers_an_asynchronous_store_says_how_to_start_some(name):
+    with pytest.raises(MXNetError, match="neomx run -n 2 -s 1"):
+        mx.kv.create(name)
+
+
+def test_an_unknown_name_is_refused_with_the_list():
+    with pytest.raises(MXNetError, match="'dist_synch'.*Did you mean dist_sync.*local, device.*dist_stale"):
+        mx.kv.create("dist_synch")
+    with pytest.raises(ValueError, match="staleness"):
+        mx.kv.create("dist_sync", staleness=2)
+
+
+def test_a_store_of_ones_own():
+    class Echo(mx.kv.KVStoreBase):
+        """Keeps nothing."""
+
+        rank, num_workers = 0, 1
+
+        def broadcast(self, key, value, out, priority=0):
+            value.copyto(out)
+
+        def pushpull(self, key, value, out=None, priority=0):
+            value.copyto(value if out is None else out)
+
+        @staticmethod
+        def is_capable(capability):
+            return False
+
+    assert mx.kv.KVStoreBase.register(Echo) is Echo
+    try:
+        kv = mx.kv.create("echo")
+        assert isinstance(kv, Echo) and kv.type == "echo"
+        out = mx.nd.zeros((2,))
+        kv.broadcast("a", mx.nd.ones((2,)), out=out)
+        assert out.asnumpy().tolist() == [1, 1]
+        with pytest.raises(NotImplementedError, match="'echo' has no set_optimizer"):
+            kv.set_optimizer(mx.optimizer.SGD())
+        with pytest.warns(UserWarning, match="'echo' was registered before"):
+            mx.kv.KVStoreBase.register(Echo)
+    finally:
+        del mx.kv.KVStoreBase.kv_registry["echo"]
+    with pytest.raises(AssertionError, match="derived from KVStoreBase"):
+        mx.kv.KVStoreBase.register(int)
+
+
+def definition(kind, threshold, residual, gradient):
+    """What is sent of one gradient, in numpy; the residual is changed."""
+    residual += gradient
+    if kind == "2bit":
+        sent = np.where(residual >= threshold, threshold, np.where(residual <= -threshold, -threshold, 0))
+    else:
+        sent = np.where(residual > threshold, 1, -1)
+    residual -= sent.astype("float32")
+    return sent.astype("float32")
+
+
+@pytest.mark.parametrize("kind, threshold", [("2bit", 0.5), ("2bit", 0.3), ("1bit", 0.0), ("1bit", 0.2)])
+@pytest.mark.parametrize("count", [1, 3, 4, 8, 9, 31, 1000])
+def test_bits(kind, threshold, count):
+    random = np.random.RandomState(count)
+    compressor, other = (compress.make({"type": kind, "threshold": threshold}) for _ in range(2))
+    residual = np.zeros(count, "float32")
+    for _ in range(5):
+        gradient = random.uniform(-1, 1, count).astype("float32")
+        before = gradient.copy()
+        sent = compressor.encode("k", torch.from_numpy(gradient))
+        assert sent.dtype == torch.uint8 and sent.nbytes == compressor.nbytes(count)
+        assert sent.nbytes == -(-count // (4 if kind == "2bit" else 8))
+        found = other.decode(sent, count, torch.empty(count)).numpy()
+        np.testing.assert_array_equal(found, definition(kind, np.float32(threshold), residual, gradient))
+        np.testing.assert_array_equal(gradient, before)
+    np.testing.assert_array_equal(compressor.residuals["k"].numpy(), residual)
+
+
+def test_each_key_has_its_residual_and_any_shape():
+    compressor = compress.make({"type": "2bit"})
+    for shape in [(2, 3), (5,), ()]:
+        data = compressor.encode(shape, torch.full(shape, 0.3))
+        assert not compressor.decode(data, torch.Size(shape).numel(), torch.ones(shape)).any()
+        data = compressor.encode(shape, torch.full(shape, 0.3))
+        assert (compressor.decode(data, torch.Size(shape).numel(), torch.ones(shape)) == 0.5).all()
+
+
+def test_half():
+    compressor = compress.make({"type": "fp16"})
+    tensor = torch.linspace(-3, 3, 7)
+    sent = compressor.encode("k", tensor)
+    assert sent.dtype == torch.float16 and sent.nbytes == compressor.nbytes(7) == 14
+    assert torch.equal(compressor.decode(sent, 7, torch.empty(7)), tensor.half().float())
+
+
+@pytest.mark.parametrize(
+    "params, kind, said",
+    [
+        ("2bit", AssertionError, "a dict"),
+        ({}, MXNetError, "no 'type'"),
+        ({"type": "2bits"}, MXNetError, "Did you mean 2bit"),
+        ({"type": None}, MXNetError, "2bit, 1bit, fp16"),
+        ({"type": ["2bit"]}, MXNetError, "2bit, 1bit, fp16"),
+        ({"type": "2bit", "thresold": 1}, MXNetError, "thresold"),
+        ({"type": "2bit", "threshold": 0}, MXNetError, "greater than 0"),
+        ({"type": "2bit", "threshold": float("nan")}, MXNetError, "greater than 0"),
+        ({"type": "1bit", "threshold": float("inf")}, MXNetError, "finite"),
+        ({"type": "2bit", "threshold": "high"}, MXNetError, "a number"),
+    ],
+)
+def test_bad_settings(params, kind, said):
+    with pytest.raises(kind, match=said):
+        compress.make(params)
+
+
+def test_what_cannot_be_compressed_or_decoded():
+    compressor = compress.make({"type": "2bit"})
+    with pytest.raises(MXNetError, match="key weight: .*float32.*fp16"):
+        compressor.encode("weight", torch.ones(3, dtype=torch.float64))
+    compressor.encode("bias", torch.ones(3))
+    with pytest.raises(MXNetError, match="key bias: 3 elements .* now 4"):
+        compressor.encode("bias", torch.ones(4))
+    with pytest.raises(MXNetError, match="9 elements of 2bit are 3 long, received 2"):
+        compressor.decode(torch.zeros(2, dtype=torch.uint8), 9, torch.empty(9))
