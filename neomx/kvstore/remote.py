@@ -51,9 +51,9 @@ class RemoteStore(KVStore):
         self._number = next(_numbers)
         self._placement = Placement(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
-        weakref.finalize(
-            self, lambda client, opened: client.close(leaves=not opened.failed), self._client, self._session
-        )
+        leave = weakref.finalize(self, self._client.close)
+        leave.atexit = False  # the session's last round comes first
+        self._session.at_close.append(leave)
         self._entries: dict[Key, Entry] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._touched: set[str] = set()

@@ -106,11 +106,10 @@ class Server:
             self._sent.result()
         self._sent = self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
 
-    def close(self, leaves: bool) -> None:
-        """Close the connection, after a goodbye if this worker leaves as it should."""
+    def close(self) -> None:
+        """Say goodbye, after all that is still on its way, and close the connection."""
         with contextlib.suppress(WireError, TimeoutError):
-            if leaves:
-                self.send(m.BYE, None)
+            self.send(m.BYE, None)
             if self._sent is not None:
                 self._sent.result(_GRACE)
         if self._courier is not None:
@@ -206,10 +205,10 @@ class Client:
             raise refusals[0]
         return frames
 
-    def close(self, leaves: bool = True) -> None:
-        """Close all connections, with a goodbye if this worker leaves as it should."""
+    def close(self) -> None:
+        """Take leave of all servers."""
         for server in self.servers:
-            server.close(leaves)
+            server.close()
 
     # ---- keys ----
 
