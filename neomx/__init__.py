@@ -4,6 +4,7 @@ from . import (
     attribute,
     autograd,
     base,
+    callback,
     context,
     dist,
     executor,
@@ -13,6 +14,8 @@ from . import (
     kvstore,
     lr_scheduler,
     metric,
+    model,
+    monitor,
     name,
     ndarray,
     operator,
@@ -25,6 +28,7 @@ from . import (
 from . import image as img
 from . import initializer as init
 from . import kvstore as kv
+from . import monitor as mon
 from . import ndarray as nd
 from . import random as rnd
 from . import symbol as sym
@@ -41,6 +45,7 @@ __all__ = [
     "attribute",
     "autograd",
     "base",
+    "callback",
     "context",
     "cpu",
     "cpu_pinned",
@@ -59,6 +64,9 @@ __all__ = [
     "kvstore",
     "lr_scheduler",
     "metric",
+    "model",
+    "mon",
+    "monitor",
     "name",
     "nd",
     "ndarray",
@@ -72,3 +80,5 @@ __all__ = [
     "sym",
     "symbol",
 ]
+
+monitor.start_from_environment()

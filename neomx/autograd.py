@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import torch
 
 from .base import Backward, MXNetError, modes
+from .events import emit, heard
 from .ndarray.invoke import on_tape
 from .ndarray.ndarray import Gradient, NDArray
 
@@ -48,9 +50,25 @@ class _Scope:
         modes.recording, modes.training = self._previous.pop()
 
 
+class _TimedScope(_Scope):
+    """Recording, while somebody wants to know how long a forward pass takes."""
+
+    inside = 0.0  # seconds that backward has taken so far, which may be called in the block
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        self._started = perf_counter() - _TimedScope.inside
+
+    def __exit__(self, *exc: Any) -> None:
+        seconds = perf_counter() - _TimedScope.inside - self._started
+        super().__exit__(*exc)
+        emit("forward", seconds=seconds)
+
+
 def record(train_mode: bool = True) -> _Scope:
     """Record what is computed in the block for `backward`; layers behave as in training unless told."""
-    return _Scope(True, train_mode)
+    timed = heard("forward") and not modes.recording
+    return _TimedScope(True, train_mode) if timed else _Scope(True, train_mode)
 
 
 def pause(train_mode: bool = False) -> _Scope:
@@ -170,6 +188,15 @@ def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, tra
 
     A gradient overwrites the one of the last backward, unless its variable says grad_req='add'.
     """
+    started = perf_counter()
+    _backward(heads, head_grads, retain_graph, train_mode)
+    if heard("backward"):
+        seconds = perf_counter() - started
+        _TimedScope.inside += seconds
+        emit("backward", seconds=seconds)
+
+
+def _backward(heads: Any, head_grads: Any, retain_graph: bool, train_mode: bool) -> None:
     arrays, tensors, starts = _heads(heads, head_grads)
     with _Scope(False, train_mode):
         _run(lambda: torch.autograd.backward(tensors, starts, retain_graph=retain_graph), train_mode, accumulating=True)

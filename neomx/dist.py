@@ -13,6 +13,7 @@ import torch
 
 from .base import MXNetError
 from .comm import session as _session
+from .comm.buckets import Courier
 from .ndarray import NDArray
 
 __all__ = [
@@ -77,17 +78,19 @@ class Workers:
             raise ValueError(f"{name} must be the rank of a worker among {self.ranks}, received {rank!r}")
         return self.ranks.index(rank)
 
-    def _do(self, action: Callable[[Any], Any], async_op: bool) -> Any:
-        """Act on the group: now, or in its thread, and after all that waits there."""
+    def _members(self) -> Any:
         if self._group is None:
             raise MXNetError(f"this worker, of rank {rank()}, is not in the group of workers {self.ranks}")
-        if async_op and self._courier is None:
-            from .comm.buckets import Courier
+        return self._group
 
+    def _do(self, action: Callable[[Any], Any], async_op: bool) -> Any:
+        """Act on the group: now, or in its thread, and after all that waits there."""
+        group = self._members()
+        if async_op and self._courier is None:
             self._courier = Courier("mx.dist")
         if self._courier is None:
-            return action(self._group)
-        handle = Handle(self._courier.send(lambda: action(self._group)))
+            return action(group)
+        handle = Handle(self._courier.send(lambda: action(group)))
         return handle if async_op else handle.wait()
 
     def _close(self) -> None:
@@ -222,15 +225,35 @@ def all_to_all(
 
 
 def send(x: Array, to: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
-    """Send to one worker, which receives as many elements of the same type with the same tag."""
+    """Send to one worker, and wait until it receives as many elements of the same type with the same tag.
+
+    With `async_op` the sender goes on: workers that send to each other at the same time need that.
+    """
     place, data = _workers(group)._place("to", to), _data(x)
-    return _workers(group)._do(lambda group: group.send(data, place, tag), async_op)
+    return _ended(_workers(group)._members().start_send(data, place, tag), async_op)
 
 
 def recv(x: Array, from_: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
     """Receive into `x` what one worker sends. Gives `x`."""
-    place = _workers(group)._place("from_", from_)
-    return _on_copy(x, True, group, async_op, lambda group, data: group.recv(data, place, tag))
+    place, data = _workers(group)._place("from_", from_), _data(x)
+    data = x._writable_data() if isinstance(x, NDArray) else data
+    finish = _workers(group)._members().start_recv(data, place, tag)
+
+    def received() -> Any:
+        finish()
+        return x
+
+    return _ended(received, async_op)
+
+
+def _ended(finish: Callable[[], Any], async_op: bool) -> Any:
+    """Wait for it here, or in a thread of its own: messages between two workers need no order with other calls."""
+    if not async_op:
+        return finish()
+    courier = Courier("mx.dist message")
+    handle = Handle(courier.send(finish))
+    courier.close()
+    return handle
 
 
 def _workers(group: Workers | None) -> Workers:

@@ -21,6 +21,11 @@ def emit(name: str, **fields: Any) -> None:
             listener(name, fields)
 
 
+def heard(name: str) -> bool:
+    """Whether anybody listens to `name`: asked before measuring what only an event would carry."""
+    return name in _listeners or None in _listeners
+
+
 def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]:
     """Call `listener(name, fields)` for each event `name`, or for all. Returns the way to stop it."""
     _listeners.setdefault(name, []).append(listener)
@@ -31,3 +36,8 @@ def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]
             del _listeners[name]
 
     return stop
+
+
+def subscribe_each(**listeners: Callable[..., Any]) -> list[Callable[[], None]]:
+    """Call each listener, with the event's fields as keywords, for the event of its name. Returns the ways to stop."""
+    return [subscribe(lambda _, fields, of=of: of(**fields), name) for name, of in listeners.items()]  # type: ignore[misc]

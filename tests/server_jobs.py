@@ -1,7 +1,13 @@
-"""Jobs of real processes for the tests of servers: workers and servers around a store that the test holds."""
+"""Jobs of real processes for the tests of servers: workers and servers around a store that the test holds.
+
+Importing takes seconds for each process, so they are forked from one that has imported all.
+"""
 
 from __future__ import annotations
 
+import atexit
+import importlib
+import multiprocessing
 import os
 import secrets
 import signal
@@ -10,44 +16,69 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from neomx.comm.store import StoreServer
 
 HERE = Path(__file__).parent
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload(["neomx.kvstore.server", "neomx.kvstore.remote"])
+
+
+def _enter(environ: dict[str, str], log: str, command: list[str]) -> None:
+    """Be a process of its own: call the function of a module with that environment."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for stream in (1, 2):
+        os.dup2(file, stream)
+    os.environ.update(environ)
+    torch.set_num_threads(1)
+    code = 0
+    try:
+        module, function, *arguments = command
+        getattr(importlib.import_module(module), function)(*arguments)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 class Job:
     """Servers and workers of one job; a context, at the end of which no process of it is left."""
 
-    def __init__(self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = ""):
+    def __init__(
+        self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = "", apart: bool = False
+    ):
         self.workers, self.servers, self.script, self.argument = workers, servers, script, argument
         self.secret = secrets.token_hex(16).encode()
         self.store = StoreServer("127.0.0.1", 0, self.secret).start()
         self.folder = Path(tempfile.mkdtemp())
         self.timeout = timeout
-        self.processes: dict[str, subprocess.Popen] = {}
+        self.apart = apart  # whether servers are taken for another host's, so that no memory is shared
+        self.processes: dict[str, Any] = {}
 
     def __enter__(self) -> Job:
         for number in range(self.servers):
-            self.start("server", number, ["-m", "neomx.kvstore.server"])
+            self.start("server", number, ["neomx.kvstore.server", "main"])
         for rank in range(self.workers):
-            self.start_worker(rank)
+            self.start_worker(rank, self.script)
         return self
 
-    def start_worker(self, rank: int) -> None:
-        self.start("worker", rank, [str(HERE / "server_scripts.py"), self.script, self.argument])
+    def start_worker(self, rank: int, script: str) -> None:
+        self.start("worker", rank, ["server_scripts", script, self.argument])
 
-    def start(self, role: str, number: int, command: list[str]) -> None:
-        environ = {
-            **os.environ,
-            "PYTHONPATH": str(HERE.parent),
+    def environ(self, role: str, number: int) -> dict[str, str]:
+        return {
+            "PYTHONPATH": f"{HERE.parent}:{HERE}",
             "OMP_NUM_THREADS": "1",
             "NEOMX_ROLE": role,
             "RANK": str(number),
             "WORLD_SIZE": str(self.workers),
             "LOCAL_RANK": str(number),
             "LOCAL_WORLD_SIZE": str(self.workers),
-            "NEOMX_NODE": "0",
+            "NEOMX_NODE": str(int(self.apart and role == "server")),
             "NEOMX_NODES": "1",
             "NEOMX_SERVERS": str(self.servers),
             "NEOMX_SERVER_ID": str(number),
@@ -56,41 +87,60 @@ class Job:
             "NEOMX_SECRET": self.secret.decode(),
             "NEOMX_TIMEOUT": str(self.timeout),
         }
+
+    def start(self, role: str, number: int, command: list[str]) -> None:
         name = f"{role} {number}"
-        with open(self.folder / name, "wb") as log:
-            self.processes[name] = subprocess.Popen([sys.executable, *command], env=environ, stdout=log, stderr=log)
+        log = str(self.folder / name)
+        open(log, "a").close()
+        process = _forks.Process(target=_enter, args=(self.environ(role, number), log, command), daemon=True)
+        process.start()
+        self.processes[name] = process
 
     def log(self, name: str) -> str:
         return (self.folder / name).read_text()
 
-    def await_line(self, name: str, text: str, seconds: float = 40) -> None:
+    def await_line(self, name: str, text: str, seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while text not in self.log(name):
-            assert time.monotonic() < deadline and self.processes[name].poll() is None, f"{name}: {self.log(name)}"
+            assert time.monotonic() < deadline and self.processes[name].is_alive(), f"{name}: {self.log(name)}"
             time.sleep(0.02)
+
+    def signal(self, name: str, number: int) -> None:
+        os.kill(self.processes[name].pid, number)
 
     def finish(self, name: str, seconds: float = 60) -> int:
         """The code with which a process ends."""
-        try:
-            return self.processes[name].wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{name} does not end; it said: {self.log(name)}") from None
+        self.processes[name].join(seconds)
+        code = self.processes[name].exitcode
+        assert code is not None, f"{name} does not end; it said: {self.log(name)}"
+        return int(code)
 
     def finish_all(self, seconds: float = 90) -> None:
         """All workers end well, and then all servers by themselves."""
         for rank in range(self.workers):
             code = self.finish(f"worker {rank}", seconds)
-            assert code == 0, f"worker {rank} ended with {code}:\n{self.log(f'worker {rank}')}\n{self.server_logs()}"
+            assert code == 0, f"worker {rank} ended with {code}:\n{self.logs()}"
+        self.finish_servers()
+
+    def finish_servers(self) -> None:
         for number in range(self.servers):
             assert self.finish(f"server {number}", 20) == 0, self.log(f"server {number}")
 
-    def server_logs(self) -> str:
-        return "\n".join(self.log(f"server {number}") for number in range(self.servers))
+    def logs(self) -> str:
+        return "\n".join(f"{name}: {self.log(name)}" for name in self.processes)
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes.values():
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
+            if process.is_alive():
                 process.kill()
-                process.wait()
+                process.join()
         self.store.close()
+
+
+def run_module(job: Job, role: str, number: int, module: str) -> subprocess.Popen[bytes]:
+    """The same without the fork: `python -m module`."""
+    environ = {**os.environ, **job.environ(role, number)}
+    return subprocess.Popen([sys.executable, "-m", module], env=environ)
+
+
+STOP, GO_ON, KILL = signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL

@@ -6,7 +6,9 @@ levels: summed within each host, then slice by slice between hosts.
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -332,20 +334,42 @@ class Group:
             self._by(_NOTHING).barrier(b"barrier")
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> None:
-        """Send to one member, which receives a tensor of the same size with the same tag."""
-        self._check_other("to", to)
-        assert self._network is not None
-        with self._named(f"send to {self._member(to)}", what):
-            self._network.send(_dense(tensor), to, tag)
+        """Send to one member, and wait until it receives a tensor of the same size with the same tag."""
+        self.start_send(tensor, to, tag, what)()
 
     def recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> torch.Tensor:
         """Receive what one member sends, in place."""
+        return self.start_recv(tensor, from_, tag, what)()
+
+    def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> Callable[[], None]:
+        """Begin to send; the way to wait for the end, in any thread. Not in order with collectives."""
+        self._check_other("to", to)
+        return self._started(f"send to {self._member(to)}", what, lambda net: net.send(_dense(tensor), to, tag))
+
+    def start_recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> Callable[[], torch.Tensor]:
+        """Begin to receive in place; the way to wait for the end, in any thread. Not in order with collectives."""
         self._check_other("from_", from_)
+        flat, call = _dense(tensor), f"recv from {self._member(from_)}"
+        finish = self._started(call, what, lambda net: net.recv(flat, from_, tag))
+
+        def finish_all() -> torch.Tensor:
+            finish()
+            return _put_back(flat, tensor)
+
+        return finish_all
+
+    def _started(
+        self, call: str, what: str, start: Callable[[network.Network], Callable[[], None]]
+    ) -> Callable[[], None]:
         assert self._network is not None
-        flat = _dense(tensor)
-        with self._named(f"recv from {self._member(from_)}", what):
-            self._network.recv(flat, from_, tag)
-        return _put_back(flat, tensor)
+        with self._named(call, what):
+            wait = start(self._network)
+
+        def finish() -> None:
+            with self._named(call, what):
+                wait()
+
+        return finish
 
     # ---- arguments ----
 
@@ -450,9 +474,9 @@ class Staging:
         """Seconds spent waiting for workers of this host, all in all."""
         return self._bucket.waited
 
-    def reduce(self) -> torch.Tensor:
+    def reduce(self, what: str = "") -> torch.Tensor:
         """Sum what all members have in `local` into `result`. Waits for them: call it in a thread of its own."""
-        with self._group._named("all_reduce", self._what or "a bucket"):
+        with self._group._named("all_reduce", what or self._what or "a bucket"):
             try:
                 return self._bucket.reduce()
             except Absent as error:
@@ -466,6 +490,7 @@ class Staging:
 
 _ALONE = _Alone()
 _NOTHING = torch.empty(0)
+_opened = itertools.count()  # who parts and meets again must not find what was left in the store the first time
 
 
 @cache
@@ -512,7 +537,7 @@ def open_group(world: World, store: StoreClient | None) -> Group:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))
     nodes = {rank: int(store.get(f"node/{rank}")) for rank in range(world.size)}
-    group = Group(world, store, nodes)
+    group = Group(world, store, nodes, f"all#{next(_opened)}")
     _open_default(world, store)
     return group
 

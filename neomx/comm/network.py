@@ -171,21 +171,26 @@ class Network:
         for piece, part in zip(pieces, received.split(lengths), strict=True):
             piece.copy_(part)
 
-    def send(self, flat: torch.Tensor, to: int, tag: int) -> None:
-        """Send to one rank, which must receive as many bytes."""
-        self._direct(lambda: self._backend(flat).send([flat.view(torch.uint8)], to, tag))
+    def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
+        """Begin to send to one rank, which must receive as many bytes; the way to wait for it."""
+        return self._direct(self._backend(flat).send([flat.view(torch.uint8)], to, tag), to)
 
-    def recv(self, flat: torch.Tensor, source: int, tag: int) -> None:
-        """Receive from one rank, in place."""
-        self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag))
+    def recv(self, flat: torch.Tensor, source: int, tag: int) -> Callable[[], None]:
+        """Begin to receive from one rank, in place; the way to wait for it."""
+        return self._direct(self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
-    def _direct(self, start: Callable[[], Any]) -> None:
+    def _direct(self, work: Any, other: int) -> Callable[[], None]:
         """One wait for the whole time: of these, gloo cannot wait twice."""
-        begun = time.monotonic()
-        try:
-            start().wait(timedelta(seconds=self.timeout))
-        except RuntimeError as error:
-            raise self._failure(error, begun) from error
+
+        def finish() -> None:
+            begun = time.monotonic()
+            try:
+                work.wait(timedelta(seconds=self.timeout))
+            except RuntimeError as error:
+                failure = self._failure(error, begun)
+                raise Absent([other], self.timeout) if isinstance(failure, Absent) else failure from error
+
+        return finish
 
     def close(self) -> None:
         """End the connections."""

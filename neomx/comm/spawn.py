@@ -25,8 +25,6 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
-from .store import PeerError, StoreServer
-from .world import World, store_place
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
 FAREWELL = 5.0  # seconds that the others have to say what they lost when one has failed
@@ -330,7 +328,7 @@ class Tree:
     def interrupt(self, hurry: Callable[[], bool] = lambda: False) -> None:
         """Ask everybody to stop as Ctrl-C does, and wait a little for that."""
         self.signal(signal.SIGINT)
-        self._wait(PATIENCE, hurry)
+        self.wait(PATIENCE, hurry)
 
     def end(self, patience: float = 2.0, hurry: Callable[[], bool] = lambda: False) -> None:
         """End all processes and all that they started: first by asking, then by force. Returns when none is left."""
@@ -338,9 +336,9 @@ class Tree:
             return
         if self.running():
             self.signal(signal.SIGTERM)
-            self._wait(patience, hurry)
+            self.wait(patience, hurry)
         self.signal(signal.SIGKILL)
-        self._wait(1.0)
+        self.wait(1.0)
         guard.sweep(self.job, self.node)
         with contextlib.suppress(BrokenPipeError):
             self._drain(1.0)
@@ -358,7 +356,8 @@ class Tree:
                 screen.close()
         self.children = []
 
-    def _wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
+    def wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Pass on output until all have ended, for at most so long."""
         limit = time.monotonic() + seconds
         while self.running() and time.monotonic() < limit and not hurry():
             with contextlib.suppress(BrokenPipeError):
@@ -406,8 +405,8 @@ class Blackboard(Protocol):
 class Verdict:
     """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
 
-    def __init__(self, store: Blackboard):
-        self._store = store
+    def __init__(self, store: Blackboard, say: Callable[[str], None] = say):
+        self._store, self._say = store, say
         self.failures: list[Failure] = []
         self.lost: list[Failure] = []
         self.successes = 0
@@ -424,11 +423,11 @@ class Verdict:
         """A process has failed: the others are told who is gone."""
         self._store.mark_gone(failure.name, failure.code, failure.why)
         if failure.name.startswith("worker") and self._store.get(TOLERATES) is not None:
-            say(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
+            self._say(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
             self.lost.append(failure)
             return
         if not self.failures:
-            say(f"{failure.name} on {failure.host} failed: {failure.why}")
+            self._say(f"{failure.name} on {failure.host} failed: {failure.why}")
             self._since = time.monotonic()
         self.failures.append(failure)
 
@@ -449,8 +448,8 @@ class Verdict:
         return self.lost[0] if self.lost and not self.successes else None
 
 
-def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts) -> None:
-    """Watch until the job is over or interrupted. Ends every process."""
+def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
+    """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
             verdict.ended(child)
@@ -458,7 +457,9 @@ def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts) -> None:
     verdict.announce(interrupted)
     if interrupted is not None:
         say(f"{signal.Signals(interrupted).name} received: ending all processes (once more: at once)")
-    if interrupted == signal.SIGINT:
+    if parting:
+        tree.wait(parting, interrupts.again)
+    elif interrupted == signal.SIGINT:
         tree.interrupt(interrupts.again)
     tree.end(hurry=interrupts.again)
 
@@ -481,23 +482,3 @@ def start_workers(tree: Tree, plan: Plan, command: list[str]) -> None:
 def new_job() -> str:
     """A name for a job, unlike all others."""
     return secrets.token_hex(4)
-
-
-def keep_store(world: World) -> None:
-    """Serve the job's store until everybody who came has left again: what MXNet's scheduler role is here."""
-    awaited = {
-        f"{role} {i}" for role, count in (("worker", world.size), ("server", world.servers)) for i in range(count)
-    }
-    limit = time.monotonic() + world.timeout
-    with contextlib.closing(StoreServer(*store_place(world), world.secret, world.tls)) as store:
-        store.start()
-        while True:
-            roster = store.roster()
-            if awaited <= roster.keys() and all(member.state != "here" for member in roster.values()):
-                return
-            if not awaited <= roster.keys() and time.monotonic() > limit:
-                missing = ", ".join(sorted(awaited - roster.keys()))
-                raise PeerError(
-                    f"{missing} did not come to the scheduler at {store.address} within {world.timeout:g} s"
-                )
-            time.sleep(0.05)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from .. import kvstore as kv
 from .. import optimizer as opt
+from ..events import emit
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from .exchange import ServerExchange, WorkerExchange, broadcast, make_exchange
@@ -158,6 +160,11 @@ class Trainer:
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
         """Sum the gradients over contexts, divide them by `batch_size`, update the parameters."""
+        began = time.perf_counter()
+        self._step(batch_size, ignore_stale_grad)
+        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began)
+
+    def _step(self, batch_size: float, ignore_stale_grad: bool) -> None:
         self._rescale(batch_size)
         if not self._kv_initialized:
             self._init_kvstore()
@@ -226,8 +233,10 @@ class Trainer:
                 "update() when parameters are updated on kvstore is not supported. Try setting `update_on_kvstore` to "
                 "False when creating trainer."
             )
+        began = time.perf_counter()
         self._rescale(batch_size if self._exchange is None else self._exchange.agree(batch_size))
         self._update(ignore_stale_grad)
+        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began)
 
     def _find_stale(self, ignore_stale_grad: bool) -> list[set[int]]:
         """Which weights of the plan, by context, have gradients that were used before; refused unless ignored."""

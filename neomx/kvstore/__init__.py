@@ -8,6 +8,7 @@ from ..base import MXNetError, suggest
 from ..comm.session import session
 from .base import KVStoreBase
 from .local import KVStore
+from .roles import take_role
 
 __all__ = ["KVStore", "KVStoreBase", "create", "is_distributed"]
 
@@ -51,6 +52,7 @@ def is_distributed(name: str) -> bool:
 
 
 def _between_workers(name: str, staleness: int | None) -> KVStore:
+    take_role()
     if session().world.servers and name not in _BY_ALL_REDUCE:
         from .remote import RemoteStore
 

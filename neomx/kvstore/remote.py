@@ -5,20 +5,22 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from .. import ndarray as nd
 from .. import optimizer
 from ..base import MXNetError
 from ..comm import compress
 from ..comm.server import Entry, Placement, Rows, open_client
 from ..comm.session import Session, session
 from ..comm.store import PeerError
+from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
+from ..ndarray.sparse import RowSparseNDArray
 from ..optimizer import states
 from ..optimizer.moment import Moment
 from .collective import count_gone
@@ -49,6 +51,9 @@ class RemoteStore(KVStore):
         self._number = next(_numbers)
         self._placement = Placement(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
+        weakref.finalize(
+            self, lambda client, opened: client.close(leaves=not opened.failed), self._client, self._session
+        )
         self._entries: dict[Key, Entry] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._touched: set[str] = set()
@@ -198,8 +203,7 @@ class RemoteStore(KVStore):
             whole = torch.empty(entry.shape, dtype=entry.dtype)
             self._client.pull([name], [[whole]])
             values = whole[wanted]
-        parts = (NDArray(values, nd.cpu()), NDArray(wanted, nd.cpu()))
-        return nd.sparse.row_sparse_array(parts, shape=entry.shape, dtype=parts[0].dtype)
+        return RowSparseNDArray((values, wanted), entry.shape, cpu())
 
     # ---- the way of a Trainer ----
 

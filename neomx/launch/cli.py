@@ -103,6 +103,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MXNetError as error:
         say(str(error))
         return 2
+    except KeyboardInterrupt:  # before anything was started
+        return 130
     except BrokenPipeError:  # whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

@@ -15,7 +15,7 @@ from ..comm.spawn import Interrupts, Task, Tree, new_job, supervise
 from ..comm.wire import is_loopback, join_address
 from ..comm.world import address_towards
 from .job import Job
-from .nodes import Council, open_store
+from .nodes import GOODBYE, Council, open_store
 from .run import certificate, conclude
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=15"  # NEOMX_SSH replaces it
@@ -34,7 +34,7 @@ def run(job: Job) -> int:
             command = [*shlex.split(os.environ.get("NEOMX_SSH") or SSH), host, remote_command(job, node, store.address)]
             task = Task(f"node {node}", command, dict(os.environ), plain=node == 0, stdin=subprocess.PIPE, lines=True)
             _tell(tree.start(task).process, secret, pem)
-        supervise(tree, council, interrupts)
+        supervise(tree, council, interrupts, parting=GOODBYE)
     return conclude(council, interrupts)
 
 

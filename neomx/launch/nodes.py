@@ -43,25 +43,28 @@ def run(job: Job) -> int:
     """Run this node's part of a job on several nodes; node 0 also keeps the store and decides."""
     assert job.rendezvous is not None
     with contextlib.ExitStack() as stack:
-        interrupts = stack.enter_context(Interrupts())
         secret, pem = stack.enter_context(_credentials(job))
-        store = None
+        council = None
         if job.node == 0 and not job.leash:
-            store = stack.enter_context(open_store(job.rendezvous, secret, pem))
+            council = Council(stack.enter_context(open_store(job.rendezvous, secret, pem)), remote=range(1, job.nodes))
         client = stack.enter_context(_join(job, secret, pem))
         host = os.environ.get("NEOMX_HOST") or address_towards(wire.split_address(job.rendezvous)[0])
-        nodes = meet(client, job, host, secret, pem)
-        verdict: Verdict = Delegate(client, job.node)
-        if store is not None:
-            verdict = Council(store, remote=range(1, job.nodes))
+        try:
+            nodes = meet(client, job, host, secret, pem)
+        except MXNetError:
+            if council is not None:
+                council.part()  # the others are to read in the store what went wrong
+            raise
+        verdict = council or Delegate(client, job.node)
         plan = plan_of(nodes, job, host, secret, pem)
+        interrupts = stack.enter_context(Interrupts())
         tree = stack.enter_context(Tree(plan.job, job.node, job.logs))
         if job.leash:
             tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
         start(tree, plan, job)
         supervise(tree, verdict, interrupts)
         verdict.part()
-    return conclude(verdict, interrupts)
+    return conclude(verdict, interrupts, quiet=job.leash)
 
 
 def plan_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> Plan:
@@ -218,6 +221,10 @@ def _let_loose(tree: Tree, interrupts: Interrupts) -> None:
 # ---- ending together ----
 
 
+def _interrupted(name: str, signum: int) -> Failure:
+    return Failure(name, -signum, socket.gethostname(), ["it was interrupted"])
+
+
 class Council(Verdict):
     """The verdict of a job on several nodes, where the store is: it hears the others and tells all of the end."""
 
@@ -258,7 +265,7 @@ class Council(Verdict):
         """Tell all nodes to end."""
         failure = self.failure()
         if interrupted is not None:
-            failure = Failure("the launcher of node 0", -interrupted, socket.gethostname(), [])
+            failure = _interrupted("the launcher of the job", interrupted)
         self._server.set(END, json.dumps(failure and dataclasses.asdict(failure)).encode())
 
     def part(self) -> None:
@@ -310,7 +317,7 @@ class Delegate(Verdict):
     def announce(self, interrupted: int | None) -> None:
         """A signal to this node's launcher ends the whole job."""
         if interrupted is not None:
-            self.failed(Failure(f"the launcher of node {self._node}", -interrupted, socket.gethostname(), []))
+            self.failed(_interrupted(f"the launcher of node {self._node}", interrupted))
 
     def part(self) -> None:
         """Nothing is left to do: leaving the roll says it."""

@@ -64,14 +64,15 @@ def settings(job: Job) -> tuple[tuple[str, str], ...]:
     return (*board, *job.environ)
 
 
-def conclude(verdict: Verdict, interrupts: Interrupts) -> int:
-    """Say what failed, and make the exit code of it."""
+def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> int:
+    """Say what failed, unless another launcher does, and make the exit code of it."""
     if interrupts.received:
         return 128 + interrupts.received[0]
     failure = verdict.failure()
     if failure is None:
         return 0
-    say(failure.report() + _others(verdict.failures[1:]))
+    if not quiet:
+        say(failure.report() + _others(verdict.failures[1:]))
     return failure.exit_code
 
 

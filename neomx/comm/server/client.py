@@ -12,11 +12,13 @@ import functools
 import select
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
 
 from ...base import MXNetError
+from ..buckets import Courier
 from ..store import PeerError, StoreClient
 from ..wire import Connection, Frame, TimedOut, WireError, as_bytes, connect
 from ..world import World
@@ -72,12 +74,34 @@ class Server:
     def __init__(self, number: int, connection: Connection, is_near: bool):
         self.number, self.connection, self.is_near = number, connection, is_near
         self.name = f"server {number}"
+        self._courier = None if is_near else Courier(f"to {self.name}")
+        self._sent: Future[None] | None = None
         self.places: dict[int, Place] = {}  # by slot
         self.gradients: dict[int, Chunk] = {}
         self.weights: dict[int, torch.Tensor] = {}
         self.writes: set[int] = set()  # chunks whose gradients the server sees
         self.reads: set[int] = set()  # chunks whose weights are seen here
         self.told: dict[str, Any] = {}  # settings it knows
+
+    def send(self, kind: int, meta: Any, *buffers: Any) -> None:
+        """Send a frame. To another host in a thread, one after the other: backward goes on while gradients travel."""
+        if self._courier is None:
+            self.connection.send(kind, meta, *buffers)
+            return
+        if self._sent is not None and self._sent.done():
+            self._sent.result()
+        self._sent = self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
+
+    def close(self, leaves: bool) -> None:
+        """Close the connection, after a goodbye if this worker leaves as it should."""
+        with contextlib.suppress(WireError, TimeoutError):
+            if leaves:
+                self.send(m.BYE, None)
+            if self._sent is not None:
+                self._sent.result(_GRACE)
+        if self._courier is not None:
+            self._courier.close()
+        self.connection.close()
 
     def news(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What to add to a commit so that the server knows these settings."""
@@ -101,7 +125,7 @@ class Client:
         if self._failure is not None:
             raise type(self._failure)(str(self._failure))
         try:
-            server.connection.send(kind, meta, *buffers)
+            server.send(kind, meta, *buffers)
         except WireError as error:
             self._hear_last_words(server)
             raise self._lost(server, error) from error
@@ -162,12 +186,10 @@ class Client:
             raise refusals[0]
         return frames
 
-    def close(self) -> None:
-        """Say goodbye."""
+    def close(self, leaves: bool = True) -> None:
+        """Close all connections, with a goodbye if this worker leaves as it should."""
         for server in self.servers:
-            with contextlib.suppress(WireError):
-                server.connection.send(m.BYE)
-            server.connection.close()
+            server.close(leaves)
 
     # ---- keys ----
 

@@ -73,6 +73,11 @@ class Entry:
     generation: int = 0
 
     @property
+    def name(self) -> tuple[Key, int]:
+        """What tells it from all others."""
+        return self.key, self.generation
+
+    @property
     def size(self) -> int:
         """How many elements the whole array has."""
         return math.prod(self.shape)

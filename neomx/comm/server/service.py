@@ -221,7 +221,7 @@ class Guest:
             with self.space.declaring:
                 self._create(entries, self.shard.new(entries), frame.payload)
         self.shard.agree(entries, f"worker {self.rank}")
-        slots = [self.shard.of_key[entry.key] for entry, _ in self._held(entries)]
+        slots = [self.shard.of_key[entry.name] for entry, _ in self._held(entries)]
         told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
         chunks = self.space.arena.chunks
         names = {str(n): [chunks[n].nbytes, chunks[n].name if self.is_near else ""] for n in {s.chunk for s in slots}}

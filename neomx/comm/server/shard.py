@@ -1,8 +1,9 @@
 """What one server keeps of one store, and when pushes become updates: synchronous, asynchronous or boundedly stale.
 
 Workers push gradients of slots (pieces of keys) and commit them. Synchronously a slot's round ends when every worker
-has committed: what they pushed was summed in the order of their ranks, so that the bits do not depend on who came first,
-and the rule is applied once. Otherwise each commit is applied as it comes. Only tensors are known here; the rule is given.
+has committed: what they pushed was summed in the order of their ranks, so that the bits do not depend on who came
+first, and the rule is applied once. Otherwise each commit is applied as it comes. Only tensors are known here; the
+rule is given.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ class Slot:
         self.settings: Any = None  # of the first worker that steps
         self.teller = sys.maxsize
 
-    def start_again(self) -> None:
-        """Forget the sum: what it was made of has changed."""
+    def take(self, rank: int, part: Part) -> None:
+        """Keep what a worker pushed; where it takes the place of an earlier push, the sum begins anew."""
         with self.lock:
-            self.sum, self.summed = None, 0
+            if rank in self.parts:
+                self.sum, self.summed = None, 0
+            self.parts[rank] = part
 
     def advance(self) -> None:
         """Add what has come, in the order of ranks, as far as it goes without a gap."""
@@ -105,9 +108,9 @@ class Shard:
     def __init__(self, workers: int, staleness: int | None, timeout: float, whereabouts: Callable[[int], str] = str):
         self.workers, self.staleness, self.timeout = workers, staleness, timeout
         self.rule: Rule | None = None
-        self.directory: dict[Key, Entry] = {}
+        self.directory: dict[tuple[Key, int], Entry] = {}  # by key and generation: who is slow still means the old one
+        self.of_key: dict[tuple[Key, int], Slot] = {}
         self.slots: dict[int, Slot] = {}
-        self.of_key: dict[Key, Slot] = {}
         self.generations: dict[str, int] = defaultdict(int)
         self.failures: dict[tuple[str, int], str] = {}
         self.living: set[int] = set()
@@ -155,46 +158,35 @@ class Shard:
     def create(self, slots: list[Slot], entries: list[Entry]) -> None:
         """Worker 0 declares keys, of which this server keeps these slots."""
         with self._changed:
-            for entry in entries:
-                old = self.of_key.pop(entry.key, None)
-                if old is not None:
-                    del self.slots[old.number]
-                self.directory[entry.key] = entry
+            self.directory.update({entry.name: entry for entry in entries})
             for slot in slots:
-                self.slots[slot.number] = self.of_key[slot.entry.key] = slot
+                self.slots[slot.number] = self.of_key[slot.entry.name] = slot
             self._changed.notify_all()
 
     def agree(self, entries: list[Entry], who: str) -> None:
         """Wait until worker 0 has declared these keys, and see that it did so in the same way."""
 
-        def there() -> bool:
-            known = (self.directory.get(entry.key) for entry in entries)
-            return all(
-                old is not None and old.generation >= new.generation for old, new in zip(known, entries, strict=True)
-            )
-
         with self._changed:
-            self._until(there, lambda: f"worker 0 has not inited {_listed(self._unknown(entries))}", needs=lambda: {0})
+            self._until(
+                lambda: not self._unknown(entries),
+                lambda: f"worker 0 has not inited {_listed([entry.key for entry in self._unknown(entries)])}",
+                lambda: {0},
+            )
             for entry in entries:
-                if self.directory[entry.key] != entry:
-                    known = self.directory[entry.key]
+                known = self.directory[entry.name]
+                if known != entry:
                     raise MXNetError(
                         f"key {entry.key!r}: worker 0 inited it as {_described(known)}, {who} as {_described(entry)}. "
                         "All workers must init the same keys, with the same shapes, in the same order"
                     )
 
-    def _unknown(self, entries: list[Entry]) -> list[Key]:
-        return [
-            entry.key
-            for entry in entries
-            if entry.key not in self.directory or self.directory[entry.key].generation < entry.generation
-        ]
+    def _unknown(self, entries: list[Entry]) -> list[Entry]:
+        return [entry for entry in entries if entry.name not in self.directory]
 
     def new(self, entries: list[Entry]) -> list[Entry]:
-        """Those of the entries that were not declared before, or in an earlier generation."""
+        """Those of the entries that were not declared before."""
         with self._changed:
-            unknown = set(self._unknown(entries))
-        return [entry for entry in entries if entry.key in unknown]
+            return self._unknown(entries)
 
     # ---- pushing ----
 
@@ -204,9 +196,7 @@ class Shard:
             if any(rank in slot.committed for slot in slots):
                 raise Refused(f"worker {rank} pushed a slot twice without waiting for the first push")
             for slot, part in zip(slots, parts, strict=True):
-                if rank in slot.parts:
-                    slot.start_again()
-                slot.parts[rank] = part
+                slot.take(rank, part)
         if self.synchronous:
             for slot in slots:
                 slot.advance()
@@ -276,16 +266,20 @@ class Shard:
 
     def ready(self, rank: int, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
         """The slots, as soon as this worker may read them: its own pushes are in, and it is not too far ahead."""
-        waiting = list(slots)
+        waiting = dict.fromkeys(slots)
 
         def readable() -> list[Slot]:
             return [slot for slot in waiting if self._readable(slot, rank)]
 
+        def first() -> Slot:
+            return next(iter(waiting))
+
         while waiting:
             with self._changed:
-                self._until(readable, lambda: self._late(waiting[0], rank), lambda: self._needed(waiting[0]))
+                self._until(readable, lambda: self._late(first(), rank), lambda: self._needed(first()))
                 now = readable()
-                waiting = [slot for slot in waiting if slot not in now] if len(now) < len(waiting) else []
+            for slot in now:
+                del waiting[slot]
             yield now
 
     def _readable(self, slot: Slot, rank: int) -> bool:

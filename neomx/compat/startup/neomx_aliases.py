@@ -12,7 +12,7 @@ from types import ModuleType
 # Which name means which; packages whose own name leads nowhere stand as empty modules.
 MEANS = {"mxnet": "neomx", "horovod.mxnet": "neomx.horovod", "byteps.mxnet": "neomx.horovod"}
 EMPTY = ("horovod", "byteps")
-ROLES = "neomx.compat.roles"  # in a server's or scheduler's process `import mxnet` does that work and ends
+ROLES = "neomx.kvstore.roles"  # in a server's or scheduler's process `import mxnet` does that work and ends
 
 
 def meaning(name: str) -> str | None:

@@ -1,9 +1,10 @@
 """Datasets, samplers, and the loader that makes batches of them."""
 
-from . import dataloader, dataset, sampler, vision
+from . import dataloader, dataset, place, sampler, shard, vision
 from .dataloader import DataLoader
 from .dataset import ArrayDataset, Dataset, RecordFileDataset, SimpleDataset
-from .sampler import BatchSampler, FilterSampler, RandomSampler, Sampler, SequentialSampler
+from .sampler import BatchSampler, FilterSampler, RandomSampler, Sampler, SequentialSampler, SplitSampler
+from .shard import ShardedDataset
 
 __all__ = [
     "ArrayDataset",
@@ -15,9 +16,13 @@ __all__ = [
     "RecordFileDataset",
     "Sampler",
     "SequentialSampler",
+    "ShardedDataset",
     "SimpleDataset",
+    "SplitSampler",
     "dataloader",
     "dataset",
+    "place",
     "sampler",
+    "shard",
     "vision",
 ]

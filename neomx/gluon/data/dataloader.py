@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import weakref
 from collections import deque
@@ -15,10 +16,13 @@ import torch
 
 from ...base import MXNetError
 from ...context import Context, cpu, cpu_pinned
+from ...events import heard
 from ...ndarray import NDArray, array
 from ...ops.random import generator
 from .dataset import ArrayDataset
+from .place import Pass
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
+from .shard import ShardedBatches, ShardedDataset
 from .workers import WorkerPool, make_batch
 
 
@@ -114,23 +118,25 @@ class DataLoader:
         auto_reload: bool = False,
     ):
         assert timeout > 0, f"timeout must be positive, given {timeout}"
+        if isinstance(dataset, ShardedDataset):
+            batches = _batches_of_part(dataset, batch_size, shuffle, sampler, last_batch, batch_sampler)
+            dataset = dataset.dataset
+        elif batch_sampler is None:
+            batches = _batches(dataset, batch_size, shuffle, sampler, last_batch)
+        else:
+            batches = _given_batches(batch_sampler, batch_size, shuffle, sampler, last_batch)
         self._dataset = dataset
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
         self._thread_pool, self._timeout = thread_pool, timeout
-        self._batch_sampler = batch_sampler
+        self._batch_sampler = batches
         self._at_once = batch_sampler is sampler is None and batchify_fn is None and _is_in_memory(dataset)
-        if batch_sampler is None:
-            self._batch_sampler = _batches(dataset, batch_size, shuffle, sampler, last_batch)
-        elif batch_size is not None or shuffle or sampler is not None or last_batch is not None:
-            raise ValueError(
-                "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
-            )
         self._num_workers = max(0, num_workers)
         self._prefetch = max(0, 2 * self._num_workers if prefetch is None else int(prefetch))
         self._batchify_fn = batchify_fn or (default_mp_batchify_fn if self._num_workers else default_batchify_fn)
         self._worker_pool: Any = None
         self.auto_reload = auto_reload
         self._iter: Iterator[Any] | None = None
+        self._epochs = 0
 
     def __len__(self) -> int:
         return len(self._batch_sampler)
@@ -155,18 +161,28 @@ class DataLoader:
         self._iter = None
 
     def _here(self) -> Iterator[Any]:
-        for indices in self._batch_sampler:
-            yield self._deliver(
-                _gather(self._dataset, indices)
-                if self._at_once
-                else make_batch(self._dataset, self._batchify_fn, indices)
-            )
+        lists = self._start()
+        return lists.follow((self._deliver(self._make(indices)) for indices in lists), self)
+
+    def _start(self) -> Pass:
+        """The next pass over the indices, batch by batch."""
+        if isinstance(self._batch_sampler, ShardedBatches):
+            return self._batch_sampler.start()
+        self._epochs += 1
+        steps = _steps_of(self._batch_sampler) if heard("epoch") else None
+        return Pass(iter(self._batch_sampler), self._epochs - 1, steps)
+
+    def _make(self, indices: Any) -> Any:
+        if self._at_once:
+            return _gather(self._dataset, indices)
+        return make_batch(self._dataset, self._batchify_fn, indices)
 
     def _ahead(self) -> Iterator[Any]:
         """An epoch's batches, the first of which are being made when this returns."""
         pool = self._pool()
         seed = int(torch.randint(2**31, (), generator=generator(cpu()))) if isinstance(pool, WorkerPool) else 0
-        tasks = enumerate(self._batch_sampler)
+        lists = self._start()
+        tasks = enumerate(lists)
         waiting: deque[tuple[int, Future[Any]]] = deque()
 
         def push() -> None:
@@ -186,7 +202,7 @@ class DataLoader:
                 yield self._deliver(self._wait(*waiting.popleft()))
                 push()
 
-        return collect()
+        return lists.follow(collect(), self)
 
     def _wait(self, number: int, batch: Future[Any]) -> Any:
         """The batch, when it is there. A pool that lost a worker, or whose worker hangs, is not used again."""
@@ -230,7 +246,42 @@ class WorkerTimeout(MXNetError, multiprocessing.TimeoutError):
     """A batch took longer than the loader's `timeout`."""
 
 
-def _batches(dataset: Any, batch_size: int | None, shuffle: bool, sampler: Any, last_batch: str | None) -> BatchSampler:
+def _steps_of(batch_sampler: Any) -> int | None:
+    """How many batches there will be, if the sampler knows."""
+    with contextlib.suppress(TypeError, AttributeError, NotImplementedError):
+        return len(batch_sampler)
+    return None
+
+
+def _given_batches(
+    batch_sampler: Any, batch_size: int | None, shuffle: bool, sampler: Any, last_batch: str | None
+) -> Any:
+    if batch_size is not None or shuffle or sampler is not None or last_batch is not None:
+        raise ValueError(
+            "batch_size, shuffle, sampler and last_batch must not be specified if batch_sampler is specified."
+        )
+    return batch_sampler
+
+
+def _batches_of_part(
+    part: ShardedDataset,
+    batch_size: int | None,
+    shuffle: bool,
+    sampler: Any,
+    last_batch: str | None,
+    batch_sampler: Any,
+) -> Any:
+    if shuffle or sampler is not None or batch_sampler is not None:
+        raise ValueError(
+            "the dataset is a worker's part, which has an order of its own: leave out shuffle, sampler and "
+            "batch_sampler. For another order each epoch say shard(dataset, shuffle=True)"
+        )
+    if batch_size is None:
+        raise ValueError("batch_size must be specified: how many samples this worker has in a batch")
+    return part.batches(batch_size, last_batch or "keep")
+
+
+def _batches(dataset: Any, batch_size: int | None, shuffle: bool, sampler: Any, last_batch: str | None) -> Any:
     if batch_size is None:
         raise ValueError("batch_size must be specified unless batch_sampler is specified")
     if sampler is None:

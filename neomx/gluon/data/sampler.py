@@ -44,6 +44,28 @@ class RandomSampler(Sampler):
         return self._length
 
 
+class SplitSampler(Sampler):
+    """Part `part_index` of `num_parts` neighbouring parts of 0 to `length` - 1, in a new order each time.
+
+    The parts are of one size, so that workers have as many batches: a rest of fewer than `num_parts` indices is in
+    none. `mx.dist.shard` leaves out nothing. The order comes from numpy's random numbers, as RandomSampler's.
+    """
+
+    def __init__(self, length: int, num_parts: int = 1, part_index: int = 0):
+        if not 0 <= part_index < num_parts:
+            raise ValueError(
+                f"part_index must be from 0 to num_parts - 1, received part_index={part_index}, num_parts={num_parts}"
+            )
+        self._length = length // num_parts
+        self._start = self._length * part_index
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((self._start + np.random.permutation(self._length)).tolist())
+
+    def __len__(self) -> int:
+        return self._length
+
+
 class FilterSampler(Sampler):
     """The indices of the items of which `fn(item)` is true, found once."""
 

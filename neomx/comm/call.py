@@ -1,0 +1,127 @@
+"""One function on many workers, from Python or a notebook's cell: the core of `mx.dist.launch`."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import secrets
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..base import MXNetError
+from . import byvalue
+from .spawn import Child, Interrupts, Plan, Task, Tree, Verdict, new_job, start_servers, supervise
+from .store import StoreServer
+
+
+class WorkerError(MXNetError):
+    """A worker of `launch` failed; the text has its traceback."""
+
+
+def launch(
+    fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float = 300.0
+) -> list[Any]:
+    """Run `fn(*args)` on `n` new workers of this machine, with so many parameter servers; each rank's result, in order.
+
+    `fn` may be defined anywhere: in a notebook's cell, at the top of a script, inside another function. It and the
+    globals that it uses are sent to fresh processes, so they must be picklable, and what it changes in them stays
+    there. A worker that fails raises WorkerError here, and no process is left, neither then nor after Ctrl-C.
+    """
+    if n < 1 or servers < 0:
+        raise ValueError(f"launch needs n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
+    secret = secrets.token_hex(16)
+    with contextlib.ExitStack() as stack:
+        payload = stack.enter_context(_payload(fn, args))
+        store = stack.enter_context(contextlib.closing(StoreServer("127.0.0.1", 0, secret.encode())))
+        store.start()
+        interrupts = stack.enter_context(Interrupts())
+        plan = Plan(new_job(), secret, store.address, size=n, local_size=n, servers=servers, timeout=timeout)
+        tree = stack.enter_context(Tree(plan.job))
+        start_servers(tree, plan)
+        answers = [_start(tree, plan, rank, payload.fileno()) for rank in range(n)]
+        verdict = Verdict(store, say=lambda text: None)
+        supervise(tree, verdict, interrupts)
+    if interrupts.received:
+        raise KeyboardInterrupt
+    return _results(answers, verdict)
+
+
+def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """A file without a name that holds the call, for the workers to inherit."""
+    try:
+        call = byvalue.dumps((fn, tuple(args)))
+    except Exception as error:
+        culprits = ", ".join(f"{name} ({why})" for name, why in byvalue.unsendable(fn).items()) or error
+        raise TypeError(
+            f"launch cannot send {getattr(fn, '__qualname__', fn)!r} to new processes because of what it uses: "
+            f"{culprits}. Make such things inside the function"
+        ) from error
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who called
+    file.write(pickle.dumps((sys.path, call)))
+    file.flush()
+    return file
+
+
+class _Answer:
+    """What one worker sends back, as it comes."""
+
+    def __init__(self, tree: Tree, child: Child, fd: int):
+        self.name, self._tree, self._fd = child.name, tree, fd
+        self.data = bytearray()
+        tree.listen(fd, self._read)
+
+    def _read(self) -> None:
+        piece = os.read(self._fd, 1 << 20)
+        self.data += piece
+        if not piece:
+            self._tree.forget(self._fd)
+            os.close(self._fd)
+
+
+def _start(tree: Tree, plan: Plan, rank: int, payload: int) -> _Answer:
+    reader, writer = os.pipe()
+    command = [sys.executable, "-c", f"from neomx.comm.call import answer; answer({payload}, {writer})"]
+    try:
+        child = tree.start(
+            Task(f"worker {rank}", command, plan.worker(rank), plain=rank == 0, pass_fds=(payload, writer))
+        )
+    finally:
+        os.close(writer)
+    return _Answer(tree, child, reader)
+
+
+def _results(answers: list[_Answer], verdict: Verdict) -> list[Any]:
+    failure = verdict.failure()
+    if failure is None:
+        return [pickle.loads(answer.data)[0] if answer.data else None for answer in answers]
+    for answer in answers:
+        if answer.name == failure.name and answer.data:
+            raise WorkerError(f"{failure.name} failed:\n{pickle.loads(answer.data)[1]}")
+    raise WorkerError(failure.report())
+
+
+def answer(payload: int, writer: int) -> None:
+    """In a worker: make the call that the file holds, and send back what it gives, or the traceback."""
+    with mmap.mmap(payload, 0, access=mmap.ACCESS_READ) as call:
+        path, call_itself = pickle.loads(call)
+    sys.path[:] = path
+    try:
+        fn, args = pickle.loads(call_itself)
+        said = pickle.dumps((fn(*args), None))
+    except Exception:
+        from . import session
+
+        session.fail()
+        _write(writer, pickle.dumps((None, traceback.format_exc())))
+        sys.exit(1)
+    _write(writer, said)
+
+
+def _write(fd: int, data: bytes) -> None:
+    with open(fd, "wb") as file:
+        file.write(data)

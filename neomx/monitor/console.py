@@ -1,0 +1,156 @@
+"""A progress bar in a terminal, lines elsewhere: epoch, step, samples per second over all workers, loss, time left."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from ..events import subscribe_each
+from .loops import Loop, Loops
+from .numbers import duration, number, rate
+
+BAR_EVERY = 0.1  # seconds between two drawings
+ERASE = "\r\x1b[K"
+
+
+class Progress:
+    """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and
+    a line for each epoch that is over.
+
+    `workers` train together, and `epochs` there will be, if known. It watches from when it is made until `close`.
+    With `stream=None` it shows nothing. What the program prints meanwhile appears above the bar.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | str | None = "stderr",
+        workers: int = 1,
+        epochs: int | None = None,
+        bar: bool | None = None,
+        every: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._stream: Any = sys.stderr if isinstance(stream, str) else stream
+        self._epochs, self._clock = epochs, clock
+        self._bar: bool = self._stream is not None and (self._stream.isatty() if bar is None else bar)
+        self._every = BAR_EVERY if self._bar else every
+        self._loops = Loops(clock, workers)
+        self._values: dict[str, Any] = {}
+        self._shown_at = clock()
+        self._visible = self._open_line = False
+        self._stops: list[Callable[[], None]] = []
+        if self._stream is not None:
+            self._watch()
+
+    def _watch(self) -> None:
+        self._stops = subscribe_each(
+            epoch=self._loops.begin,
+            batch=lambda **fields: self._count(self._loops.batch(**fields)),
+            step=lambda **fields: self._count(self._loops.step(**fields)),
+            epoch_end=lambda **fields: self._sum_up(self._loops.end(**fields)),
+            metrics=lambda values, **_: self._values.update(values),
+        )
+        if self._bar:
+            sys.stdout, sys.stderr = _Above(sys.stdout, self), _Above(sys.stderr, self)  # type: ignore[assignment]
+
+    def close(self) -> None:
+        """Stop watching. A loop that is not over is summed up."""
+        for stop in self._stops:
+            stop()
+        self._stops = []
+        for loop in self._loops.running[::-1]:
+            self._sum_up(loop)
+        self._loops.running.clear()
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if isinstance(stream, _Above) and stream._progress is self:
+                setattr(sys, name, stream._stream)
+
+    def _count(self, loop: Loop | None) -> None:
+        if loop is not None and self._clock() - self._shown_at >= self._every:
+            self._shown_at = self._clock()
+            self._show(loop)
+
+    def _show(self, loop: Loop) -> None:
+        parts = [self._place(loop), rate(loop.rate()), *self._numbers()]
+        others = max(self._epochs - (loop.number or 0) - 1, 0) if self._epochs else 0
+        left = loop.left(others)
+        if left is not None:
+            parts.append(f"{duration(left)} left")
+        if self._bar:
+            self._draw(loop.fraction(), parts)
+        else:
+            self._write(", ".join(parts) + "\n")
+
+    def _place(self, loop: Loop) -> str:
+        step = f"step {loop.done}" + (f"/{loop.steps}" if loop.steps else "")
+        return step if loop.number is None else f"{self._name(loop)}, {step}"
+
+    def _name(self, loop: Loop) -> str:
+        assert loop.number is not None
+        return f"epoch {loop.number + 1}" + (f"/{self._epochs}" if self._epochs else "")
+
+    def _numbers(self) -> list[str]:
+        names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came
+        return [f"{name} {number(self._values[name]):.4g}" for name in names]
+
+    def _draw(self, fraction: float | None, parts: list[str]) -> None:
+        """The bar, as long as the terminal is wide; never longer, since then it could not be erased."""
+        if self._open_line:
+            return
+        text, room = ", ".join(parts), shutil.get_terminal_size().columns - 1
+        length = min(40, room - len(text) - 8)
+        if fraction is not None and length >= 5:
+            full, empty = ("█", "░") if _can_write(self._stream, "█░") else ("#", ".")
+            filled = int(length * fraction)
+            text = f"{full * filled}{empty * (length - filled)} {fraction:4.0%}  {text}"
+        self._visible = True
+        self._write(ERASE + text[:room])
+
+    def _sum_up(self, loop: Loop | None) -> None:
+        if loop is not None and loop.done:
+            seconds = self._clock() - loop.started
+            name = "" if loop.number is None else f"{self._name(loop)}: "
+            steps = f"{loop.done} step{'s' if loop.done > 1 else ''} in {seconds:.1f} s"
+            self._above()
+            self._write(
+                ", ".join([name + steps, rate(loop.done_samples / max(seconds, 1e-9)), *self._numbers()]) + "\n"
+            )
+
+    def _above(self) -> None:
+        """Make room for a line where the bar is."""
+        if self._visible:
+            self._visible = False
+            self._write(ERASE)
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+class _Above:
+    """The program's output: before it the bar is erased, and the bar waits until a line is complete."""
+
+    def __init__(self, stream: Any, progress: Progress):
+        self._stream, self._progress = stream, progress
+
+    def write(self, text: str) -> int:
+        """Write above the bar."""
+        if text:
+            self._progress._above()
+            self._progress._open_line = not text.endswith("\n")
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _can_write(stream: Any, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

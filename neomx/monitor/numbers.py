@@ -1,0 +1,27 @@
+"""Values that programs report, as numbers and as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def number(value: Any) -> float:
+    """A number, or the mean of an array."""
+    if isinstance(value, torch.Tensor):
+        return value.double().mean().item()
+    return float(np.mean(value.asnumpy() if hasattr(value, "asnumpy") else value))
+
+
+def duration(seconds: float) -> str:
+    """'0:07', '12:34', '3:02:01'."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def rate(per_second: float) -> str:
+    """'12,345 samples/s', '0.52 samples/s'."""
+    return f"{per_second:,.0f} samples/s" if per_second >= 10 else f"{per_second:.2g} samples/s"

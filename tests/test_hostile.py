@@ -1,0 +1,249 @@
+"""Peers that mean harm, or are broken: refused with a line in the log, while training goes on unharmed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+
+import pytest
+import torch
+from server_jobs import Job
+
+from neomx.comm import wire
+from neomx.comm.server import messages as m
+
+HEADER = struct.Struct("<4sBxxxIQ")  # as wire.py writes it
+FAR_NODE, NEAR_NODE = 5, 1
+
+
+@pytest.fixture(scope="module")
+def job():
+    """A job in training, held at step 10, which a guest of the test may join as a second, silent store's worker."""
+    with Job(2, 1, "train", apart=True) as job:
+        job.await_line("worker 0", "ready")
+        job.await_line("worker 1", "ready")
+        yield job
+        job.store.set("attacked", b"")
+        job.finish_all()
+
+
+@pytest.fixture
+def address(job):
+    return job.store.get("server/0").decode()
+
+
+def is_refused(job, address, *words):
+    """The server says so in its log."""
+    deadline = time.monotonic() + 10
+    while not all(word in job.log("server 0") for word in words):
+        assert time.monotonic() < deadline, job.log("server 0")
+        time.sleep(0.02)
+
+
+def is_closed(sock):
+    sock.settimeout(40)
+    try:
+        while sock.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def caller(address):
+    host, port = wire.split_address(address)
+    return socket.create_connection((host, port), timeout=10)
+
+
+# ---- before the secret is proved ----
+
+
+def test_random_bytes_are_refused(job, address):
+    with caller(address) as sock:
+        sock.sendall(os.urandom(4096))
+        assert is_closed(sock)
+    is_refused(job, address, "does not hold the job's secret")
+
+
+def test_a_wrong_secret_is_refused(job, address):
+    with pytest.raises(wire.WireError, match="secret"):
+        wire.connect(address, b"a guess", {"rank": 0, "space": 0, "staleness": 0}, timeout=5)
+
+
+def test_a_recorded_hello_is_of_no_use(job, address):
+    said = record_hello(job, address)
+    with caller(address) as sock:
+        sock.sendall(said)
+        assert is_closed(sock)
+    is_refused(job, address, "does not hold the job's secret")
+
+
+def record_hello(job, address):
+    """All that a worker's side says when it connects, recorded on the way."""
+    with socket.create_server(("127.0.0.1", 0)) as between, caller(address) as server:
+        through = f"127.0.0.1:{between.getsockname()[1]}"
+        hello = {"rank": 1, "space": 99, "staleness": 0}
+        thread = threading.Thread(target=lambda: wire.connect(through, job.secret, hello, timeout=5).close())
+        thread.start()
+        worker, _ = between.accept()
+        with worker:
+            worker.sendall(server.recv(4096))
+            proof = worker.recv(4096)
+            server.sendall(proof)
+            worker.sendall(server.recv(4096))
+            thread.join()
+            return proof + worker.recv(4096)
+
+
+def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slots):
+    connection, slot = slots
+    half = guest(job, address, 60, rank=0)
+    with caller(address) as sock, contextlib.closing(half):
+        sock.sendall(b"NEOMX/1\n" + b"x" * 10)
+        half._sock.send(HEADER.pack(b"NMX1", m.PUSH, 16, 48) + b'{"k":')
+        connection.send(m.PULL, {"k": [slot]})
+        assert connection.receive(timeout=5).kind == m.READY
+
+
+# ---- a peer that holds the secret ----
+
+
+def guest(job, address, space=1, rank=1, **said):
+    hello = {"name": f"guest {rank}", "rank": rank, "node": FAR_NODE, "space": space, "staleness": 0, **said}
+    return wire.connect(address, job.secret, hello, timeout=10)
+
+
+@pytest.fixture
+def slots(job, address):
+    """A store of its own with one key, 'k', of (4, 3) floats: (connection of worker 0, slot)."""
+    slots.space = getattr(slots, "space", 10) + 1
+    connection = guest(job, address, slots.space, rank=0)
+    value = torch.arange(12.0)
+    connection.send(m.DECLARE, {"keys": [["k", [4, 3], "float32", [[0, 0, 12]], 0]]}, value)
+    (placed,) = connection.receive(timeout=10).meta["slots"]
+    yield connection, placed[0]
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"rank": 7},
+        {"rank": -1},
+        {"rank": "0"},
+        {"space": 1 << 40},
+        {"staleness": "much"},
+        {"rank": 1, "space": 0},  # worker 1 is there already
+        {"space": 0, "staleness": 3, "rank": 0},  # not what the others' store is
+    ],
+)
+def test_a_hello_without_sense_is_refused(job, address, hello):
+    connection = guest(job, address, **hello)
+    with contextlib.closing(connection), pytest.raises(wire.Closed):
+        connection.receive(timeout=10)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        os.urandom(512),
+        HEADER.pack(b"NMX1", m.PUSH, 16, 1 << 60) + b'{"k":[0],"c":10}',  # 2^60 bytes of payload
+        HEADER.pack(b"NMX1", m.PUSH, 1 << 31, 0),  # 2^31 bytes of JSON
+        HEADER.pack(b"NMX1", m.PUSH, 5, 0) + b"{nope",
+        HEADER.pack(b"NMX1", m.PUSH, 20000, 0) + b"[" * 20000,
+        HEADER.pack(b"NMX1", 77, 2, 0) + b"{}",
+        HEADER.pack(b"NMX1", m.DONE, 2, 0) + b"{}",
+    ],
+    ids=["noise", "2^60 bytes", "2^31 of JSON", "no JSON", "deep JSON", "unknown kind", "a server's kind"],
+)
+def test_frames_without_sense_end_the_connection(job, address, slots, data):
+    connection, _ = slots
+    connection._sock.setblocking(True)
+    connection._sock.sendall(data)
+    assert is_closed(connection._sock)
+
+
+def refused(connection, kind, meta, *payload):
+    """A frame for which the server closes the connection, after it has perhaps said why."""
+    connection.send(kind, meta, *payload)
+    try:
+        answer = connection.receive(timeout=10)
+        assert answer.kind == m.FAILED, answer
+        with pytest.raises(wire.Closed):
+            connection.receive(timeout=10)
+    except wire.Closed:
+        pass
+
+
+BAD_PUSHES = {
+    "unknown slot": lambda slot: (m.PUSH, {"k": [slot + 1000]}),
+    "slot twice": lambda slot: (m.PUSH, {"k": [slot, slot]}),
+    "no slots": lambda slot: (m.PUSH, {"k": []}),
+    "slots of no sense": lambda slot: (m.PUSH, {"k": [{"a": 1}]}),
+    "meta of no sense": lambda slot: (m.PUSH, [1, 2, 3]),
+    "too many bytes": lambda slot: (m.PUSH, {"k": [slot]}, torch.zeros(13)),
+    "too few bytes": lambda slot: (m.PUSH, {"k": [slot]}, torch.zeros(11)),
+    "memory that is not shared": lambda slot: (m.PUSH, {"k": [slot]}),
+    "rows outside": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": 1}, torch.tensor([4]), torch.zeros(3)),
+    "rows before the first": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": 1}, torch.tensor([-1]), torch.zeros(3)),
+    "rows twice": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": 2}, torch.tensor([1, 1]), torch.zeros(6)),
+    "rows too wide": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": 1}, torch.tensor([1]), torch.zeros(4)),
+    "rows without number": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": "all"}, torch.tensor([1]), torch.zeros(3)),
+    "an unknown code": lambda slot: (m.PUSH_CODED, {"k": [slot], "codec": {"type": "zip"}}, torch.zeros(2)),
+    "a code too short": lambda slot: (m.PUSH_CODED, {"k": [slot], "codec": {"type": "2bit"}}, bytes(1)),
+    "pulled rows outside": lambda slot: (m.PULL_ROWS, {"k": [slot]}, torch.tensor([9])),
+    "half a row number": lambda slot: (m.PULL_ROWS, {"k": [slot]}, b"1234"),
+    "settings of no sense": lambda slot: (m.COMMIT, {"k": [slot], "s": {"lr": "fast"}}),
+    "settings of less sense": lambda slot: (m.COMMIT, {"k": [slot], "s": {"lr_mult": [["a", "b"]]}}),
+    "a chunk that is not there": lambda slot: (m.ATTACH, {"chunk": 99, "name": "", "reads": True}),
+    "a chunk before the first": lambda slot: (m.ATTACH, {"chunk": -1, "name": "", "reads": True}),
+    "an unknown dtype": lambda slot: (m.DECLARE, {"keys": [["x", [2], "object", [[0, 0, 2]], 0]]}),
+    "pieces with a gap": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 1, 2]], 0]]}),
+    "pieces too long": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 0, 9]], 0]]}, torch.zeros(9)),
+    "an unknown server": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[7, 0, 2]], 0]]}),
+    "a negative shape": lambda slot: (m.DECLARE, {"keys": [["x", [-2, -1], "float32", [[0, 0, 2]], 0]]}),
+    "a huge array": lambda slot: (m.DECLARE, {"keys": [["x", [1 << 50], "float32", [[0, 0, 1 << 50]], 0]]}, b"1"),
+    "a value too short": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(1)),
+    "a key that is none": lambda slot: (m.DECLARE, {"keys": [[[1], [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2)),
+}
+
+
+@pytest.mark.parametrize("what", BAD_PUSHES)
+def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
+    connection, slot = slots
+    refused(connection, *BAD_PUSHES[what](slot))
+
+
+def test_names_of_memory_cannot_reach_files(job, address):
+    connection = guest(job, address, 50, rank=0, node=NEAR_NODE)
+    connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2))
+    assert connection.receive(timeout=10).kind == m.DONE
+    refused(connection, m.ATTACH, {"chunk": 0, "name": "../../etc/passwd", "reads": False})
+    connection.close()
+    foreign = guest(job, address, 50, rank=0, node=NEAR_NODE)
+    file = os.open("/etc/hostname", os.O_RDONLY)
+    foreign.send(m.ATTACH, {"chunk": 0, "name": f"{os.getpid()}/{file}/{'0' * 32}", "reads": False})
+    assert foreign.receive(timeout=10).meta == {"shared": False}
+    os.close(file)
+    foreign.close()
+
+
+def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(job, address, slots):
+    connection, _ = slots
+    for generation, data in enumerate([b"\x80\x04cos\nsystem\n(S'true'\ntR.", os.urandom(100), b""], 1):
+        connection.send(m.OPTIMIZER, {"generation": generation}, data)
+        answer = connection.receive(timeout=10)
+        assert answer.kind == m.FAILED and "optimizer" in answer.meta["message"]
+
+
+def test_what_was_refused_is_in_the_log_and_the_server_serves_on(job, address, slots):
+    connection, slot = slots
+    connection.send(m.PULL, {"k": [slot]})
+    answer = connection.receive(timeout=10)
+    assert torch.frombuffer(bytearray(answer.payload), dtype=torch.float32).tolist() == list(range(12))
+    log = job.log("server 0")
+    assert log.count("refused: ") > 10 and "Traceback" not in log, log

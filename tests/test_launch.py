@@ -1,0 +1,224 @@
+"""`neomx run` with real processes on one machine. The scripts do not import neomx, so they start at once."""
+
+import os
+import pty
+import signal
+import sys
+import time
+
+import pytest
+from launching import FAMILY, assert_gone, family_of, launcher, write
+
+from neomx.comm import spawn
+from neomx.comm.store import StoreServer
+from neomx.launch.cli import main
+
+
+@pytest.fixture
+def script(tmp_path):
+    return lambda text: write(tmp_path, text)
+
+
+def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, capfd, tmp_path, monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "elsewhere")
+    monkeypatch.setenv("NEOMX_ROLE", "server")  # another job's
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    path = script("""
+        import os, sys
+        names = "NEOMX_ROLE RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_SERVERS"
+        names += " NEOMX_TIMEOUT NEOMX_HOST OMP_NUM_THREADS MASTER_ADDR COLOUR NEOMX_TENSORBOARD"
+        print(*[os.environ.get(name) for name in names.split()], *sys.argv[1:])
+        print(os.environ["NEOMX_JOB"], os.environ["NEOMX_SECRET"], os.environ["NEOMX_STORE"])
+        print(__name__, os.path.basename(__file__), os.path.basename(sys.path[0]), file=sys.stderr)
+    """)
+    logs = tmp_path / "logs"
+    options = ["--logs", str(logs), "--env", "COLOUR=blue", "--timeout", "40", "--tensorboard", "board"]
+    assert main(["run", "-n", "3", *options, path, "--lr", "1"]) == 0
+    out, err = capfd.readouterr()
+    told = f"worker {{0}} 3 {{0}} 3 0 1 0 40 127.0.0.1 1 None blue {os.path.abspath('board')} --lr 1"
+    lines = out.splitlines()
+    for rank, prefix in enumerate(["", "[1] ", "[2] "]):
+        assert prefix + told.format(rank) in lines
+    facts = {tuple(line.split()[-3:]) for line in lines if "127.0.0.1:" in line}
+    assert len(facts) == 1  # one job, one secret, one store
+    assert sorted(err.splitlines()) == sorted(
+        f"{prefix}__main__ script.py {tmp_path.name}" for prefix in ["", "[1] ", "[2] "]
+    )
+    assert sorted(os.listdir(logs)) == ["worker-0.log", "worker-1.log", "worker-2.log"]
+    log = (logs / "worker-2.log").read_text()
+    assert told.format(2) in log and "__main__ script.py" in log and "[2]" not in log
+
+
+def test_the_first_failure_is_named_with_its_last_lines_and_its_code(script, capfd):
+    path = script("""
+        import os, sys, time
+        if os.environ["RANK"] == "1":
+            for i in range(30): print("line", i)
+            raise ValueError("no good")
+        time.sleep(0.5)
+        sys.exit(7)  # what the others do when they learn of it
+    """)
+    assert main(["run", "-n", "3", path]) == 1
+    err = capfd.readouterr().err
+    report = err[err.index("failed first") :]
+    assert "neomx: worker 1 on " in err and "failed first, by exit code 1. Its last lines:" in err
+    assert "  | ValueError: no good" in report and "  | line 29" in report and "line 3\n" not in report
+    after = report[report.index("After it: ") :]
+    assert "worker 0 (exit code 7)" in after and "worker 2 (exit code 7)" in after
+
+
+def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
+    path = script("import os; os.kill(os.getpid(), 9)")
+    assert main(["run", path]) == 128 + 9
+    assert "worker 0 on " in (err := capfd.readouterr().err) and "by signal SIGKILL" in err
+    assert "(it printed nothing)" in err
+
+
+def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    started = time.monotonic()
+    assert main(["run", "-n", "2", script(FAMILY), str(tmp_path), "fail"]) == 4
+    assert time.monotonic() - started < 10
+    assert_gone(family_of(tmp_path, 2))
+    assert "worker 1" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_no_process(script, tmp_path, signum, code):
+    with launcher("-n", 2, script(FAMILY), tmp_path) as process:
+        pids = family_of(tmp_path, 2)
+        process.send_signal(signum)
+        _, err = process.communicate(timeout=90)
+    assert process.returncode == code
+    assert f"{signal.Signals(signum).name} received" in err
+    assert_gone(pids)
+
+
+def test_a_launcher_that_is_killed_leaves_no_process(script, tmp_path):
+    with launcher("-n", 2, script(FAMILY), tmp_path) as process:
+        pids = family_of(tmp_path, 2)
+        process.kill()
+        process.communicate(timeout=90)
+    assert_gone(pids, seconds=5.0)
+
+
+def test_a_reader_that_goes_away_ends_the_job(script, tmp_path):
+    with launcher("-n", 2, script("import time\nwhile True: print('x' * 99); time.sleep(0.01)")) as process:
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=90) == 141
+
+
+def test_a_taken_port_is_named(script, capfd):
+    store = StoreServer("127.0.0.1", 0, b"x")
+    try:
+        assert main(["run", "--rdzv", store.address, script("")]) == 2
+    finally:
+        store.close()
+    assert f"cannot listen on {store.address}" in capfd.readouterr().err
+
+
+def test_tls_makes_a_certificate_for_the_job(script, capfd):
+    path = script("""
+        import os, ssl
+        path = os.environ["NEOMX_TLS"]
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(path)
+        print(path, oct(os.stat(path).st_mode))
+    """)
+    assert main(["run", "--tls", path]) == 0
+    path, mode = capfd.readouterr().out.split()
+    assert mode == "0o100600" and not os.path.exists(path)
+
+
+def test_a_bar_of_rank_0_passes_untouched_and_of_others_its_last_state(script, capfd):
+    path = script(r"""
+        import sys, time
+        for i in range(3):
+            sys.stdout.write(f"\r{i}0%"); time.sleep(0.05)
+        sys.stdout.write("\n\xe4")
+    """)
+    assert main(["run", "-n", "2", path]) == 0
+    out = capfd.readouterr().out
+    assert "\r00%\r10%\r20%\n" in out
+    assert "[1] 20%\n" in out and "[1] ä" in out
+
+
+def on_a_terminal(monkeypatch, run):
+    """What a terminal shows of it."""
+    master, slave = pty.openpty()
+    with open(slave, "w") as screen, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", screen)
+        patch.setattr(sys, "stderr", screen)
+        code = run()
+    shown = b""
+    try:
+        while piece := os.read(master, 1 << 16):
+            shown += piece
+    except OSError:  # the end of a terminal
+        pass
+    os.close(master)
+    return code, shown.decode()
+
+
+def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    path = script(r"""
+        import os, sys, time
+        if os.environ["RANK"] == "1":
+            print(sys.stdout.isatty())
+        else:
+            sys.stdout.write(f"\r{sys.stdout.isatty()}")
+            time.sleep(1)
+    """)
+    code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
+    assert code == 0
+    assert "\rTrue" in shown
+    assert "\x1b[33m[1] \x1b[0mFalse\r\n" in shown
+    assert "\r\x1b[K\x1b[33m[1] \x1b[0mFalse\r\nTrue" in shown or shown.index("[1]") < shown.index("\rTrue")
+    monkeypatch.setenv("NO_COLOR", "1")
+    code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
+    assert "[1] False" in shown and "\x1b[33m" not in shown
+
+
+def run_tasks(store, **commands):
+    """Run bare commands, named 'worker_0' and so on, to the end of the job."""
+    job = spawn.new_job()
+    environ = {**os.environ, "NEOMX_JOB": job, "NEOMX_NODE": "0"}
+    verdict = spawn.Verdict(store)
+    with spawn.Interrupts() as interrupts, spawn.Tree(job) as tree:
+        for name, text in commands.items():
+            tree.start(spawn.Task(name.replace("_", " "), [sys.executable, "-S", "-c", text], environ))
+        spawn.supervise(tree, verdict, interrupts)
+    return verdict
+
+
+@pytest.fixture
+def store():
+    server = StoreServer("127.0.0.1", 0, b"x")
+    server.start()
+    yield server
+    server.close()
+
+
+def test_servers_end_with_the_workers_and_a_failed_worker_is_marked_gone(store, capfd):
+    started = time.monotonic()
+    forever = "import time; time.sleep(60)"
+    assert run_tasks(store, worker_0="pass", server_0=forever).failure() is None
+    assert run_tasks(store, worker_1="raise SystemExit(3)", server_0=forever).failure().exit_code == 3
+    assert time.monotonic() - started < 20
+    member = store.roster()["worker 1"]
+    assert (member.state, member.why) == ("gone", "exit code 3")
+
+
+def test_a_failed_server_is_a_failure(store, capfd):
+    failure = run_tasks(store, worker_0="import time; time.sleep(1)", server_0="raise SystemExit(5)").failure()
+    assert (failure.name, failure.code) == ("server 0", 5)
+
+
+def test_where_losses_are_tolerated_the_job_goes_on(store, capfd):
+    store.set(spawn.TOLERATES, b"1")
+    verdict = run_tasks(store, worker_0="import time; time.sleep(1)", worker_1="raise SystemExit(3)")
+    assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
+    assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
+    assert store.roster()["worker 1"].state == "gone"
+    assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on

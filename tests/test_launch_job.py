@@ -1,0 +1,97 @@
+"""What `neomx run` is asked for: read, checked as a whole, refused with the reason. No process is started here."""
+
+import os
+
+import pytest
+
+from neomx.launch import slurm
+from neomx.launch.cli import main, read_job
+from neomx.launch.job import ConfigurationError, parse_hosts
+
+
+@pytest.fixture(autouse=True)
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("SLURM_"):
+            monkeypatch.delenv(name)
+    (tmp_path / "train.py").write_text("")
+
+
+def asked(text):
+    return read_job(["run", *text.split()])
+
+
+def test_options_before_the_script_are_ours_and_after_it_the_scripts():
+    job = asked("-n 2 -s 1 --timeout 30 --env A=b=c train.py -n 7 --epochs 3")
+    assert job.command == ["train.py", "-n", "7", "--epochs", "3"]
+    assert (job.local_workers, job.servers, job.timeout, job.environ) == (2, 1, 30.0, (("A", "b=c"),))
+
+
+def test_a_module_takes_the_rest_too():
+    job = asked("-n 2 -m pkg.train --lr 1 -m x")
+    assert job.module and job.command == ["pkg.train", "--lr", "1", "-m", "x"]
+    assert job.python[1:] == ["-m", "pkg.train", "--lr", "1", "-m", "x"]
+
+
+def test_one_worker_and_no_server_is_the_default():
+    job = asked("train.py")
+    assert (job.local_workers, job.servers, job.nodes, job.node) == (1, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("-n 2", "which program"),
+        ("-n 2 nothing.py", "no such script: nothing.py"),
+        ("-n 0 train.py", "nodes x workers on each = 1 x 0 = 0"),
+        ("--nnodes 2 --rdzv h:1 -n -1 train.py", "2 x -1 = -2"),
+        ("-s -1 train.py", "-s must be 0 or more; received -1"),
+        ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "0 <= 2 < 2"),
+        ("--nnodes 2 train.py", "needs --rdzv host:port"),
+        ("--nnodes 2 --rdzv host train.py", "must be host:port"),
+        ("--hosts a:4,b:4 -n 6 train.py", "4 + 4 = 8 workers but -n says 6"),
+        ("--hosts a:4 --nnodes 2 --rdzv h:1 train.py", "either --hosts"),
+        ("--hosts a:x train.py", "cannot read 'a:x'"),
+        ("--hosts a:4,,b train.py", "cannot read ''"),
+        ("--timeout 0 train.py", "must be above 0"),
+        ("--env A train.py", "NAME=VALUE; received 'A'"),
+        ("--secret-file none train.py", "--secret-file none: no such file"),
+        ("--tls-file none train.py", "no such file (a PEM"),
+        ("--nnodes 2 --rdzv h:1 --tls train.py", "needs --tls-file"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_starts(text, says, capsys):
+    assert main(["run", *text.split()]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_hosts():
+    assert parse_hosts("a:4, b,[::1]:2") == (("a", 4), ("b", 1), ("[::1]", 2))
+
+
+SLURM = {"SLURM_JOB_NODELIST": "n[03-05]", "SLURM_NNODES": "3", "SLURM_NODEID": "1", "SLURM_JOB_ID": "123456"}
+
+
+def test_slurm_gives_every_node_the_same_rendezvous_and_its_own_rank():
+    assert slurm.place(SLURM) == (3, 1, "n03:23456")
+    assert slurm.place({**SLURM, "SLURM_NODEID": "2"}) == (3, 2, "n03:23456")
+
+
+def test_slurm_with_one_node_or_none_is_nothing_special():
+    assert slurm.place({}) is None
+    assert slurm.place({**SLURM, "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "n03"}) is None
+
+
+def test_slurm_starting_several_launchers_on_a_node_is_refused():
+    with pytest.raises(ConfigurationError, match="--ntasks-per-node=1"):
+        slurm.place({**SLURM, "SLURM_LOCALID": "1"})
+
+
+def test_slurm_is_found_by_the_command_unless_nodes_are_given(monkeypatch):
+    for name, value in SLURM.items():
+        monkeypatch.setenv(name, value)
+    job = asked("-n 4 train.py")
+    assert (job.nodes, job.node, job.rendezvous) == (3, 1, "n03:23456")
+    assert asked("--nnodes 1 train.py").nodes == 1
+    assert asked("--hosts a:1 train.py").nodes == 1

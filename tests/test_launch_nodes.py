@@ -1,0 +1,155 @@
+"""`neomx run` on several nodes: two launchers on loopback, or over ssh (a stand-in that runs the command here)."""
+
+import signal
+import socket
+
+import pytest
+from launching import FAMILY, assert_gone, family_of, launcher, write
+
+from neomx.comm import spawn
+from neomx.launch.cli import main
+
+
+@pytest.fixture
+def script(tmp_path):
+    return lambda text: write(tmp_path, text)
+
+
+@pytest.fixture
+def meeting(monkeypatch):
+    """A free address on loopback, and a secret that all nodes share."""
+    monkeypatch.setenv("NEOMX_SECRET", "shared")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def node(number, meeting, *arguments):
+    return ["--nnodes", "2", "--node-rank", str(number), "--rdzv", meeting, "--timeout", "120", *map(str, arguments)]
+
+
+PLACE = """
+    import os, sys
+    names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_STORE NEOMX_HOST".split()
+    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared")
+    if sys.argv[1:] == ["fail"] and os.environ["RANK"] == "2":
+        sys.exit("last words")
+"""
+
+
+def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd):
+    path = script(PLACE)
+    with launcher(*node(1, meeting, "-n", 1, path)) as other:
+        assert main(["run", *node(0, meeting, "-n", 2, path)]) == 0
+        theirs, _ = other.communicate(timeout=90)
+    assert other.returncode == 0
+    ours = capfd.readouterr().out.splitlines()
+    assert f"place 0 3 0 2 0 2 {meeting} 127.0.0.1 True" in ours
+    assert f"[1] place 1 3 1 2 0 2 {meeting} 127.0.0.1 True" in ours
+    assert theirs.splitlines() == [f"[2] place 2 3 0 1 1 2 {meeting} 127.0.0.1 True"]
+
+
+def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    family = write(tmp_path, FAMILY, "family.py")
+    with launcher(*node(1, meeting, "-n", 1, script(PLACE.replace('"2"', '"1"')), "fail")) as other:
+        assert main(["run", *node(0, meeting, "-n", 1, family, tmp_path)]) == 1
+        _, theirs = other.communicate(timeout=90)
+    ours = capfd.readouterr().err
+    assert other.returncode == 1
+    for err in (ours, theirs):
+        assert "worker 1 on " in err and "failed first, by exit code 1" in err and "  | last words" in err
+    assert_gone(family_of(tmp_path, 1))
+
+
+def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
+    path = script(FAMILY)
+    ours, theirs = (node(number, meeting, "-n", 1, path, tmp_path) for number in (0, 1))
+    with launcher(*ours) as first, launcher(*theirs) as other:
+        pids = family_of(tmp_path, 2)
+        other.kill()
+        _, err = first.communicate(timeout=90)
+    assert first.returncode == 1
+    assert "node 1 on " in err and "its launcher is gone" in err
+    assert_gone(pids, seconds=5.0)
+
+
+def test_who_does_not_come_is_named(script, meeting, capfd):
+    arguments = node(0, meeting, script(""))
+    arguments[arguments.index("--timeout") + 1] = "1"
+    assert main(["run", *arguments]) == 2
+    assert f"node 1 of 2 did not come to {meeting} within 1 s" in capfd.readouterr().err
+    arguments[3] = "1"
+    assert main(["run", *arguments]) == 2
+    err = capfd.readouterr().err
+    assert f"cannot connect to {meeting}" in err and "waits for node 0 at " in err
+
+
+def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
+    from neomx.launch import nodes
+
+    monkeypatch.setattr(nodes, "PROBE", 0.5)
+    real = nodes.wire.connect
+
+    def behind_a_firewall(address, secret, hello, *rest):
+        if hello.get("name", "") == "node 0" and address != meeting:
+            raise nodes.wire.WireError(f"cannot connect to {address}")
+        return real(address, secret, hello, *rest)
+
+    monkeypatch.setattr(nodes.wire, "connect", behind_a_firewall)
+    path = script("print('started')")
+    with launcher(*node(1, meeting, path)) as other:
+        assert main(["run", *node(0, meeting, path)]) == 2
+        out, theirs = other.communicate(timeout=90)
+    ours = capfd.readouterr()
+    assert other.returncode == 2 and out == "" and ours.out == ""
+    for err in (ours.err, theirs):
+        assert "node 0 (" in err and "to node 1 (" in err and "at 127.0.0.1:" in err
+
+
+@pytest.fixture
+def fake_ssh(tmp_path, monkeypatch):
+    """Like ssh: another session, joined by pipes only; notes what it was told."""
+    path = tmp_path / "ssh"
+    path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\nshift 2\ncat | setsid sh -c "$*"\n')
+    path.chmod(0o755)
+    monkeypatch.setenv("NEOMX_SSH", f"{path} -q")
+    return tmp_path / "told"
+
+
+def test_hosts_over_ssh(script, fake_ssh, capfd):
+    path = script(PLACE)
+    assert main(["run", "--hosts", "localhost:2,127.0.0.1:1", path, "a b", "$x"]) == 0
+    out = capfd.readouterr().out
+    assert "place 0 3 0 2 0 2 127.0.0.1:" in out
+    assert "\n[1] place 1 3 1 2 0 2" in out or out.startswith("[1] place 1 3 1 2 0 2")
+    assert "[2] place 2 3 0 1 1 2" in out
+    told = fake_ssh.read_text()
+    assert "-q localhost cd " in told and "'a b' '$x'" in told
+    assert "secret" not in told.lower()
+
+
+def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):
+    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
+    err = capfd.readouterr().err
+    assert err.count("failed first, by exit code 1") == 1 and "  | last words" in err
+
+
+def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_path):
+    path = tmp_path / "ssh"
+    path.write_text("#!/bin/sh\necho no route to $1 >&2\nexit 255\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("NEOMX_SSH", str(path))
+    monkeypatch.setattr(spawn, "FAREWELL", 0.2)
+    assert main(["run", "--hosts", "localhost:1", script("")]) == 255
+    assert "node 0 on " in (err := capfd.readouterr().err) and "  | no route to localhost" in err
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
+    with launcher("--hosts", "localhost:1,127.0.0.1:1", script(FAMILY), tmp_path) as process:
+        pids = family_of(tmp_path, 2)
+        process.send_signal(signum)
+        process.communicate(timeout=90)
+    assert process.returncode == code
+    assert_gone(pids, seconds=8.0 if signum == signal.SIGKILL else 0.0)

@@ -1,0 +1,44 @@
+"""The parameter server with real processes: the numbers of one process, without rounds, and what goes wrong."""
+
+from __future__ import annotations
+
+import time
+
+from server_jobs import GO_ON, KILL, STOP, Job
+
+
+def test_two_workers_and_two_servers_give_the_numbers_of_one_process(tmp_path):
+    with Job(2, 2, "contract", argument=str(tmp_path)) as job:
+        job.finish_all()
+
+
+def test_without_rounds_workers_may_be_slow_die_and_come_back():
+    with Job(2, 2, "without_rounds", apart=True) as job:
+        job.await_line("worker 0", "three ahead")
+        job.await_line("worker 1", "ready")
+        time.sleep(1.0)
+        assert "went on" not in job.log("worker 0")  # it waits for worker 1, which pushed nothing
+        job.store.set("die", b"")
+        job.await_line("worker 0", "alone", 20)
+        job.start_worker(1, "back_again")
+        job.await_line("worker 1", "joined")
+        job.store.set("again", b"")
+        job.finish_all()
+
+
+def test_stopped_killed_and_lost_processes_are_named_in_time():
+    with Job(2, 2, "faults", timeout=3) as job:
+        job.await_line("worker 0", "ready")
+        job.await_line("worker 1", "ready")
+        job.signal("worker 1", STOP)
+        job.store.set("stopped", b"")
+        job.await_line("worker 0", "stopped was seen", 15)
+        job.signal("worker 1", GO_ON)
+        job.signal("worker 1", KILL)
+        job.store.set("killed", b"")
+        job.await_line("worker 0", "killed was seen", 5)
+        job.await_line("worker 0", "third store", 15)
+        job.signal("server 1", KILL)
+        job.store.set("server killed", b"")
+        assert job.finish("worker 0", 15) == 0, job.log("worker 0")
+        assert job.finish("server 0", 15) == 0, job.log("server 0")
