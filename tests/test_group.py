@@ -70,7 +70,6 @@ def test_everything(n, nodes):
         assert each["half"] == (chosen if rank in chosen else None)
         assert each["torch"] == [n] * 3
         assert each["listening"] and set(each["listening"]) == {"0100007F"}  # 127.0.0.1
-        assert each["files"] == []
 
 
 def test_those_who_remain_are_told_who_is_lost_and_go_on():
@@ -87,6 +86,7 @@ def test_those_who_remain_are_told_who_is_lost_and_go_on():
         message, seconds = found[rank]["killed without memory"]
         assert "all_reduce of dense3_weight" in message and "worker 2 on " in message, message
         assert "is gone" in message and seconds < 5.5
+        assert "needs new staging" in found[rank]["old staging"]
     for which, name in (("stopped", "dense4_weight"), ("stopped without memory", "dense5_weight")):
         message, seconds = found[0][which]
         assert f"all_reduce of {name}" in message and "within 3 s" in message, message

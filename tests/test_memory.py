@@ -240,10 +240,6 @@ def test_different_calls_are_told_apart():
     assert channels(2, work) == [["all_reduce (1,)", "all_reduce (2,)"]] * 2
 
 
-def left_behind():
-    return [name for name in os.listdir("/dev/shm") if name.startswith("neomx-")]
-
-
 @pytest.mark.parametrize("size", [1, 3])
 def test_full_memory_is_told_to_all(size, monkeypatch):
     def full(fd, start, length):
@@ -255,7 +251,7 @@ def test_full_memory_is_told_to_all(size, monkeypatch):
 
 
 def test_one_that_cannot_open_the_memory_is_told_to_all(monkeypatch):
-    def refuse(path, nbytes):
+    def refuse(place, nbytes):
         raise OSError("another container")
 
     monkeypatch.setattr(memory, "_attach", refuse)
@@ -263,21 +259,32 @@ def test_one_that_cannot_open_the_memory_is_told_to_all(monkeypatch):
     assert answers == [(None, "another container")] * 3
 
 
-def test_memory_has_no_name_once_all_have_it():
-    before = set(left_behind())
-    seen = channels(2, lambda rank, channel: set(left_behind()) - before if not channel.barrier() else None)
-    assert seen == [set(), set()]
+def test_memory_has_no_name_in_any_folder():
+    """So that even SIGKILL at any moment leaves nothing behind."""
+    seen = []
+
+    def work(rank, store, settings):
+        region, why = memory.share(10_000, rank, 2, store, "m")
+        assert region.nbytes == 3 * memory.PAGE and not why
+        seen.append(store.get("m/place").decode())
+        return region
+
+    first, second = among(2, work)
+    first.tensor(100, 5, torch.uint8).fill_(7)
+    assert second.tensor(100, 6, torch.uint8).tolist() == [7] * 5 + [0]
+    path, name = seen[0].split()
+    assert path.startswith("/proc/") and not any(name in os.listdir(folder) for folder in ("/dev/shm", "/tmp"))
+    assert not os.path.exists(path) or name not in os.readlink(path)  # it is closed: only the mappings remain
 
 
-def test_only_the_owner_may_open_it(monkeypatch):
-    region, path = memory._create(memory.PAGE)
-    try:
-        assert os.stat(path).st_mode & 0o777 == 0o600
-        with pytest.raises(OSError, match="not the memory"):
-            memory._attach(path, 2 * memory.PAGE)
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
-        with pytest.raises(OSError, match="not the memory"):
-            memory._attach(path, memory.PAGE)
-    finally:
-        os.unlink(path)
-    assert region.nbytes == memory.PAGE
+def test_another_containers_file_is_not_taken_for_the_memory(tmp_path):
+    with open(tmp_path / "other", "wb") as other, pytest.raises(OSError, match="different containers"):
+        memory._attach(f"/proc/{os.getpid()}/fd/{other.fileno()} neomx-0123".encode(), memory.PAGE)
+    with pytest.raises(OSError, match="No space left"):
+        memory._attach(b"!No space left on device", memory.PAGE)
+
+
+def test_a_system_without_memfd_has_no_shared_memory(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    answers = among(2, lambda rank, store, settings: memory.open_channel(rank, 2, store, "c", **settings))
+    assert answers == [(None, "this system has no memfd_create")] * 2

@@ -403,18 +403,16 @@ class Group:
 
     # ---- buckets ----
 
-    def staging(
-        self, count: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu", what: str = ""
-    ) -> Staging:
+    def staging(self, count: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Staging:
         """Memory for a bucket of `count` numbers that is summed again and again. All members ask for the same.
 
         Buckets may be summed in another thread than the group's, one after the other, in the same order everywhere.
         """
         self._stages += 1
-        with self._named("staging", what):
-            self._by(_NOTHING).barrier(_note("staging", _NOTHING, f"{count} {dtype}", what))
+        with self._named("staging"):
+            self._by(_NOTHING).barrier(f"staging of {count} {dtype}".encode())
             bucket = self._shared(count, dtype) if torch.device(device).type == "cpu" else None
-            return Staging(self, bucket or self._plain(count, dtype, device), what)
+            return Staging(self, bucket or self._plain(count, dtype, device))
 
     def _plain(self, count: int, dtype: torch.dtype, device: str | torch.device) -> network.Bucket:
         if self._aside is None and self.size > 1:
@@ -465,8 +463,8 @@ class Staging:
     where it is memory of its own (`result is not local`).
     """
 
-    def __init__(self, group: Group, bucket: memory.Bucket | network.Bucket, what: str) -> None:
-        self._group, self._bucket, self._what = group, bucket, what
+    def __init__(self, group: Group, bucket: memory.Bucket | network.Bucket) -> None:
+        self._group, self._bucket, self._generation = group, bucket, group._generation
         self.local, self.result = bucket.local, bucket.result
 
     @property
@@ -474,18 +472,16 @@ class Staging:
         """Seconds spent waiting for workers of this host, all in all."""
         return self._bucket.waited
 
-    def reduce(self, what: str = "") -> torch.Tensor:
+    def reduce(self, what: str = "a bucket") -> torch.Tensor:
         """Sum what all members have in `local` into `result`. Waits for them: call it in a thread of its own."""
-        with self._group._named("all_reduce", what or self._what or "a bucket"):
+        if self._generation != self._group._generation:
+            raise MXNetError(f"all_reduce of {what}: its group was rebuilt, and needs new staging")
+        with self._group._named("all_reduce", what):
             try:
                 return self._bucket.reduce()
             except Absent as error:
                 local = self._group._local
                 raise Absent([local[place] for place in error.ranks], error.seconds) from None
-
-    def close(self) -> None:
-        """Give the memory back, once nobody holds a tensor in it."""
-        del self._bucket, self.local, self.result
 
 
 _ALONE = _Alone()

@@ -12,10 +12,11 @@ from __future__ import annotations
 import mmap
 import os
 import secrets
-import tempfile
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -66,11 +67,12 @@ def same_notes(notes: Sequence[bytes]) -> None:
 
 
 class Region:
-    """A piece of memory shared by all processes that have opened its file."""
+    """A piece of memory shared by all processes that have opened it."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages now, none in the first step
-        self.memory = mmap.mmap(fd, nbytes, flags)
+        more: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor for each
+        self.memory = mmap.mmap(fd, nbytes, flags, **more)
         self.nbytes = nbytes
 
     def tensor(self, offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
@@ -80,69 +82,60 @@ class Region:
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
 
 
-def _create(nbytes: int) -> tuple[Region, str]:
-    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    path = os.path.join(folder, f"neomx-{secrets.token_hex(16)}")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        # Memory that is only promised kills the process by SIGBUS when it is touched and not there.
-        os.posix_fallocate(fd, 0, nbytes)
-        return Region(fd, nbytes), path
-    except BaseException:
-        os.unlink(path)
-        raise
-    finally:
-        os.close(fd)
+def share(nbytes: int, rank: int, size: int, store: Any, key: str) -> tuple[Region | None, str]:
+    """The same new memory on all `size` ranks of this host, or None on all of them, and why.
+
+    Rank 0 makes a file that lives in memory and has no name in any folder: nobody's death leaves anything behind, and
+    no mount's size limits it. The others, told by way of `store` (set and get), open it through /proc.
+    """
+    nbytes = -(-nbytes // PAGE) * PAGE
+    if rank:
+        region, why = _try(lambda: _attach(store.get(f"{key}/place"), nbytes))
+        store.set(f"{key}/{rank}", why)
+        why = store.get(f"{key}/verdict").decode()
+        return (None if why else region), why
+    with ExitStack() as until_all_have_it:
+        made, why = _try(lambda: _create(nbytes, until_all_have_it))
+        region, place = made or (None, f"!{why}")
+        store.set(f"{key}/place", place)
+        said = [why] + [store.get(f"{key}/{other}").decode() for other in range(1, size)]
+        why = next(filter(None, said), "")
+        store.set(f"{key}/verdict", why)
+    return (None if why else region), why
 
 
-def _attach(path: str, nbytes: int) -> Region:
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+def _create(nbytes: int, until_all_have_it: ExitStack) -> tuple[Region, str]:
+    """New memory, and where this user's processes find it for now."""
+    if not hasattr(os, "memfd_create"):
+        raise OSError("this system has no memfd_create")
+    name = f"neomx-{secrets.token_hex(16)}"
+    fd = os.memfd_create(name)
+    until_all_have_it.callback(os.close, fd)
+    # Memory that is only promised kills the process by SIGBUS when it is touched and not there.
+    os.posix_fallocate(fd, 0, nbytes)
+    return Region(fd, nbytes), f"/proc/{os.getpid()}/fd/{fd} {name}"
+
+
+def _attach(place: bytes, nbytes: int) -> Region:
+    """The memory that another process made."""
+    path, _, name = place.decode().partition(" ")
+    if path.startswith("!"):
+        raise OSError(place[1:].decode())
+    # In another container the same path may lead to anything.
+    if not os.readlink(path).startswith(f"/memfd:{name} "):
+        raise OSError(f"{path} is not the memory that this job made: are the workers in different containers?")
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        status = os.fstat(fd)
-        if status.st_uid != os.geteuid() or status.st_size != nbytes:
-            raise OSError(f"{path} is not the memory of {nbytes} bytes that this job made")
         return Region(fd, nbytes)
     finally:
         os.close(fd)
 
 
-def share(nbytes: int, rank: int, size: int, store: Any, key: str) -> tuple[Region | None, str]:
-    """The same new memory on all `size` ranks of this host, or None on all of them, and why.
-
-    Rank 0 makes the file, the others open it by the path told through `store` (set and get), and it loses its name
-    as soon as all have it: whatever dies later leaves nothing behind.
-    """
-    nbytes = -(-nbytes // PAGE) * PAGE
-    if rank:
-        region, why = _try(lambda: _attach(_told(store.get(f"{key}/path")), nbytes))
-        store.set(f"{key}/{rank}", why)
-        why = store.get(f"{key}/verdict").decode()
-        return (None if why else region), why
-    path = ""
-    try:
-        made, why = _try(lambda: _create(nbytes))
-        region, path = made or (None, "")
-        store.set(f"{key}/path", f"!{why}" if why else path)
-        said = [why] + [store.get(f"{key}/{other}").decode() for other in range(1, size)]
-        why = next(filter(None, said), "")
-        store.set(f"{key}/verdict", why)
-    finally:
-        if path:
-            os.unlink(path)
-    return (None if why else region), why
-
-
 def _try(action: Callable[[], Any]) -> tuple[Any, str]:
     try:
         return action(), ""
-    except (OSError, ValueError) as error:  # mmap says ValueError for a file that is too short
+    except (OSError, ValueError) as error:  # mmap says ValueError for less than was asked for
         return None, str(error) or type(error).__name__
-
-
-def _told(path: bytes) -> str:
-    if path.startswith(b"!"):
-        raise OSError(path[1:].decode())
-    return path.decode()
 
 
 class Meeting:
