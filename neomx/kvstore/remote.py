@@ -13,7 +13,6 @@ import torch
 
 from .. import optimizer
 from ..base import MXNetError
-from ..comm import compress
 from ..comm.server import Entry, Placement, Rows, open_client
 from ..comm.session import Session, session
 from ..comm.store import PeerError
@@ -59,7 +58,6 @@ class RemoteStore(KVStore):
         self._touched: set[str] = set()
         self._factors: dict[str, tuple[list[float], list[Any]]] = {}
         self._described: dict[str, Any] = {}
-        self._compressor: compress.Compressor | None = None
 
     exchanges_by = "servers"
 
@@ -175,7 +173,7 @@ class RemoteStore(KVStore):
     def pull(self, key: Keys, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Copy stored arrays into `out`, once the round of this worker's last push has ended."""
         if out is None:
-            raise MXNetError("pull: out= must be the arrays to copy into")
+            raise AssertionError("pull: out= must be the arrays to copy into")
         pairs = self._fitting_pairs(key, out, "out= has")
         targets = [[_target(array) for array in arrays] for _, arrays in pairs]
         self._client.pull([name for name, _ in pairs], targets)
@@ -187,7 +185,7 @@ class RemoteStore(KVStore):
     def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copy the rows `row_ids` of stored arrays into row-sparse `out`: only those rows travel."""
         if out is None or row_ids is None:
-            raise MXNetError("row_sparse_pull: out= and row_ids= must be given")
+            raise AssertionError("row_sparse_pull: out= and row_ids= must be given")
         ids = [row_ids] if isinstance(row_ids, NDArray) else list(row_ids)
         for name, arrays in self._fitting_pairs(key, out, "out= has"):
             for at, array in enumerate(arrays):
@@ -295,9 +293,8 @@ class RemoteStore(KVStore):
 
     set_updater = _set_updater
 
-    def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
-        """Compress gradients on their way to the servers; what that loses is added to the next ones."""
-        self._compressor = compress.make(compression_params, self._compressor)
+    def _may_compress(self) -> bool:
+        return True
 
     # ---- the optimizer's states ----
 
