@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import secrets
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -137,10 +136,4 @@ class Job:
         self.store.close()
 
 
-def run_module(job: Job, role: str, number: int, module: str) -> subprocess.Popen[bytes]:
-    """The same without the fork: `python -m module`."""
-    environ = {**os.environ, **job.environ(role, number)}
-    return subprocess.Popen([sys.executable, "-m", module], env=environ)
-
-
-STOP, GO_ON, KILL = signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL
+STOP, GO_ON, KILL, TERMINATE = signal.SIGSTOP, signal.SIGCONT, signal.SIGKILL, signal.SIGTERM

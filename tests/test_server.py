@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from server_jobs import GO_ON, KILL, STOP, Job
+from server_jobs import GO_ON, KILL, STOP, TERMINATE, Job
 
 
 def test_two_workers_and_two_servers_give_the_numbers_of_one_process(tmp_path):
@@ -42,3 +42,16 @@ def test_stopped_killed_and_lost_processes_are_named_in_time():
         job.store.set("server killed", b"")
         assert job.finish("worker 0", 15) == 0, job.log("worker 0")
         assert job.finish("server 0", 15) == 0, job.log("server 0")
+
+
+def test_a_server_ends_when_it_is_told_to():
+    with Job(0, 0, "") as job:
+        job.workers, job.servers = 2, 1
+        job.start("server", 0, ["neomx.kvstore.server", "main"])
+        deadline = time.monotonic() + 60
+        while job.store.get("server/0") is None:
+            assert time.monotonic() < deadline and job.processes["server 0"].is_alive()
+            time.sleep(0.02)
+        job.signal("server 0", TERMINATE)
+        assert job.finish("server 0", 10) == 0, job.log("server 0")
+        assert job.store.roster()["server 0"].state == "left"

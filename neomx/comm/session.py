@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -45,6 +46,7 @@ class Session:
             self.store.join(world.name)
         self.world = world
         self.failed = False
+        self.at_close: list[Callable[[], Any]] = []  # called after the last round, before leave is taken
 
     @cached_property
     def group(self) -> Any:
@@ -69,6 +71,8 @@ class Session:
                 self.rounds.leave()
         except PeerError as error:
             _log.error("while ending: %s", error)
+        for act in self.at_close:
+            act()
         if "group" in vars(self):
             self.group.close()
         if self.store is not None:

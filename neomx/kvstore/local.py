@@ -131,8 +131,8 @@ class KVStore(KVStoreBase):
         for name, arrays in _pairs(key, out):
             stored = self._get(name).tostype("row_sparse")
             for at, array in enumerate(arrays):
-                rows = ids[at if len(ids) > 1 else 0].reshape(-1)
-                nd.sparse.retain(stored, rows).copyto(array)  # type: ignore[attr-defined]
+                rows = torch.unique(ids[at if len(ids) > 1 else 0]._data.detach())
+                nd.sparse.retain(stored, NDArray(rows, stored.context)).copyto(array)  # type: ignore[attr-defined]
 
     def set_optimizer(self, new: optimizer.Optimizer) -> None:
         """Have `push` update by this optimizer."""

@@ -13,7 +13,6 @@ import torch
 
 from .. import optimizer
 from ..base import MXNetError
-from ..comm import compress
 from ..comm.server import Entry, Placement, Rows, open_client
 from ..comm.session import Session, session
 from ..comm.store import PeerError
@@ -51,14 +50,14 @@ class RemoteStore(KVStore):
         self._number = next(_numbers)
         self._placement = Placement(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
-        weakref.finalize(
-            self, lambda client, opened: client.close(leaves=not opened.failed), self._client, self._session
-        )
+        leave = weakref.finalize(self, self._client.close)
+        leave.atexit = False  # the session's last round comes first
+        self._session.at_close.append(leave)
         self._entries: dict[Key, Entry] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._touched: set[str] = set()
+        self._factors: dict[str, tuple[list[float], list[Any]]] = {}
         self._described: dict[str, Any] = {}
-        self._compressor: compress.Compressor | None = None
 
     exchanges_by = "servers"
 
@@ -174,7 +173,7 @@ class RemoteStore(KVStore):
     def pull(self, key: Keys, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Copy stored arrays into `out`, once the round of this worker's last push has ended."""
         if out is None:
-            raise MXNetError("pull: out= must be the arrays to copy into")
+            raise AssertionError("pull: out= must be the arrays to copy into")
         pairs = self._fitting_pairs(key, out, "out= has")
         targets = [[_target(array) for array in arrays] for _, arrays in pairs]
         self._client.pull([name for name, _ in pairs], targets)
@@ -186,7 +185,7 @@ class RemoteStore(KVStore):
     def row_sparse_pull(self, key: Keys, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
         """Copy the rows `row_ids` of stored arrays into row-sparse `out`: only those rows travel."""
         if out is None or row_ids is None:
-            raise MXNetError("row_sparse_pull: out= and row_ids= must be given")
+            raise AssertionError("row_sparse_pull: out= and row_ids= must be given")
         ids = [row_ids] if isinstance(row_ids, NDArray) else list(row_ids)
         for name, arrays in self._fitting_pairs(key, out, "out= has"):
             for at, array in enumerate(arrays):
@@ -209,7 +208,7 @@ class RemoteStore(KVStore):
 
     def exchange_push(self, keys: Sequence[Key], tensors: Sequence[torch.Tensor]) -> None:
         """Hand in gradients as they become ready: tensors of the keys' shapes, or flat. They count at the commit."""
-        self._client.push(keys, [tensor.detach() for tensor in tensors], False)
+        self._client.push(keys, tensors, False)
 
     def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
         """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.
@@ -222,7 +221,7 @@ class RemoteStore(KVStore):
 
     def exchange_pull(self, keys: Sequence[Key], outs: Sequence[torch.Tensor]) -> None:
         """Copy the arrays of keys into tensors of their shapes, or flat, as soon as each is ready."""
-        self._client.pull(keys, [[out.detach()] for out in outs])
+        self._client.pull(keys, [[out] for out in outs])
 
     # ---- the optimizer ----
 
@@ -279,7 +278,11 @@ class RemoteStore(KVStore):
         every = list(self._entries)
         for kind in ("lr_mult", "wd_mult"):
             factors = mine._multipliers(every, kind)
-            told[kind] = [[key, _number(factor)] for key, factor in zip(every, factors, strict=True)]
+            known, pairs = self._factors.get(kind, (None, []))
+            if factors != known:
+                pairs = [[key, _number(factor)] for key, factor in zip(every, factors, strict=True)]
+                self._factors[kind] = factors, pairs
+            told[kind] = pairs
         return told
 
     def _set_updater(self, updater: Any) -> None:
@@ -290,9 +293,8 @@ class RemoteStore(KVStore):
 
     set_updater = _set_updater
 
-    def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
-        """Compress gradients on their way to the servers; what that loses is added to the next ones."""
-        self._compressor = compress.make(compression_params, self._compressor)
+    def _may_compress(self) -> bool:
+        return True
 
     # ---- the optimizer's states ----
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import signal
 import threading
@@ -14,7 +15,7 @@ import torch
 
 from ..base import MXNetError
 from ..comm import wire
-from ..comm.server import Rows, Service
+from ..comm.server import Rows, Service, host_of
 from ..comm.session import Session, session
 from ..context import cpu
 from ..ndarray import NDArray
@@ -111,14 +112,14 @@ def serve(opened: Session, ended: threading.Event) -> None:
         world.rank,
         world.servers,
         world.size,
-        world.node,
+        host_of(world),
         world.timeout,
         OptimizerRule,
         lambda rank: store.missing([f"worker {rank}"]),
     )
     stop = wire.serve(listening, world.secret, world.tls, service.handle, _refused)
     store.on_gone(lambda name, why: _tell(service, name, why))
-    store.set(f"server/{world.rank}/node", str(world.node))
+    store.set(f"server/{world.rank}/host", json.dumps(host_of(world)))
     store.set(f"server/{world.rank}", wire.join_address(world.host, listening.getsockname()[1]))
     try:
         while not ended.wait(_LOOK) and not _is_over(opened):

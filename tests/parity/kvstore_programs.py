@@ -216,6 +216,7 @@ def two_bits(mx, kv, rank, size):
     for turn in range(6):
         if turn == 4:
             kv.set_gradient_compression({"type": "2bit", "threshold": 0.3})
+            kv._barrier()
         for key, shape in shapes.items():
             kv.push(key, values(mx, shape, 2, turn, rank))
             seen["push %d %d" % (key, turn)] = pulled(mx, kv, key, shape)

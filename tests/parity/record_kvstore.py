@@ -15,7 +15,7 @@ import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = HERE / "recorded" / "kvstore.npz"
-LIMIT = 60  # seconds a job may take
+LIMIT = 150  # seconds a job may take
 TRIES = 4  # MXNet's processes do not always find each other
 sys.path.insert(0, str(HERE.parent))
 

@@ -5,9 +5,9 @@ workers, `client` is a worker's side. Only tensors are known here; what an optim
 """
 
 from .client import Client, open_client
-from .messages import Entry, Rows
+from .messages import Entry, Rows, host_of
 from .placement import Placement
 from .service import Service
 from .shard import Rule, Shard
 
-__all__ = ["Client", "Entry", "Placement", "Rows", "Rule", "Service", "Shard", "open_client"]
+__all__ = ["Client", "Entry", "Placement", "Rows", "Rule", "Service", "Shard", "host_of", "open_client"]

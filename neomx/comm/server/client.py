@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import select
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -27,7 +29,19 @@ from .arena import Chunk, attach, view
 from .messages import Entry, Key, Piece, Rows
 
 _NOTHING: dict[str, Any] = {}
+Method = TypeVar("Method", bound=Callable[..., Any])
 _GRACE = 10.0  # seconds after which a server that should have told who is late is late itself
+
+
+def _in_turn(method: Method) -> Method:
+    """A method of Client that one thread at a time may be in."""
+
+    @functools.wraps(method)
+    def turn(self: Client, *args: Any, **kwargs: Any) -> Any:
+        with self._turn:
+            return method(self, *args, **kwargs)
+
+    return cast(Method, turn)
 
 
 class Place:
@@ -57,15 +71,15 @@ class Place:
             return whole[self.piece.start // self.entry.row : self.piece.stop // self.entry.row]
         return whole.reshape(-1)[self.piece.start : self.piece.stop]
 
-    def copy_to(self, whole: torch.Tensor) -> None:
-        """Copy the weight of this piece to its elements in a tensor."""
+    def copies(self, whole: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """(target, source) by which the weight gets to its elements in a tensor; none if it is there already."""
         if len(self.entry.pieces) > 1 and not (whole.is_contiguous() or self.entry.by_rows):
             flat = whole.reshape(-1)  # a copy, in the order of the elements
             flat[self.piece.start : self.piece.stop] = self.weight
             whole.copy_(flat.view(whole.shape))
-            return
+            return []
         part = self.part(whole)
-        part.copy_(self.weight if self.weight.shape == part.shape else self.weight.view(part.shape))
+        return [(part, self.weight if self.weight.shape == part.shape else self.weight.view(part.shape))]
 
 
 class Server:
@@ -92,11 +106,10 @@ class Server:
             self._sent.result()
         self._sent = self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
 
-    def close(self, leaves: bool) -> None:
-        """Close the connection, after a goodbye if this worker leaves as it should."""
+    def close(self) -> None:
+        """Say goodbye, after all that is still on its way, and close the connection."""
         with contextlib.suppress(WireError, TimeoutError):
-            if leaves:
-                self.send(m.BYE, None)
+            self.send(m.BYE, None)
             if self._sent is not None:
                 self._sent.result(_GRACE)
         if self._courier is not None:
@@ -105,18 +118,24 @@ class Server:
 
     def news(self, settings: dict[str, Any]) -> dict[str, Any]:
         """What to add to a commit so that the server knows these settings."""
-        changed = {name: value for name, value in settings.items() if self.told.get(name, self) != value}
+        told = self.told
+        changed = {
+            name: value
+            for name, value in settings.items()
+            if (known := told.get(name, self)) is not value and known != value
+        }
         self.told.update(changed)
         return {"s": changed} if changed else {}
 
 
 class Client:
-    """All servers of a store, as one worker talks to them. For one thread at a time."""
+    """All servers of a store, as one worker talks to them. Threads take turns."""
 
     def __init__(self, servers: list[Server], store: StoreClient, timeout: float, rank: int):
         self.servers, self.rank = servers, rank
         self._store, self._timeout = store, timeout
         self._failure: MXNetError | None = None
+        self._turn = threading.RLock()
         self.keys: dict[Key, list[Place]] = {}
 
     # ---- talking ----
@@ -186,13 +205,14 @@ class Client:
             raise refusals[0]
         return frames
 
-    def close(self, leaves: bool = True) -> None:
-        """Close all connections, with a goodbye if this worker leaves as it should."""
+    def close(self) -> None:
+        """Take leave of all servers."""
         for server in self.servers:
-            server.close(leaves)
+            server.close()
 
     # ---- keys ----
 
+    @_in_turn
     def declare(self, entries: Sequence[Entry], values: Sequence[torch.Tensor]) -> None:
         """Make keys known; worker 0 gives their first values, flat and contiguous."""
         told = {"keys": [entry.told() for entry in entries]}
@@ -232,6 +252,7 @@ class Client:
 
     # ---- pushing ----
 
+    @_in_turn
     def push(
         self, keys: Sequence[Key], tensors: Sequence[torch.Tensor], commit: bool, settings: Any = _NOTHING
     ) -> None:
@@ -261,6 +282,7 @@ class Client:
         for place in places:
             place.pending, place.open = True, not commit
 
+    @_in_turn
     def push_rows(self, key: Key, rows: Rows, settings: Any = _NOTHING) -> None:
         """Hand in some rows of a gradient, and commit."""
         places = self.keys[key]
@@ -273,6 +295,7 @@ class Client:
             self._send(place.server, m.PUSH_ROWS, meta, indices, values)
             place.pending = True
 
+    @_in_turn
     def push_coded(self, key: Key, pieces: Sequence[tuple[Any, torch.Tensor]], settings: Any = _NOTHING) -> None:
         """Hand in a compressed gradient, (codec, bytes) for each piece of the key, and commit."""
         places = self.keys[key]
@@ -282,6 +305,7 @@ class Client:
             self._send(place.server, m.PUSH_CODED, meta, data)
             place.pending = True
 
+    @_in_turn
     def commit(self, keys: Sequence[Key], settings: Any = _NOTHING, follows: bool = False) -> None:
         """The step is complete for these keys: what was not pushed of them counts as zero.
 
@@ -301,7 +325,7 @@ class Client:
         if any(place.open for place in pending):
             raise MXNetError(f"key {next(p for p in pending if p.open).entry.key!r} was pushed twice without a commit")
         if pending:
-            self._pull(pending, lambda place: None, waits=True)
+            self._pull(pending, lambda ready: None, waits=True)
 
     def _by_server(self, places: list[Place]) -> list[tuple[Server, list[Place]]]:
         grouped = [(server, [place for place in places if place.server is server]) for server in self.servers]
@@ -309,31 +333,33 @@ class Client:
 
     # ---- pulling ----
 
+    @_in_turn
     def pull(self, keys: Sequence[Key], outs: Sequence[Sequence[torch.Tensor]]) -> None:
         """Copy the arrays of keys, of their shape or flat, into the tensors given for each, as they become ready."""
         targets = {place: tensors for key, tensors in zip(keys, outs, strict=True) for place in self.keys[key]}
 
-        def copy(place: Place) -> None:
-            for tensor in targets[place]:
-                place.copy_to(tensor)
+        def copy(ready: list[Place]) -> None:
+            pairs = [pair for place in ready for tensor in targets[place] for pair in place.copies(tensor)]
+            if pairs:
+                torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])
 
         with torch.no_grad():
             self._pull(list(targets), copy)
 
-    def _pull(self, places: list[Place], take: Callable[[Place], None], waits: bool = False) -> None:
-        """Ask all servers at once, and take each place as soon as its server says that it is ready."""
+    def _pull(self, places: list[Place], take: Callable[[list[Place]], None], waits: bool = False) -> None:
+        """Ask all servers at once, and take places as soon as their servers say that they are ready."""
         waiting = {}
         for server, mine in self._by_server(places):
             self._send(server, m.PULL, {"k": [place.slot for place in mine], **({"w": 1} if waits else {})})
             waiting[server] = len(mine)
         while waiting:
             for server in self._talking(waiting):
-                ready = self._answer(server, functools.partial(self._room, server))
-                for slot in ready.meta["k"]:
-                    place = server.places[slot]
+                told = self._answer(server, functools.partial(self._room, server))
+                ready = [server.places[slot] for slot in told.meta["k"]]
+                for place in ready:
                     place.pending = place.open
-                    take(place)
-                waiting[server] -= len(ready.meta["k"])
+                take(ready)
+                waiting[server] -= len(ready)
                 if not waiting[server]:
                     del waiting[server]
 
@@ -352,6 +378,7 @@ class Client:
             return memoryview(bytearray(min(nbytes, 1 << 20)))
         return as_bytes(server.places[meta["k"][0]].weight)
 
+    @_in_turn
     def pull_rows(self, key: Key, indices: torch.Tensor) -> torch.Tensor:
         """Some rows of a key; their numbers rise."""
         places = self.keys[key]
@@ -370,16 +397,19 @@ class Client:
 
     # ---- the optimizer ----
 
+    @_in_turn
     def set_optimizer(self, description: bytes, generation: int) -> None:
         """Give the servers the rule by which they update; worker 0's counts."""
         self._ask_all(
             m.OPTIMIZER, {"generation": generation}, [description if self.rank == 0 else b""] * len(self.servers)
         )
 
+    @_in_turn
     def states(self) -> list[bytes]:
         """The optimizer's states on each server."""
         return [bytes(frame.payload) for frame in self._ask_all(m.STATES, {})]
 
+    @_in_turn
     def restore(self, states: Sequence[bytes], generation: int) -> None:
         """Give each server its optimizer's states; worker 0's count."""
         self._ask_all(m.RESTORE, {"generation": generation}, states if self.rank == 0 else [b""] * len(self.servers))
@@ -413,13 +443,13 @@ def _memory_of(run: list[Place]) -> torch.Tensor:
 def open_client(world: World, store: StoreClient, space: int, staleness: int | None) -> Client:
     """Connect to all servers of the job; their addresses are in its store."""
     servers = []
-    hello = {"name": world.name, "rank": world.rank, "node": world.node, "space": space, "staleness": staleness}
+    hello = {"name": world.name, "rank": world.rank, "space": space, "staleness": staleness, **m.host_of(world)}
     for number in range(world.servers):
         address = store.get(f"server/{number}").decode()
-        is_near = store.get(f"server/{number}/node").decode() == str(world.node)
+        theirs = json.loads(store.get(f"server/{number}/host"))
         try:
             connection = connect(address, world.secret, hello, world.tls, min(world.timeout, 30.0))
         except WireError as error:
             raise PeerError(f"server {number}: {error}. {store.missing([f'server {number}'])}") from error
-        servers.append(Server(number, connection, is_near))
+        servers.append(Server(number, connection, m.are_near(hello, theirs)))
     return Client(servers, store, world.timeout, world.rank)

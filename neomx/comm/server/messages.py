@@ -7,12 +7,14 @@ from a peer is used before it went through one of the functions here.
 from __future__ import annotations
 
 import math
+import socket
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 
 from ..wire import Refused
+from ..world import World
 
 # What workers ask for.
 DECLARE = 1  # keys and where their pieces are; worker 0 brings the first values
@@ -128,6 +130,19 @@ class Entry:
                 f"the pieces of key {key!r:.40} do not make up an array of shape {entry.shape}: {pieces!r:.120}"
             )
         return entry
+
+
+def host_of(world: World) -> dict[str, Any]:
+    """What a process says of where it is."""
+    return {"node": world.node, "host": socket.gethostname()}
+
+
+def are_near(one: Any, other: Any) -> bool:
+    """Whether two processes are on one host: by their nodes, or by names where a launcher told no nodes."""
+    nodes = [each.get("node") for each in (one, other)]
+    if all(type(node) is int and node >= 0 for node in nodes):
+        return bool(nodes[0] == nodes[1])
+    return bool(one.get("host") == other.get("host"))
 
 
 def whole(value: Any) -> int:

@@ -45,12 +45,12 @@ class Service:
         number: int,
         servers: int,
         workers: int,
-        node: int,
+        host: dict[str, Any],
         timeout: float,
         make_rule: MakeRule,
         whereabouts: Callable[[int], str] = str,
     ):
-        self.number, self.servers, self.workers, self.node, self.timeout = number, servers, workers, node, timeout
+        self.number, self.servers, self.workers, self.host, self.timeout = number, servers, workers, host, timeout
         self.make_rule, self.whereabouts = make_rule, whereabouts
         self._spaces: dict[int, Space] = {}
         self._guard = threading.Lock()
@@ -112,7 +112,7 @@ class Guest:
     def __init__(self, service: Service, space: Space, rank: int, connection: Connection):
         self.service, self.space, self.shard = service, space, space.shard
         self.rank, self.connection = rank, connection
-        self.is_near = connection.peer.get("node") == service.node
+        self.is_near = m.are_near(connection.peer, service.host)
         self.gradients: dict[int, torch.Tensor] = {}  # by chunk
         self.writes: set[int] = set()  # chunks whose gradients it writes by itself
         self.reads: set[int] = set()  # chunks whose weights it reads by itself

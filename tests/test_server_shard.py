@@ -1,0 +1,220 @@
+"""When pushes become updates on a server: rounds, their sums, staleness, who is missed. Without processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from neomx.base import MXNetError
+from neomx.comm.server import arena
+from neomx.comm.server.messages import Entry, Piece, Rows
+from neomx.comm.server.placement import Placement
+from neomx.comm.server.shard import Shard, Slot, merged
+from neomx.comm.store import PeerError
+from neomx.comm.wire import Refused
+
+
+class Recorder:
+    """A rule that adds gradients to weights and remembers who asked for what."""
+
+    def __init__(self):
+        self.calls = []
+
+    def update(self, keys, gradients, weights, settings):
+        self.calls.append((list(keys), settings))
+        for gradient, weight in zip(gradients, weights, strict=True):
+            weight.add_(gradient)
+
+
+def shard_of(workers, staleness, *, timeout=0.2, shape=(3, 2), rule=True, ranks=None):
+    shard = Shard(workers, staleness, timeout)
+    for rank in range(workers) if ranks is None else ranks:
+        shard.join(rank)
+    entry = Entry("k", shape, torch.float32, (Piece(0, 0, 6),))
+    shard.create([Slot(0, entry, entry.pieces[0], 0, 0, torch.zeros(shape))], [entry])
+    shard.rule = Recorder() if rule else None
+    return shard, shard.slots[0]
+
+
+def push(shard, rank, part, settings=None):
+    shard.push(rank, [shard.slots[0]], [part])
+    shard.commit(rank, [shard.slots[0]], settings or {})
+
+
+def is_ready(shard, rank):
+    return [slot for found in shard.ready(rank, [shard.slots[0]]) for slot in found] == [shard.slots[0]]
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_sums_have_the_same_bits_in_whatever_order_workers_come(order):
+    shard, slot = shard_of(3, 0)
+    parts = [torch.full((3, 2), value) for value in (1e8, -1e8, 1e-3)]
+    for rank in order:
+        push(shard, rank, parts[rank], {"rank": rank})
+    assert slot.round == 1 and torch.equal(slot.weight, (parts[0] + parts[1]) + parts[2])
+    assert shard.rule.calls == [(["k"], {"rank": 0})]  # once, with the settings of worker 0
+
+
+def test_a_later_push_takes_the_place_of_an_earlier_one_until_the_commit():
+    shard, slot = shard_of(2, 0)
+    push(shard, 1, torch.ones(3, 2))
+    shard.push(0, [slot], [torch.full((3, 2), 7.0)])
+    shard.push(0, [slot], [torch.full((3, 2), 2.0)])
+    shard.commit(0, [slot], {})
+    assert torch.equal(slot.weight, torch.full((3, 2), 3.0))
+
+
+def test_a_worker_cannot_take_part_twice_in_a_round():
+    shard, _ = shard_of(2, 0)
+    push(shard, 0, torch.ones(3, 2))
+    with pytest.raises(Refused, match="twice"):
+        push(shard, 0, torch.ones(3, 2))
+
+
+def test_what_is_not_pushed_is_zero_and_without_any_push_nothing_is_updated():
+    shard, slot = shard_of(2, 0)
+    push(shard, 0, torch.ones(3, 2))
+    shard.commit(1, [slot], {})
+    assert slot.round == 1 and torch.equal(slot.weight, torch.ones(3, 2))
+    for rank in range(2):
+        shard.commit(rank, [slot], {})
+    assert slot.round == 2 and len(shard.rule.calls) == 1
+
+
+def test_without_a_rule_the_sum_takes_the_place_of_the_value():
+    shard, slot = shard_of(2, 0, rule=False)
+    for _ in range(2):
+        push(shard, 0, torch.ones(3, 2))
+        push(shard, 1, Rows(torch.tensor([1]), torch.ones(1, 2)))
+        assert slot.weight.tolist() == [[1, 1], [2, 2], [1, 1]]
+    push(shard, 0, Rows(torch.tensor([0]), torch.ones(1, 2)))
+    push(shard, 1, Rows(torch.tensor([0, 2]), torch.ones(2, 2)))
+    assert slot.weight.tolist() == [[2, 2], [0, 0], [1, 1]]
+
+
+def test_rows_are_merged():
+    total = merged(Rows(torch.tensor([1, 4]), torch.ones(2, 2)), Rows(torch.tensor([0, 4]), torch.ones(2, 2)))
+    assert total.indices.tolist() == [0, 1, 4] and total.values[:, 0].tolist() == [1, 1, 2]
+
+
+def test_a_pull_waits_for_the_round_and_names_who_is_late():
+    shard, _ = shard_of(2, 0)
+    assert is_ready(shard, 0)
+    push(shard, 0, torch.ones(3, 2))
+    with pytest.raises(PeerError, match="round 1 of key 'k' waits for the push of worker 1, last heard 0"):
+        is_ready(shard, 0)
+    threading.Timer(0.05, lambda: push(shard, 1, torch.ones(3, 2))).start()
+    assert is_ready(shard, 0)
+
+
+def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
+    shard, _ = shard_of(2, 0, timeout=30)
+    push(shard, 1, torch.ones(3, 2))
+    shard.gone(1, "it has left")
+    push(shard, 0, torch.ones(3, 2))
+    assert is_ready(shard, 0)  # its part was in
+    push(shard, 0, torch.ones(3, 2))
+    began = time.monotonic()
+    with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k'"):
+        is_ready(shard, 0)
+    assert time.monotonic() - began < 1
+
+
+def test_without_rounds_each_push_is_applied_as_it_comes():
+    shard, slot = shard_of(2, None)
+    for _ in range(3):
+        push(shard, 0, torch.ones(3, 2), {"lr": 1})
+        assert is_ready(shard, 0)
+    push(shard, 1, torch.ones(3, 2), {"lr": 2})
+    assert slot.weight[0, 0] == 4 and [settings["lr"] for _, settings in shard.rule.calls] == [1, 1, 1, 2]
+
+
+def test_with_bounded_staleness_the_fastest_waits_for_the_slowest_that_lives():
+    shard, slot = shard_of(3, 1)
+    push(shard, 0, torch.ones(3, 2))
+    assert is_ready(shard, 0)
+    push(shard, 0, torch.ones(3, 2))
+    with pytest.raises(PeerError, match="worker 0 is more than 1 steps ahead of worker 1, .* worker 2"):
+        is_ready(shard, 0)
+    push(shard, 1, torch.ones(3, 2))
+    shard.gone(2, "it died")
+    assert is_ready(shard, 0)
+    push(shard, 0, torch.ones(3, 2))
+    shard.join(2)  # late: it starts where the slowest is
+    assert slot.commits == {0: 3, 1: 1, 2: 1}
+    assert is_ready(shard, 2)
+
+
+def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
+    shard, _ = shard_of(2, 0)
+    shard.rule.update = lambda *_: 1 / 0
+    for rank in range(2):
+        push(shard, rank, torch.ones(3, 2))
+    for rank in range(2):
+        with pytest.raises(MXNetError, match="keys 'k' failed on the server: ZeroDivisionError"):
+            is_ready(shard, rank)
+
+
+def test_workers_must_mean_the_same_arrays():
+    shard, slot = shard_of(2, 0)
+    shard.agree([slot.entry], "worker 1")
+    with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
+        shard.agree([Entry("k", (6,), torch.float32, slot.entry.pieces)], "worker 1")
+    with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
+        shard.agree([Entry("other", (6,), torch.float32, slot.entry.pieces)], "worker 1")
+
+
+def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
+    shard, _ = shard_of(2, 0)
+    with pytest.raises(PeerError, match="worker 0 has not called set_optimizer"):
+        shard.once("set_optimizer", 1, 1, None)
+    done = []
+    shard.once("set_optimizer", 1, 0, lambda: done.append(1))
+    shard.once("set_optimizer", 1, 0, lambda: done.append(2))  # it came back: not again
+    shard.once("set_optimizer", 1, 1, None)
+    assert done == [1]
+
+    def fail():
+        raise MXNetError("no such optimizer")
+
+    for rank, act in ((0, fail), (1, None)):
+        with pytest.raises(MXNetError, match="no such optimizer"):
+            shard.once("set_optimizer", 2, rank, act)
+
+
+def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
+    placement = Placement(3, bound=100)
+    assert placement.place((100,), 4) == (Piece(0, 0, 100),)
+    assert placement.place((10,), 4) == (Piece(1, 0, 10),)
+    assert placement.place((20,), 4) == (Piece(2, 0, 20),)
+    assert placement.place((20,), 4)[0].server == 1
+    assert [p[1:] for p in placement.place((1000,), 4)] == [(0, 333), (333, 666), (666, 1000)]
+    assert [p[1:] for p in placement.place((100, 7), 4)] == [(0, 231), (231, 462), (462, 700)]  # whole rows
+    assert [p[1:] for p in placement.place((2, 600), 4)] == [(0, 400), (400, 800), (800, 1200)]
+    assert len(placement.place((2, 600), 4, whole=True)) == 1
+
+
+def test_shared_memory_is_reached_by_its_name_and_by_nothing_else():
+    chunk = arena.Chunk(1000, shared=True)
+    name = chunk.name
+    there = arena.attach(name, chunk.nbytes)
+    chunk.bytes[5] = 7
+    assert there is not None and there[5] == 7
+    pid, file, token = name.split("/")
+    assert arena.attach(f"{pid}/{file}/{'0' * 32}", chunk.nbytes) is None
+    assert arena.attach(name, chunk.nbytes + 4096) is None
+    assert arena.attach(f"{pid}/0/{token}", chunk.nbytes) is None
+    with pytest.raises(Refused):
+        arena.attach("1/../2", 4096)
+    chunk.close()
+    assert arena.attach(name, there.numel()) is None and there[5] == 7
+
+
+def test_an_arena_grows_by_ever_larger_chunks():
+    space = arena.Arena(shared=False)
+    places = [space.reserve([100, 60])[0] for _ in range(2000)]
+    assert len(set(places)) == 2000 and len(space.chunks) < 12
+    assert all(offset % arena.ALIGNMENT == 0 for _, offset in places)
