@@ -183,6 +183,21 @@ def each_worker_says_its_own_count(kv):
     return net
 
 
+@case
+def statistics_over_all_workers(kv):
+    net = gluon.nn.HybridSequential()
+    net.add(dense(), gluon.contrib.nn.SyncBatchNorm(in_channels=3))
+    net[1].initialize()
+    net.hybridize()
+    trainer = trainer_of(net, kv)
+    for step in range(4):
+        with autograd.record():
+            loss = (net(mine(samples(8, seed=step), kv)) * nd.array([1, 2, 3])).sigmoid().sum(axis=1)
+        loss.backward()
+        trainer.step(8)
+    return net
+
+
 def main(out, kind):
     found = {}
     for name, function in CASES.items():
