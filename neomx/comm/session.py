@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import socket
 import sys
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -105,7 +107,7 @@ def _placed(world: World, store: StoreClient) -> World:
     if world.node >= 0 or world.role != "worker":
         return world
     store.set(f"host/{world.rank}", socket.gethostname())
-    hosts = [store.get(f"host/{rank}").decode() for rank in range(world.size)]
+    hosts = [store.get_from(f"worker {rank}", f"host/{rank}").decode() for rank in range(world.size)]
     names = list(dict.fromkeys(hosts))
     mine = hosts[world.rank]
     return replace(
@@ -152,6 +154,7 @@ def fail() -> None:
         _session.failed = True
 
 
+@functools.cache
 def _notice_failures() -> None:
     previous = sys.excepthook
 
@@ -160,3 +163,11 @@ def _notice_failures() -> None:
         previous(kind, value, trace)
 
     sys.excepthook = hook
+    sys.exit = functools.partial(_exit, sys.exit)
+
+
+def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
+    """`sys.exit`, of which no hook is told: a status other than success is a failure."""
+    if status not in (None, 0):
+        fail()
+    leave(status)

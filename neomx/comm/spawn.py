@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
+from .store import Member
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
 FAREWELL = 5.0  # seconds that the others have to say what they lost when one has failed
@@ -401,6 +402,8 @@ class Blackboard(Protocol):
 
     def mark_gone(self, name: str, code: int, why: str) -> None: ...
 
+    def roster(self) -> dict[str, Member]: ...
+
 
 class Verdict:
     """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
@@ -435,6 +438,16 @@ class Verdict:
         """Whether it is time to end: nobody works any more, or somebody failed and the others had time to say so."""
         return not running or bool(self.failures) and time.monotonic() - self._since > FAREWELL
 
+    def is_forsaken(self, child: Child) -> bool:
+        """Whether nothing is heard from a worker that runs, and the others have taken leave, as far as they live."""
+        members = self._members()
+        others = {m.state for name, m in members.items() if name.startswith("worker") and name != child.name}
+        mine = members.get(child.name)
+        return mine is not None and mine.is_silent and "left" in others and "here" not in others
+
+    def _members(self) -> dict[str, Member]:
+        return self._store.roster()
+
     def announce(self, interrupted: int | None) -> None:
         """The job ends now, perhaps by a signal to us. Here nobody else needs to be told."""
 
@@ -450,9 +463,15 @@ class Verdict:
 
 def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
     """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
+    given_up: list[Child] = []
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
             verdict.ended(child)
+        for child in tree.running("worker"):
+            if child not in given_up and verdict.is_forsaken(child):
+                given_up.append(child)
+                say(f"{child.name} is silent and all other workers have ended: it is killed")
+                guard.signal_group(child.group, signal.SIGKILL)
     interrupted = interrupts.received[0] if interrupts.received else None
     verdict.announce(interrupted)
     if interrupted is not None:

@@ -415,8 +415,8 @@ def open_client(world: World, store: StoreClient, space: int, staleness: int | N
     servers = []
     hello = {"name": world.name, "rank": world.rank, "node": world.node, "space": space, "staleness": staleness}
     for number in range(world.servers):
-        address = store.get(f"server/{number}").decode()
-        is_near = store.get(f"server/{number}/node").decode() == str(world.node)
+        address = store.get_from(f"server {number}", f"server/{number}").decode()
+        is_near = store.get_from(f"server {number}", f"server/{number}/node").decode() == str(world.node)
         try:
             connection = connect(address, world.secret, hello, world.tls, min(world.timeout, 30.0))
         except WireError as error:
