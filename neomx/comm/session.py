@@ -11,6 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
@@ -65,7 +66,8 @@ class Session:
     def close(self) -> None:
         """Take leave: when all workers have come to their ends. After a failure, at once: the others must know."""
         if self.failed:
-            return  # no leave is taken: the roll call tells the others
+            self.tell_failure()
+            return
         try:
             if "rounds" in vars(self):
                 self.rounds.leave()
@@ -78,6 +80,13 @@ class Session:
         if self._hosted is not None:
             self._outlast()
             self._hosted.close()
+
+    def tell_failure(self) -> None:
+        """Have the others know now: this process may take long to end."""
+        self.failed = True
+        if self.store is not None:
+            with suppress(PeerError):  # the store may have ended before us
+                self.store.report_gone(self.world.name, "its program ended by an error")
 
     def _outlast(self) -> None:
         """Serve the store until the others have left."""
@@ -151,7 +160,7 @@ def close() -> None:
 def fail() -> None:
     """Say that this process ends by an error: it takes no leave, so that the others learn of it."""
     if _session is not None:
-        _session.failed = True
+        _session.tell_failure()
 
 
 @functools.cache
@@ -167,7 +176,7 @@ def _notice_failures() -> None:
 
 
 def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
-    """`sys.exit`, of which no hook is told: a status other than success is a failure."""
-    if status not in (None, 0):
-        fail()
+    """`sys.exit`, of which no hook is told: a status other than success is a failure, once the program has ended."""
+    if _session is not None and status not in (None, 0):
+        _session.failed = True
     leave(status)

@@ -455,9 +455,10 @@ class Verdict:
         """All processes of this node have ended. Here there is no other node to wait for."""
 
     def failure(self) -> Failure | None:
-        """What the job failed of, if it did."""
+        """What the job failed of, if it did: who went first, which need not be who ended first."""
         if self.failures:
-            return self.failures[0]
+            members = self._members()
+            return min(self.failures, key=lambda failure: members[failure.name].since)
         return self.lost[0] if self.lost and not self.successes else None
 
 

@@ -45,6 +45,13 @@ class Member:
     state: str = "here"  # or "left", or "gone"
     why: str = ""
     heard: float = field(default_factory=time.monotonic)
+    since: float = 0.0  # when it went
+
+    def go(self, why: str) -> None:
+        """It is gone."""
+        if self.state != "gone":
+            self.since = time.monotonic()
+        self.state, self.why = "gone", why
 
     @property
     def is_silent(self) -> bool:
@@ -109,7 +116,7 @@ class StoreServer:
         """Tell all that a member is gone, as one knows who saw its process end."""
         with self._changed:
             member = self._members.setdefault(name, Member(name, socket.gethostname(), 0))
-            member.state, member.why = "gone", why or f"its process ended with code {code}"
+            member.go(why or f"its process ended with code {code}")
             self._changed.notify_all()
 
     # ---- serving ----
@@ -141,7 +148,7 @@ class StoreServer:
     def _lost(self, member: Member) -> None:
         with self._changed:
             if member.state == "here" and self._members.get(member.name) is member and not self._closed:
-                member.state, member.why = "gone", "its connection broke: the process died or its host is cut off"
+                member.go("its connection broke: the process died or its host is cut off")
                 self._changed.notify_all()
 
     def _watch_silence(self) -> None:
@@ -152,8 +159,7 @@ class StoreServer:
                 for member in self._members.values():
                     silent = time.monotonic() - member.heard
                     if member.state == "here" and silent > self._silence:
-                        member.state = "gone"
-                        member.why = f"{_NOT_HEARD} for {silent:.0f} s: stopped, frozen, or its host is cut off"
+                        member.go(f"{_NOT_HEARD} for {silent:.0f} s: stopped, frozen, or its host is cut off")
                         self._changed.notify_all()
 
     def _await(self, ready: Callable[[], bool], seconds: float) -> bool:
@@ -448,7 +454,7 @@ class StoreClient(dist.Store):
 
     def report_gone(self, name: str, why: str) -> None:
         """Tell all that a member is gone, as one knows who saw its process end."""
-        self._ask("gone", name=name, why=why)
+        self._ask("gone", wait=2.0, name=name, why=why)
 
     def roster(self) -> dict[str, dict[str, Any]]:
         """All that ever joined: host, pid, state ('here', 'left' or 'gone'), why, seconds of silence."""

@@ -332,6 +332,10 @@ class Delegate(Verdict):
     def part(self) -> None:
         """Nothing is left to do: leaving the roll says it."""
 
+    def failure(self) -> Failure | None:
+        """What the job failed of, as node 0 said."""
+        return self.failures[0] if self.failures else None
+
     def _tell(self, key: str, value: str) -> None:
         try:
             self._client.set(key, value)
