@@ -187,3 +187,51 @@ def keeps_to_its_bound(fast, slow):
     """Who may be one step ahead ends a step only after the slow one has begun to update in the step before."""
     for step in range(2, len(slow)):
         assert fast[step] >= slow[step - 1], step
+
+
+@pytest.fixture
+def meeting(monkeypatch):
+    """A free address on loopback, and a secret that all nodes share."""
+    monkeypatch.setenv("NEOMX_SECRET", "shared")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return f"127.0.0.1:{sock.getsockname()[1]}"
+
+
+def on_nodes(number, meeting, timeout, folder, *faults):
+    where = ["--nnodes", "2", "--node-rank", number, "--rdzv", meeting, "-n", 1, "--timeout", timeout]
+    return [str(word) for word in (*where, PROGRAM, folder, "dist_sync", *faults)]
+
+
+def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd):
+    """There gradients go by TCP, and each node has a launcher."""
+    fault = ["--fault", "kill@1:3"]
+    with launcher(*on_nodes(1, meeting, 120, tmp_path, *fault)) as other:
+        code = main(["run", *on_nodes(0, meeting, 120, tmp_path, *fault)])
+        ended = time.time()
+        _, theirs = other.communicate(timeout=90)
+    out, err = capfd.readouterr()
+    assert (code, other.returncode) == (137, 137), out + err + theirs
+    row = Row("killed on another node", "dist_sync", ("kill@1:3",), 137, {0: KILLED}, says=FAILED + "signal SIGKILL")
+    check(row, Notes(tmp_path), ended, out + err)
+    assert row.says in theirs
+
+
+def test_a_port_that_is_taken_is_named_and_nothing_starts(tmp_path, capfd):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        place = f"127.0.0.1:{sock.getsockname()[1]}"
+        began = time.monotonic()
+        assert main(["run", *on_nodes(0, place, 60, tmp_path)]) == 2
+        assert main(["run", "-n", "2", "--rdzv", place, str(PROGRAM), str(tmp_path), "dist_sync"]) == 2
+        assert time.monotonic() - began < DEATH
+    said = capfd.readouterr().err
+    assert said.count(place) >= 2 and "in use" in said, said
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_node_that_never_comes_is_named_and_nothing_starts(meeting, tmp_path, capfd):
+    began = time.monotonic()
+    assert main(["run", *on_nodes(0, meeting, 1, tmp_path)]) == 2
+    assert time.monotonic() - began < 1 + DEATH
+    said = capfd.readouterr().err
+    assert f"node 1 of 2 did not come to {meeting} within 1 s: nothing was started" in said
+    assert os.listdir(tmp_path) == []
