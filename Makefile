@@ -3,7 +3,7 @@ PYTHON ?= python3
 ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check format oracle record bench clean
+.PHONY: demo test check format oracle record bench bench-dist clean
 
 demo: .venv/installed
 	.venv/bin/python examples/digits.py
@@ -38,6 +38,10 @@ bench: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/ops.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/train.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/memory.py
+
+# Two workers on one machine and on two (network namespaces, so as root).
+bench-dist: .venv/installed .venv-oracle/installed
+	.venv/bin/python benchmarks/dist.py --oracle .venv-oracle/bin/python
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -14,6 +14,7 @@ import torch
 from .base import MXNetError
 from .comm import session as _session
 from .comm.buckets import Courier
+from .gluon.data.shard import shard
 from .ndarray import NDArray
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "recv",
     "reduce_scatter",
     "send",
+    "shard",
     "shutdown",
     "size",
 ]

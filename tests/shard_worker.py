@@ -7,7 +7,6 @@ import numpy as np
 import neomx as mx
 from neomx import autograd, gluon
 from neomx.gluon.data.place import current_batch
-from neomx.gluon.data.shard import shard
 
 # (samples, of all workers in a batch, what is said to step). Of 9 samples one is left for worker 0 alone.
 CASES = [(8, 4, "constant"), (7, 4, "constant"), (9, 4, "constant"), (7, 4, "samples"), (11, 4, "own samples")]
@@ -25,7 +24,7 @@ def train(samples, batch, said, epochs=3):
     kv = mx.kv.create("dist_sync")
     rng = np.random.RandomState(samples)
     data = gluon.data.ArrayDataset(rng.rand(samples, 3).astype("float32"), rng.rand(samples, 2).astype("float32"))
-    loader = gluon.data.DataLoader(shard(data, shuffle=True, seed=2), batch // kv.num_workers)
+    loader = gluon.data.DataLoader(mx.dist.shard(data, shuffle=True, seed=2), batch // kv.num_workers)
     net, loss_of, steps = network(), gluon.loss.L2Loss(), 0
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.3, "momentum": 0.9}, kvstore=kv)
     for _ in range(epochs):

@@ -18,6 +18,19 @@ def test_digits(tmp_path):
     assert sorted(nd.load(file)) == [f"p{i}" for i in range(6)]
 
 
+def test_distributed_digits_alone(tmp_path, capsys):
+    import distributed_digits
+
+    from neomx import monitor, nd
+
+    file = str(tmp_path / "digits.params")
+    assert distributed_digits.main(epochs=2, save=file) > 0.8
+    monitor._shown.close()
+    shown = capsys.readouterr()
+    assert shown.out.startswith("accuracy 0.") and "epoch 2/2: 50 steps in" in shown.err
+    assert len(nd.load(file)) == 6
+
+
 def test_cnn_from_scratch():
     import cnn_from_scratch
 

@@ -182,9 +182,7 @@ def test_staging_sums_round_after_round(size, dtype):
 
 def test_staging_hands_its_slice_to_the_other_hosts():
     def work(rank, store, settings):
-        staging, _ = memory.open_bucket(
-            1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings
-        )
+        staging, _ = memory.open_bucket(1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings)
         staging.local.fill_(rank + 1)
         return staging.reduce()
 

@@ -1,9 +1,7 @@
 """What the user sees: the bar, the lines, TensorBoard's files; all from events, by a clock of our own."""
 
 import io
-import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -123,9 +121,9 @@ def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
     watch(out, every=0.0)
     clock.now += 60
     emit("epoch", loader="train", number=0, steps=9, samples=None)
-    for number, seconds in enumerate([59, 0, 0]):
+    for at, seconds in enumerate([59, 0, 0]):
         clock.now += seconds
-        step(clock, number)
+        step(clock, at)
     assert [line.split(", ")[-1] for line in out.getvalue().splitlines()] == ["8:00 left", "0:07 left", "0:06 left"]
 
 
@@ -324,7 +322,7 @@ def test_tensorboard_gets_reports_rates_and_times(tmp_path, clock):
         emit("forward", seconds=0.25)
         emit("backward", seconds=0.5)
         mx.monitor.report(loss=nd.array([step, step + 1]))
-        emit("reduce", waiting=0.0625, seconds=0.1875, round=None)
+        emit("reduce", waiting=0.0625, seconds=0.1875, samples=-1.0)
         emit("step", samples=8, seconds=0.2)
         emit("batch", loader="train", batch=Batch(0, step, 3, 8, 16))
     emit("epoch_end", loader="train", number=0)
@@ -347,28 +345,37 @@ def test_without_its_package_tensorboard_names_the_extra(monkeypatch, tmp_path):
         mx.monitor.TensorBoard(tmp_path)
 
 
-SCRIPT = """
-import neomx as mx
-net = mx.gluon.nn.Dense(1, in_units=1)
-net.initialize()
-trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
-part = mx.gluon.data.ShardedDataset(mx.nd.ones((6, 1)), rank=0, size=1)
-for x in mx.gluon.data.DataLoader(part, batch_size=2):
-    with mx.autograd.record():
-        y = net(x)
-    y.backward()
-    trainer.step(2)
-    mx.monitor.report(loss=0.5)
-for x in mx.gluon.data.DataLoader(part, batch_size=2):
-    net(x)
-"""
-
-
-def test_a_launched_process_starts_what_was_asked_for(tmp_path):
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "NEOMX_PROGRESS": "1", "NEOMX_TENSORBOARD": str(tmp_path)}
-    run = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stdout) == (0, ""), run.stderr
-    assert re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", run.stderr)
+def test_a_launched_process_starts_what_was_asked_for(tmp_path, monkeypatch, capsys):
+    """In processes: test_shard_processes.py."""
+    sinks = []
+    monkeypatch.setattr(mx.monitor, "discover", lambda: World(rank=0, size=1))
+    monkeypatch.setattr(mx.monitor, "_kept", lambda sink: sinks.append(sink) or sink)
+    monkeypatch.setenv("NEOMX_PROGRESS", "0")
+    monkeypatch.delenv("NEOMX_TENSORBOARD", raising=False)
+    mx.monitor.start_from_environment()
+    assert sinks == []
+    monkeypatch.setenv("NEOMX_PROGRESS", "1")
+    monkeypatch.setenv("NEOMX_TENSORBOARD", str(tmp_path))
+    mx.monitor.start_from_environment()
+    train_and_evaluate()
+    for sink in sinks:
+        sink.close()
+    shown = capsys.readouterr()
+    assert shown.out == "" and re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", shown.err)
     written = scalars(tmp_path / "worker-0")
     assert written["loss"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
     assert {"seconds/forward", "seconds/backward", "seconds/step", "samples_per_second"} < set(written)
+
+
+def train_and_evaluate():
+    net = mx.gluon.nn.Dense(1, in_units=1)
+    net.initialize()
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd")
+    for x in mx.gluon.data.DataLoader(nd.ones((6, 1)), batch_size=2):
+        with autograd.record():
+            y = net(x)
+        y.backward()
+        trainer.step(2)
+        mx.monitor.report(loss=0.5)
+    for x in mx.gluon.data.DataLoader(nd.ones((6, 1)), batch_size=2):
+        net(x)

@@ -188,9 +188,10 @@ def test_without_a_loader_it_is_a_dataset_of_the_workers_part():
 def test_what_is_made_of_a_part_is_still_a_part():
     data = ArrayDataset(np.arange(10), np.arange(10) * 2)
     shard = ShardedDataset(data, shuffle=True, seed=2, rank=1, size=2)
+    shard.epoch = 3
     for lazy in (True, False):
         made = shard.transform_first(lambda x: x + 100, lazy=lazy)
-        assert sorted(made) == [(100 + x, y) for x, y in sorted(shard)]
+        assert made.epoch == 3 and sorted(made) == [(100 + x, y) for x, y in sorted(shard)]
     assert isinstance(shard.filter(lambda item: item[0] % 2), ShardedDataset)
     assert len(shard.filter(lambda item: item[0] % 2)) == 2
     assert len(shard.take(4)) == 2 and len(shard.sample(SequentialSampler(6))) == 3

@@ -59,9 +59,9 @@ def start(tree: Tree, plan: Plan, job: Job) -> None:
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:
-    """The variables that the user asked for."""
+    """What is to be seen of the training, and the variables that the user asked for."""
     board = (("NEOMX_TENSORBOARD", job.tensorboard),) if job.tensorboard else ()
-    return (*board, *job.environ)
+    return (("NEOMX_PROGRESS", "1"), *board, *job.environ)
 
 
 def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> int:

@@ -11,8 +11,8 @@ event          fields                                                      emitt
 `epoch_end`    loader, number                                              the same, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end
 `backward`     seconds                                                     `autograd.backward`
-`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, while gradients are
-               round                                                       summed over workers
+`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, when gradients are
+               samples (of all, -1 if unknown)                             summed over workers
 `step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`
 =============  ==========================================================  ====================================
@@ -21,6 +21,7 @@ event          fields                                                      emitt
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 from typing import Any
 
@@ -77,7 +78,7 @@ def progress(epochs: int | None = None, **options: Any) -> Progress:
 def start_from_environment() -> None:
     """Start what a launcher asked for: NEOMX_PROGRESS=1 shows a bar, NEOMX_TENSORBOARD names a directory."""
     bar, directory = os.environ.get("NEOMX_PROGRESS", "") not in ("", "0"), os.environ.get("NEOMX_TENSORBOARD")
-    if not bar and not directory:
+    if not bar and not directory or multiprocessing.parent_process():  # which a loader's process has
         return
     world = discover()
     if world.role != "worker":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -252,11 +253,62 @@ def sync_batch_norm(
     ndev: int = 1,
     key: str,
 ) -> Any:
-    """BatchNorm over the batches of `ndev` devices; of one device here. `output_mean_var` gives the variance itself."""
-    out, mean, inverse = _batch_norm(
-        data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
+    """BatchNorm over the batches of all workers. `output_mean_var` gives the variance itself."""
+    if Workers.total is None or use_global_stats or not modes.training or data.is_meta:
+        out, mean, inverse = _batch_norm(
+            data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
+        )
+        return (out, mean, _variance(inverse, eps)) if output_mean_var else out
+    if fix_gamma:
+        gamma = torch.ones_like(gamma)
+    out, mean, variance = _OverWorkers.apply(
+        data, gamma, beta, eps, (moving_mean.data, moving_var.data, 1 - momentum), Workers.total
     )
-    return (out, mean, _variance(inverse, eps)) if output_mean_var else out
+    return (out, mean, variance) if output_mean_var else out
+
+
+class Workers:
+    """The other workers, as far as ops know them."""
+
+    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over all workers; None if there is one
+
+
+class _OverWorkers(torch.autograd.Function):
+    """Normalises by the mean and variance of all workers' batches, whatever their sizes.
+
+    The moving averages take a step in backward, as those of BatchNorm.
+    """
+
+    @staticmethod
+    def forward(ctx, data, gamma, beta, eps, moving, total):
+        axes = [axis for axis in range(data.dim()) if axis != 1]
+        shape = [1, -1, *[1] * (data.dim() - 2)]
+        statistics = gamma.dtype
+        count = torch.full((1,), data.numel() // max(data.shape[1], 1), dtype=statistics)
+        summed = total(torch.cat([data.to(statistics).sum(axes), count]))
+        samples = summed[-1]
+        mean = summed[:-1] / samples
+        centred = data.to(statistics) - mean.view(shape)
+        variance = total(centred.square().sum(axes)) / samples
+        inverse = torch.rsqrt(variance + eps)
+        normal = centred * inverse.view(shape)
+        ctx.save_for_backward(normal, gamma, inverse, samples)
+        ctx.axes, ctx.shape, ctx.total, ctx.moving, ctx.found = axes, shape, total, moving, (mean, variance)
+        ctx.mark_non_differentiable(mean, variance)
+        return (normal * gamma.view(shape) + beta.view(shape)).to(data.dtype), mean, variance
+
+    @staticmethod
+    def backward(ctx, grad, *_):
+        normal, gamma, inverse, samples = ctx.saved_tensors
+        slope = grad.to(normal.dtype)
+        of_beta, of_gamma = slope.sum(ctx.axes), (slope * normal).sum(ctx.axes)
+        both = ctx.total(torch.cat([of_beta, of_gamma])) / samples
+        level, tilt = (part.view(ctx.shape) for part in both.chunk(2))
+        of_data = (slope - level - normal * tilt) * (gamma * inverse).view(ctx.shape)
+        *averages, weight = ctx.moving
+        for average, found in zip(averages, ctx.found, strict=True):
+            average.lerp_(found, weight)
+        return of_data.to(grad.dtype), of_gamma, of_beta, None, None, None
 
 
 # ---- over parts of one example ----

@@ -1,6 +1,6 @@
 """Steps that are not the plain ones, on this worker's part of the samples; the weights of each are written down.
 
-    odd.py OUT KVSTORE
+odd.py OUT KVSTORE
 """
 
 import sys
@@ -180,6 +180,21 @@ def each_worker_says_its_own_count(kv):
         part = x if kv.num_workers == 1 else x[: 5 - 5 // 2] if kv.rank == 0 else x[5 - 5 // 2 :]
         backward(net, part)
         trainer.step(len(part) * kv.num_workers)
+    return net
+
+
+@case
+def statistics_over_all_workers(kv):
+    net = gluon.nn.HybridSequential()
+    net.add(dense(), gluon.contrib.nn.SyncBatchNorm(in_channels=3))
+    net[1].initialize()
+    net.hybridize()
+    trainer = trainer_of(net, kv)
+    for step in range(4):
+        with autograd.record():
+            loss = (net(mine(samples(8, seed=step), kv)) * nd.array([1, 2, 3])).sigmoid().sum(axis=1)
+        loss.backward()
+        trainer.step(8)
     return net
 
 

@@ -67,7 +67,9 @@ class ShardedDataset(Dataset):
         return ShardedBatches(self, batch_size, last_batch)
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
-        return ShardedDataset(dataset, self.shuffle, self.seed, self.rank, self.size)
+        made = ShardedDataset(dataset, self.shuffle, self.seed, self.rank, self.size)
+        made.epoch = self.epoch
+        return made
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> ShardedDataset:
         """A worker's part of the transformed dataset."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import torch
 
 from .... import autograd, ndarray
 from ....base import MXNetError
+from ....comm.session import session
+from ....comm.world import discover
+from ....ops.norm import Workers
 from ...block import Block, HybridBlock
 from ...nn import BatchNorm, HybridSequential, Sequential
 from ...nn.basic_layers import check_sizes
@@ -78,9 +84,9 @@ class SparseEmbedding(Block):
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm by the mean and variance of what all devices hold, `num_devices` of them.
+    """BatchNorm by the mean and variance of what all workers hold, one device each.
 
-    All of it happens in the op, which is told how many devices there are and by which key they know each other.
+    All workers must run it equally often: it sums over them in forward and in backward.
     """
 
     def __init__(
@@ -108,6 +114,8 @@ class SyncBatchNorm(BatchNorm):
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
         if F is not ndarray or autograd.is_training():
             self._check_contexts()
+        if Workers.total is None and discover().size > 1:
+            Workers.total = _total_over_workers()
         return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
     def _check_contexts(self) -> None:
@@ -121,6 +129,16 @@ class SyncBatchNorm(BatchNorm):
                 f"{self.name} is on {len(contexts)} contexts of one process, whose batches are computed one after the "
                 "other and cannot share a mean. Train with one process for each device, or use BatchNorm"
             )
+
+
+def _total_over_workers() -> Callable[[torch.Tensor], torch.Tensor]:
+    group = session().group.clone("batch norm")
+
+    def total(tensor: torch.Tensor) -> torch.Tensor:
+        group.all_reduce_(tensor, what="the statistics of SyncBatchNorm")
+        return tensor
+
+    return total
 
 
 class _PixelShuffle(HybridBlock):

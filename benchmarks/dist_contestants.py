@@ -1,0 +1,67 @@
+"""How each contestant is started: torch's DDP, real MXNet with its servers, and neomx by its launcher."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+from dist_team import Process, Team, free_port
+
+WORKER = str(pathlib.Path(__file__).resolve().parent / "dist_worker.py")
+sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
+
+from netns import TwoMachines  # noqa: E402
+
+TOO_LONG = "100"  # seconds that a process of ours may wait for another
+
+
+def ddp(machines: TwoMachines | None = None) -> Team:
+    """Two workers of torch's DDP, on this machine or one on each of two."""
+    port = str(free_port())
+    address = machines.addresses[0] if machines else "127.0.0.1"
+    processes: list[Process] = []
+    for rank in (0, 1):
+        command = [sys.executable, WORKER, "train", "torch"]
+        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": port}
+        processes.append((machines.command(rank, command) if machines else command, place))
+    return Team("torch DDP", processes, 2)
+
+
+def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, servers: int = 2) -> Team:
+    """Real MXNet: a scheduler, servers and workers."""
+    place = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1",
+        "DMLC_PS_ROOT_PORT": str(free_port()),
+        "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": str(workers),
+        "DMLC_NUM_SERVER": str(servers),
+        "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0",
+    }
+    command = [oracle, WORKER, program, "mxnet", kvstore]
+    roles = ["scheduler", *["server"] * servers, *["worker"] * workers]
+    return Team(f"MXNet {kvstore}", [(command, {**place, "DMLC_ROLE": role}) for role in roles], workers)
+
+
+def neomx(kvstore: str, program: str = "train", workers: int = 2, servers: int = 0) -> Team:
+    """neomx on this machine, as its user starts it."""
+    how = ["-n", str(workers), *(["-s", str(servers)] if servers else [])]
+    name = f"neomx {kvstore}, {servers} servers" if servers else "neomx all-reduce"
+    command = [sys.executable, "-m", "neomx", "run", *how, WORKER, program, "neomx", kvstore]
+    return Team(name, [(command, {"NEOMX_TIMEOUT": TOO_LONG})], workers)
+
+
+def neomx_on(machines: TwoMachines) -> Team:
+    """neomx with one worker on each of two machines."""
+    processes: list[Process] = []
+    for node in (0, 1):
+        where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", f"{machines.addresses[0]}:29400", "-n", "1"]
+        command = [sys.executable, "-m", "neomx", "run", *where, WORKER, "train", "neomx", "dist_sync"]
+        processes.append((machines.command(node, command), {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": "5e" * 16}))
+    return Team("neomx all-reduce", processes, 2)
+
+
+def bare_copy() -> Team:
+    """Two processes and a socket."""
+    port = {"BENCH_PORT": str(free_port())}
+    commands = [[sys.executable, WORKER, "copy", "peer"], [sys.executable, WORKER, "copy", "bare"]]
+    return Team("a bare socket", [(command, port) for command in commands], 1)

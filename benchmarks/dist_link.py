@@ -1,0 +1,94 @@
+"""Training of two workers on two machines (network namespaces) joined by a link of 1 Gbit/s."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+import dist_contestants as contestants
+from dist_team import Team
+from dist_worker import PARAMETERS
+from netns import TwoMachines, why_not
+
+RATE = 1e9 / 8  # bytes a second
+BOUND = 4 * PARAMETERS  # 2 (N - 1) / N of the gradients' bytes, N = 2: what each worker of a ring must send
+# Reads the machine's counter a thousand times a second until it is told to stop, then prints moments and counts.
+SAMPLER = """
+import json, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (print(json.dumps(seen), flush=True), exit()))
+seen = []
+with open("/sys/class/net/eth0/statistics/tx_bytes") as counter:
+    print("ready", flush=True)
+    while True:
+        counter.seek(0)
+        seen.append((time.perf_counter(), int(counter.read())))
+        time.sleep(0.001)
+"""
+
+
+@dataclass
+class Figures:
+    """What one team's rounds on the link gave."""
+
+    steps: list[float] = field(default_factory=list)  # seconds a step
+    sent: list[float] = field(default_factory=list)  # bytes a step
+    shares: list[float] = field(default_factory=list)  # of the link, while communicating
+    alone: list[float] = field(default_factory=list)  # seconds of one all-reduce of all gradients, nothing else running
+    hidden: list[float] = field(default_factory=list)  # seconds by which a step is shorter than its parts one by one
+
+
+class Sampler:
+    """Watches the bytes that machine 0 sends."""
+
+    def __init__(self, machines: TwoMachines):
+        command = machines.command(0, [sys.executable, "-c", SAMPLER])
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout
+        self.process.stdout.readline()
+
+    def stop(self) -> list[tuple[float, int]]:
+        self.process.send_signal(signal.SIGTERM)
+        return [tuple(each) for each in json.loads(self.process.communicate(timeout=20)[0])]
+
+
+def share(samples: list[tuple[float, int]], start: float, end: float) -> tuple[float, float]:
+    """The bytes of a step, and the share of the link while it communicated: from its first 1 % of bytes to its last."""
+    inside = [sample for sample in samples if start <= sample[0] <= end]
+    moments, counts = [at for at, _ in inside], [count for _, count in inside]
+    total = counts[-1] - counts[0]
+    first = bisect_left(counts, counts[0] + total * 0.01)
+    last = bisect_left(counts, counts[0] + total * 0.99)
+    return total, (counts[last] - counts[first]) / (moments[last] - moments[first]) / RATE
+
+
+def one_round(team: Team, machines: TwoMachines, count: int, figures: Figures) -> None:
+    compute, alone = team.seconds("compute", count), team.seconds("communicate", 3)
+    sampler = Sampler(machines)
+    moments = team.run("step", count)[0]
+    samples = sampler.stop()
+    step = (moments[-1] - moments[0]) / count
+    each = [share(samples, *ends) for ends in zip(moments, moments[1:], strict=False)]
+    figures.steps.append(step)
+    figures.sent.append(sum(total for total, _ in each) / count)
+    figures.shares.append(sum(part for _, part in each) / count)
+    figures.alone.append(alone)
+    figures.hidden.append(compute + alone - step)
+
+
+def measure(rounds: int, count: int) -> dict[str, Figures]:
+    """The figures of neomx and of torch's DDP, in turns, over one link."""
+    if reason := why_not():
+        sys.exit(reason)
+    with TwoMachines("1gbit") as machines, contestants.neomx_on(machines) as ours, contestants.ddp(machines) as theirs:
+        figures = {team.name: Figures() for team in (ours, theirs)}
+        for team in (ours, theirs):
+            for what in ("step", "compute", "communicate"):
+                team.run(what, 2)
+        for i in range(rounds):
+            for team in (ours, theirs) if i % 2 == 0 else (theirs, ours):
+                one_round(team, machines, count, figures[team.name])
+    return figures

@@ -1,0 +1,252 @@
+"""The job, sets of its workers, and where they meet before arrays travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..comm.session import Session, close, is_open, session
+
+DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64
+JOINS, SUMS, ELSE = range(3)  # what a worker comes to a meeting for
+
+# ---- the job ----
+
+_ended = False
+
+
+def init(comm: Any = None, process_sets: Any = None) -> None:
+    """Find this worker's place among all; `process_sets` are made too."""
+    if _ended:
+        raise MXNetError("the workers of this job took leave of each other by hvd.shutdown(): start the job again")
+    workers = list(range(session().world.size))
+    if comm is not None and list(comm) != workers:
+        raise MXNetError(
+            f"hvd.init takes all workers of the job, {workers}, received comm={comm!r:.80}. Start as many as are "
+            "needed, and use process sets for some of them"
+        )
+    _meeting()
+    for each in [] if process_sets in (None, "dynamic") else process_sets:
+        add_process_set(each)
+
+
+def shutdown() -> None:
+    """Take leave of the other workers, for good: only a worker that is alone can `init` again."""
+    global _ended
+    _ended = is_open() and size() > 1
+    close()
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called."""
+    return is_open()
+
+
+def _world() -> Any:
+    if not is_open():
+        raise ValueError("Horovod has no place in a job yet: call hvd.init() first")
+    return session().world
+
+
+def rank() -> int:
+    """This worker's number, from 0."""
+    return _world().rank
+
+
+def size() -> int:
+    """How many workers there are."""
+    return _world().size
+
+
+def local_rank() -> int:
+    """This worker's number on its host."""
+    return _world().local_rank
+
+
+def local_size() -> int:
+    """How many workers are on this host."""
+    return _world().local_size
+
+
+def cross_rank() -> int:
+    """The number of this worker's host."""
+    return _world().node
+
+
+def cross_size() -> int:
+    """How many hosts there are."""
+    return _world().nodes
+
+
+def mpi_built() -> bool:
+    """Whether MPI carries arrays: no, it may only start the processes."""
+    return False
+
+
+mpi_enabled = mpi_threads_supported = ddl_built = ccl_built = mpi_built
+
+
+def gloo_built() -> bool:
+    """Whether gloo carries arrays: between hosts it does."""
+    return True
+
+
+gloo_enabled = gloo_built
+
+
+def cuda_built() -> bool:
+    """Whether arrays can be on NVIDIA's GPUs."""
+    return torch.backends.cuda.is_built()
+
+
+def rocm_built() -> bool:
+    """Whether arrays can be on AMD's GPUs."""
+    return torch.version.hip is not None
+
+
+def nccl_built() -> int:
+    """The version of NCCL, which carries arrays between GPUs, as 10000 * major + 100 * minor + patch; 0 without."""
+    if not cuda_built():
+        return 0
+    major, minor, patch = torch.cuda.nccl.version()[:3]  # type: ignore[no-untyped-call]
+    return 10000 * major + 100 * minor + patch
+
+
+# ---- some of the workers ----
+
+
+class ProcessSet:
+    """Some of the workers, for calls with `process_set=` that only they make."""
+
+    def __init__(self, ranks: Sequence[int] | None):
+        self._ranks = None if ranks is None else sorted(int(each) for each in ranks)
+        self.process_set_id: int | None = None
+        self._group: Any = None
+
+    @property
+    def ranks(self) -> list[int]:
+        """The numbers of its workers."""
+        return list(range(size())) if self._ranks is None else self._ranks
+
+    def included(self) -> bool:
+        """Whether this worker is one of them."""
+        return rank() in self.ranks
+
+    def rank(self) -> int:
+        """This worker's number among them."""
+        if not self.included():
+            raise ValueError(f"worker {rank()} is not in the process set of {self.ranks}")
+        return self.ranks.index(rank())
+
+    def size(self) -> int:
+        """How many they are."""
+        return len(self.ranks)
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self._ranks or 'all'})"
+
+
+global_process_set = ProcessSet(None)
+global_process_set.process_set_id = 0
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Make a set usable. All workers of the job call it, those outside of the set too."""
+    made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
+    if made.process_set_id is not None:
+        raise ValueError(f"{made} was added before")
+    meeting = _meeting()
+    made._group = meeting.group.subgroup(made.ranks)
+    meeting.sets += 1
+    made.process_set_id = meeting.sets
+    return made
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Make a set unusable; whether there was something to do."""
+    if process_set is global_process_set or process_set.process_set_id is None:
+        return False
+    if process_set._group is not None:
+        process_set._group.close()
+    process_set._group = process_set.process_set_id = None
+    return True
+
+
+# ---- meeting the others ----
+
+
+class _Meeting:
+    """Where the workers of a session come together for calls of this module."""
+
+    def __init__(self, here: Session):
+        self.session = here
+        self.group = here.group.clone("horovod")
+        self.sets = 0
+
+    def come(self, kind: int, counts: Sequence[int] = ()) -> list[list[int]]:
+        """Wait for all workers, stepping along with those that train; the kinds and counts that they came with."""
+        self.session.rounds.pause()
+        said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
+        said[: 1 + len(counts)] = torch.tensor([kind, *counts])
+        return self.group.all_gather_small(said, "the calls of hvd").tolist()
+
+
+_open_meeting: _Meeting | None = None
+
+
+def _meeting() -> _Meeting:
+    global _open_meeting
+    _world()
+    if _open_meeting is None or _open_meeting.session is not session():
+        _open_meeting = _Meeting(session())
+    return _open_meeting
+
+
+def meet(process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()) -> tuple[Any, bool]:
+    """The group for a call, once all of it have come, and whether some have joined."""
+    if process_set is not None and process_set is not global_process_set:
+        if process_set._group is None:
+            why = "this worker is not in it" if process_set.process_set_id else "call hvd.add_process_set first"
+            raise ValueError(f"{process_set} cannot be used here: {why}")
+        return process_set._group, False
+    meeting = _meeting()
+    if meeting.group.size == 1:
+        return meeting.group, False
+    joined = [place for place, said in enumerate(meeting.come(kind, counts)) if said[0] == JOINS]
+    if joined and kind != SUMS:
+        raise MXNetError(_not_with_joined(joined))
+    return meeting.group, bool(joined)
+
+
+def _not_with_joined(joined: list[int]) -> str:
+    return f"only sums and averages are possible while some workers have joined, here {joined}"
+
+
+def join() -> int:
+    """Say that this worker has no more data, and wait until all have said so; the last one that did.
+
+    Until then this worker counts as zero in what the others sum, and as no samples in their steps. Then it has the
+    weights that the others came to.
+    """
+    meeting = _meeting()
+    if meeting.group.size == 1:
+        return 0
+    place = meeting.session.store.add("horovod/joined", 1)  # type: ignore[union-attr]
+    calls = meeting.come(JOINS)
+    while any(said[0] != JOINS for said in calls):
+        _take_part(meeting.group, calls)
+        calls = meeting.come(JOINS)
+    return int(meeting.group.all_gather_small(torch.tensor([place]), "join").argmax())
+
+
+def _take_part(group: Any, calls: list[list[int]]) -> None:
+    """Be the zero in what others sum."""
+    active = [said for said in calls if said[0] != JOINS]
+    if any(said[0] != SUMS for said in active):
+        raise MXNetError(_not_with_joined([place for place, said in enumerate(calls) if said[0] == JOINS]))
+    for dtype, count in zip(DTYPES, active[0][1:], strict=True):
+        if count:
+            group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")

@@ -1,0 +1,216 @@
+"""Training: parameters given to all workers, a Trainer and an Optimizer that average over them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+
+from .. import kvstore as kv
+from ..comm.session import session
+from ..gluon import exchange
+from ..gluon.parameter import Parameter, ParameterDict
+from ..gluon.trainer import Trainer
+from ..ndarray import NDArray
+from ..optimizer import Optimizer
+from .collectives import broadcast_, grouped_allreduce_, root_among, tensor_of
+from .job import ELSE, ProcessSet, global_process_set, meet, size
+
+# ---- parameters ----
+
+
+def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
+    """Give all workers the parameters of the worker `root_rank`: a ParameterDict, or a dict of Parameters or arrays.
+
+    Parameters whose shape is not known yet follow when it is, at the first forward.
+    """
+    if not isinstance(params, (dict, ParameterDict)):
+        raise ValueError(f"expected a dict of arrays or Parameters, or a ParameterDict, received {params!r:.80}")
+    root_among(root_rank, global_process_set)
+    found: list[torch.Tensor] = []
+    for _, each in sorted(params.items()):
+        if isinstance(each, Parameter):
+            found += [] if _waits(each, root_rank) else [replica._data for replica in each.list_data()]
+        else:
+            found.append(tensor_of(each, "broadcast_parameters"))
+    if found:
+        group, _ = meet(None, ELSE)
+        exchange.broadcast(group, found, root_rank)
+
+
+def _waits(param: Parameter, root_rank: int) -> bool:
+    """Whether a parameter has no values yet; then it will be broadcast when it gets them."""
+    if param._arrays is not None or not param._deferred_init:
+        return False
+    init, contexts, default_init, data = param._deferred_init
+    if data is not None:
+        broadcast_(data, root_rank, param.name)
+    param._deferred_init = (init, contexts, partial(_initialize, default_init, root_rank), data)
+    return True
+
+
+def _initialize(default_init: Callable[[Any, NDArray], None], root_rank: int, description: Any, data: NDArray) -> None:
+    default_init(description, data)
+    broadcast_(data, root_rank)
+
+
+# ---- training ----
+
+
+class NoneCompressor:
+    """Gradients travel as they are."""
+
+    @staticmethod
+    def compress(tensor: NDArray) -> tuple[NDArray, Any]:
+        """The array as it travels, and what `decompress` needs."""
+        return tensor, None
+
+    @staticmethod
+    def decompress(tensor: NDArray, ctx: Any) -> NDArray:
+        """The array as it was."""
+        return tensor
+
+
+class FP16Compressor:
+    """Gradients travel as float16, at half the size."""
+
+    @staticmethod
+    def compress(tensor: NDArray) -> tuple[NDArray, Any]:
+        """The array as it travels, and what `decompress` needs."""
+        dtype = tensor.dtype
+        return (tensor.astype("float16"), dtype) if tensor._data.is_floating_point() else (tensor, None)
+
+    @staticmethod
+    def decompress(tensor: NDArray, ctx: Any) -> NDArray:
+        """The array as it was."""
+        return tensor if ctx is None else tensor.astype(ctx)
+
+
+class Compression:
+    """How gradients travel."""
+
+    none = NoneCompressor
+    fp16 = FP16Compressor
+
+
+def _check_training(gradient_predivide_factor: float, num_groups: int) -> None:
+    if not gradient_predivide_factor > 0:
+        raise ValueError(f"gradient_predivide_factor must be above 0, received {gradient_predivide_factor!r}")
+    if num_groups < 0:
+        raise ValueError(f"num_groups must not be below 0, received {num_groups!r}")
+
+
+class DistributedTrainer(Trainer):
+    """A gluon Trainer whose `step(batch_size)` takes this worker's number of samples.
+
+    Gradients are averaged over the samples of all workers; a worker that joined has none. They leave in buckets while
+    backward still runs, so `num_groups` and `prefix` have nothing to add, and neither has `gradient_predivide_factor`:
+    sums are made in the gradients' own precision.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        optimizer: Any,
+        optimizer_params: dict[str, Any] | None = None,
+        compression: Any = Compression.none,
+        gradient_predivide_factor: float = 1.0,
+        prefix: str | None = None,
+        num_groups: int = 0,
+    ):
+        _check_training(gradient_predivide_factor, num_groups)
+        if compression not in (Compression.none, Compression.fp16):
+            raise ValueError(f"compression must be hvd.Compression.none or fp16, received {compression!r:.80}")
+        if isinstance(optimizer, DistributedOptimizer):
+            warnings.warn(
+                "DistributedTrainer sums by itself: the optimizer in DistributedOptimizer is used", stacklevel=2
+            )
+            optimizer = optimizer.unwrapped()
+        packs = {"type": "fp16"} if compression is Compression.fp16 and size() > 1 else None
+        store = kv.create("horovod") if size() > 1 else "device"
+        super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
+        self._scale /= size()
+
+    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Average the gradients over the workers' samples, of which this one had `batch_size`, and update."""
+        with _samples(batch_size):
+            super().step(batch_size, ignore_stale_grad)
+
+    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
+        """Apply gradients that `allreduce_grads` has summed."""
+        with _samples(batch_size):
+            super().update(batch_size, ignore_stale_grad)
+
+
+@contextmanager
+def _samples(count: float) -> Iterator[None]:
+    """Say to the round how many samples this worker has in it."""
+    if size() == 1:
+        yield
+        return
+    rounds = session().rounds
+    before, rounds.samples = rounds.samples, count
+    try:
+        yield
+    finally:
+        rounds.samples = before
+
+
+class DistributedOptimizer(Optimizer):
+    """An optimizer whose updates average the gradients over workers before: for Module, and programs of their own.
+
+    It shares all attributes with the optimizer that it is made of, whose `rescale_grad` it divides.
+    """
+
+    __slots__ = ("_factors", "_optimizer")  # all else is in the dictionary that the two share
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        gradient_predivide_factor: float = 1.0,
+        num_groups: int = 0,
+        process_set: ProcessSet | None = None,
+    ):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"expected an Optimizer, as mx.optimizer.create makes it, received {optimizer!r:.80}")
+        _check_training(gradient_predivide_factor, num_groups)
+        self.__dict__ = vars(optimizer)
+        self._optimizer = optimizer
+        workers = (process_set or global_process_set).size()
+        self._factors = (1 / gradient_predivide_factor, gradient_predivide_factor / workers, process_set)
+        optimizer.rescale_grad *= self._factors[1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._optimizer, name)
+
+    def unwrapped(self) -> Optimizer:
+        """The optimizer that it was made of, as it was."""
+        self._optimizer.rescale_grad /= self._factors[1]
+        return self._optimizer
+
+    def _reduce(self, grad: Any) -> None:
+        grads = list(grad) if isinstance(grad, (list, tuple)) else [grad]
+        before, _, process_set = self._factors
+        grouped_allreduce_(grads, False, prescale_factor=before, process_set=process_set)
+
+    def create_state(self, index: Any, weight: NDArray) -> Any:
+        """What the optimizer remembers of one weight."""
+        return self._optimizer.create_state(index, weight)
+
+    def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
+        """The state of a weight, of half precision too."""
+        return self._optimizer.create_state_multi_precision(index, weight)
+
+    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Average the gradient, or each of a list, then update."""
+        self._reduce(grad)
+        self._optimizer.update(index, weight, grad, state)
+
+    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+        """Average the gradient, or each of a list, then update, of half precision too."""
+        self._reduce(grad)
+        self._optimizer.update_multi_precision(index, weight, grad, state)
