@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
+from .store import Member
 from .world import DEFAULT_TIMEOUT
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
@@ -422,6 +423,8 @@ class Blackboard(Protocol):
 
     def mark_gone(self, name: str, code: int, why: str) -> None: ...
 
+    def roster(self) -> dict[str, Member]: ...
+
 
 class Verdict:
     """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
@@ -462,6 +465,16 @@ class Verdict:
         """Whether it is time to end: nobody works any more, or somebody failed and the others had time to say so."""
         return not running or bool(self.failures) and time.monotonic() - self._since > FAREWELL
 
+    def is_forsaken(self, child: Child) -> bool:
+        """Whether nothing is heard from a worker that runs, and the others have taken leave, as far as they live."""
+        members = self._members()
+        others = {m.state for name, m in members.items() if name.startswith("worker") and name != child.name}
+        mine = members.get(child.name)
+        return mine is not None and mine.is_silent and "left" in others and "here" not in others
+
+    def _members(self) -> dict[str, Member]:
+        return self._store.roster()
+
     def announce(self, interrupted: int | None) -> None:
         """The job ends now, perhaps by a signal to us. Here nobody else needs to be told."""
 
@@ -469,19 +482,27 @@ class Verdict:
         """All processes of this node have ended. Here there is no other node to wait for."""
 
     def failure(self) -> Failure | None:
-        """What the job failed of, if it did: who ended first and not for the loss of another."""
+        """What the job failed of, if it did: who went first and not for the loss of another."""
         if self.failures:
-            return next((f for f in self.failures if not f.is_consequence), self.failures[0])
+            causes = [failure for failure in self.failures if not failure.is_consequence] or self.failures
+            members = self._members()
+            return min(causes, key=lambda failure: members[failure.name].since)
         return self.lost[0] if self.lost and not self.successes else None
 
 
 def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
     """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
+    given_up: list[Child] = []
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
             verdict.ended(child)
         for text in verdict.news():
             tree.say(text)
+        for child in tree.running("worker"):
+            if child not in given_up and verdict.is_forsaken(child):
+                given_up.append(child)
+                tree.say(f"{child.name} is silent and all other workers have ended: it is killed")
+                guard.signal_group(child.group, signal.SIGKILL)
     interrupted = interrupts.received[0] if interrupts.received else None
     verdict.announce(interrupted)
     if interrupted is not None:

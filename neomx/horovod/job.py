@@ -19,13 +19,9 @@ JOINS, SUMS, ELSE = range(3)  # what a worker comes to a meeting for
 
 # ---- the job ----
 
-_ended = False
-
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Find this worker's place among all; `process_sets` are made too."""
-    if _ended:
-        raise MXNetError("the workers of this job took leave of each other by hvd.shutdown(): start the job again")
     workers = list(range(session().world.size))
     if comm is not None and list(comm) != workers:
         raise MXNetError(
@@ -38,9 +34,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Take leave of the other workers, for good: only a worker that is alone can `init` again."""
-    global _ended
-    _ended = _ended or (is_open() and size() > 1)
+    """Take leave of the other workers, once all have come to it; `init` finds them again."""
     close()
 
 

@@ -20,6 +20,9 @@ EXAMPLES = """examples:
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
   neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 -n 4 train.py    the same, typed on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
+
+environment:
+  NEOMX_SILENCE    seconds after which a process that gives no sign of life counts as gone (default 20)
 """
 
 
