@@ -106,6 +106,8 @@ def two_machines(rounds: int, count: int) -> list[Row]:
         sent = f"{name} {statistics.median(figures.sent) / 1e6:.1f} MB"
         rows.append(row("bytes a step", sent, bound, [each / dist_link.BOUND for each in figures.sent]))
         rows.append(row("share of the link while communicating", name, "1 Gbit/s", figures.shares, at_least=goal))
+        alone = [dist_link.BOUND / seconds / dist_link.RATE for seconds in figures.alone]
+        rows.append(row("share of the link in one all-reduce alone", name, "1 Gbit/s", alone, at_least=goal))
         parts = f"{name} {statistics.median(figures.hidden) * 1e3:.0f} ms"
         whole = f"communication {statistics.median(figures.alone) * 1e3:.0f} ms"
         hidden = [h / c for h, c in zip(figures.hidden, figures.alone, strict=True)]
@@ -114,10 +116,10 @@ def two_machines(rounds: int, count: int) -> list[Row]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'':38} {'this':38} {'against':30} ratio  middle half    goal     verdict"]
+    lines = [f"{'':41} {'this':38} {'against':30} ratio  middle half    goal     verdict"]
     for each in rows:
         low, high = each.middle_half
-        cells = f"{each.what:38} {each.ours:38} {each.theirs:30} {each.ratio:5.2f}  {low:5.2f} - {high:5.2f}"
+        cells = f"{each.what:41} {each.ours:38} {each.theirs:30} {each.ratio:5.2f}  {low:5.2f} - {high:5.2f}"
         lines.append(f"{cells}  {each.goal:8} {each.verdict}".rstrip())
     return "\n".join(lines)
 

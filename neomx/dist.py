@@ -27,6 +27,7 @@ __all__ = [
     "broadcast",
     "init",
     "is_initialized",
+    "launch",
     "local_rank",
     "local_size",
     "new_group",
@@ -306,3 +307,18 @@ def _on_copy(
         return out
 
     return _workers(group)._do(act, async_op)
+
+
+def launch(
+    fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float | None = None
+) -> list[Any]:
+    """Run `fn(*args)` on `n` new workers of this machine, with so many parameter servers; each rank's result, in order.
+
+    `fn` may be defined anywhere: in a notebook's cell, at the top of a script, inside another function. It and the
+    globals that it uses are sent to fresh processes, so they must be picklable, and what it changes in them stays
+    there. A worker that fails raises an MXNetError with its traceback here; no process is left, then or after Ctrl-C.
+    `timeout` is how many seconds a worker waits for another.
+    """
+    from .comm.call import launch as start  # starting processes needs a Unix system; the rest of this module does not
+
+    return start(fn, n, args, servers, timeout)

@@ -3,8 +3,11 @@
 Results go to FOLDER/RANK.npz as "program|name"; what a program raised, as "program|error".
 """
 
+import os
 import pathlib
+import shutil
 import sys
+import tempfile
 import traceback
 import warnings
 
@@ -85,7 +88,7 @@ def integers(kv, rank, size):
 
 def states(kv, rank, size):
     """Saved and loaded, the optimizer goes on as if nothing had been."""
-    name = str(pathlib.Path(sys.argv[1]) / f"states{rank}")
+    name = os.path.join(tempfile.mkdtemp(), "states")
 
     def train(store, turns):
         for turn in turns:
@@ -107,6 +110,7 @@ def states(kv, rank, size):
     after.init(["a", "b"], list(middle))
     after.set_optimizer(mx.optimizer.Adam(learning_rate=0.1))
     after.load_optimizer_states(name)
+    shutil.rmtree(os.path.dirname(name))
     train(after, range(3, 5))
     outs = mx.nd.zeros((4,)), mx.nd.zeros((4,))
     after.pull("a", out=outs[0])
@@ -197,7 +201,7 @@ OWN = [
 
 
 def main(folder):
-    warnings.simplefilter("error")
+    """Run all programs as this worker."""
     size, rank, results = session().world.size, session().world.rank, {}
     for name, program in PROGRAMS.items():
         if size in program.workers:
@@ -216,4 +220,5 @@ def attempt(name, call):
 
 
 if __name__ == "__main__":
+    warnings.simplefilter("error")
     main(sys.argv[1])

@@ -9,7 +9,14 @@ from neomx import autograd, gluon
 from neomx.gluon.data.place import current_batch
 
 # (samples, of all workers in a batch, what is said to step). Of 9 samples one is left for worker 0 alone.
-CASES = [(8, 4, "constant"), (7, 4, "constant"), (9, 4, "constant"), (7, 4, "samples"), (11, 4, "own samples")]
+CASES = [
+    (8, 4, "constant"),
+    (7, 4, "constant"),
+    (9, 4, "constant"),
+    (7, 4, "samples"),
+    (11, 4, "own samples"),
+    (9, 4, "own samples"),
+]
 
 
 def network():

@@ -22,6 +22,7 @@ ALIASES = """
     from mxnet.gluon.data.vision import transforms
 
     import neomx
+    import neomx.horovod
     import neomx.gluon.data.vision.transforms
 
     def child(queue):
@@ -49,6 +50,9 @@ ALIASES = """
             assert error.name == "mxnet.nothing", error
         else:
             raise AssertionError
+        import byteps.mxnet
+        import horovod.mxnet as hvd
+        assert hvd is neomx.horovod and byteps.mxnet is hvd
         if sys.argv[2:]:
             assert spawned() == "neomx"
         assert __file__ == sys.argv[0] and sys.path[1] == os.path.dirname(__file__)

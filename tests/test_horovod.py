@@ -26,7 +26,7 @@ def alone():
 
 def launched(*command, workers=2):
     """What a program that runs under the launcher prints."""
-    run = [sys.executable, "-m", "neomx", "run", "-n", str(workers), "--timeout", "30", *map(str, command)]
+    run = [sys.executable, "-m", "neomx", "run", "-n", str(workers), "--timeout", "60", *map(str, command)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
@@ -40,7 +40,7 @@ def test_every_call_and_training_on_two_workers():
     printed = launched("tests/workers/horovod_calls.py")
     for rank in range(2):
         assert f"worker {rank} trained" in printed
-        assert f"worker {rank} passed 13" in printed
+        assert f"worker {rank} passed 14" in printed
 
 
 def test_the_digits_example():
@@ -48,14 +48,16 @@ def test_the_digits_example():
     assert [float(found) for found in re.findall(r"test accuracy ([\d.]+)", printed)][-1] > 0.85
 
 
-def test_the_example_with_unequal_data_goes_on_from_its_checkpoint(tmp_path):
-    arguments = "examples/horovod_uneven.py", "--checkpoint", tmp_path / "kept"
-    first = launched(*arguments, "--epochs", 1)
-    assert "epoch 1: batches [34, 67], worker 1 was last" in first
-    more = launched(*arguments, "--epochs", 2, workers=1)
-    assert more.count("epoch") == 1 and "epoch 2: batches [100], worker 0 was last" in more
-    reached = [float(re.search(r"test accuracy ([\d.]+)", printed)[1]) for printed in (first, more)]
-    assert reached[0] > 0.75 and reached[1] > 0.85
+def test_the_example_with_unequal_data_goes_on_from_a_checkpoint(tmp_path):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(128, activation="relu", in_units=28 * 28), gluon.nn.Dense(10, in_units=128))
+    net.initialize(mx.init.Xavier())
+    net.save_parameters(str(tmp_path / "kept.params"))
+    (tmp_path / "kept.epoch").write_text("1")
+    printed = launched("examples/horovod_uneven.py", "--epochs", 2, "--checkpoint", tmp_path / "kept")
+    assert printed.count("epoch") == 1 and "epoch 2: batches [34, 67], worker 1 was last" in printed
+    assert float(re.search(r"test accuracy ([\d.]+)", printed)[1]) > 0.75
+    assert (tmp_path / "kept.epoch").read_text() == "2"
 
 
 # ---- alone ----

@@ -1,9 +1,11 @@
 """`neomx run` with real processes on one machine. The scripts do not import neomx, so they start at once."""
 
+import io
 import os
 import pty
 import signal
 import sys
+import threading
 import time
 
 import pytest
@@ -222,3 +224,45 @@ def test_where_losses_are_tolerated_the_job_goes_on(store, capfd):
     assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
     assert store.roster()["worker 1"].state == "gone"
     assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
+
+
+def test_a_second_ctrl_c_ends_all_at_once(store, tmp_path, capfd):
+    ready, done = tmp_path / "ready", threading.Event()
+    stubborn = f"""
+import signal, time
+for number in (2, 15): signal.signal(number, signal.SIG_IGN)
+open({str(ready)!r}, "w").close()
+time.sleep(60)
+"""
+
+    def interrupt_twice():
+        while not ready.exists() and not done.wait(0.05):
+            pass
+        for _ in range(2):
+            if not done.wait(0.5):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt_twice)
+    thread.start()
+    try:
+        run_tasks(store, worker_0=stubborn)
+    finally:
+        done.set()
+        thread.join()
+    assert time.time() - ready.stat().st_mtime < spawn.PATIENCE  # it did not wait for what will not come
+    assert "SIGINT received: ending all processes" in capfd.readouterr().err
+
+
+def test_a_notebooks_stream_takes_text_only(store, monkeypatch):
+    cell = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", cell)
+    run_tasks(store, worker_0="print('half \xe4', end='')", worker_1="print('one\\rtwo')")
+    assert sorted(cell.getvalue().splitlines()) == ["[0] half ä", "[1] two"]
+
+
+def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd):
+    """The others may be quicker to end than the one that they lost."""
+    lost = "import sys; sys.exit('neomx.comm.store.PeerError: worker 1 is gone')"
+    verdict = run_tasks(store, worker_0=lost, worker_1="import time, sys; time.sleep(0.5); sys.exit(3)")
+    assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
+    assert verdict.failure().name == "worker 1"

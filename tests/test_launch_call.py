@@ -1,4 +1,4 @@
-"""One function on many workers: `neomx.comm.call.launch`, which is mx.dist.launch."""
+"""One function on many workers: `mx.dist.launch`."""
 
 import dataclasses
 import functools
@@ -13,14 +13,15 @@ import pytest
 from launching import assert_gone, environment
 
 from neomx.comm import byvalue, spawn
-from neomx.comm.call import WorkerError, launch
+from neomx.comm.call import WorkerError
+from neomx.dist import launch
 
 # A program without a file, as a notebook is: all it defines is known to its own __main__ only.
 CELLS = """
     import dataclasses, functools, os, threading
     from abc import ABC, abstractmethod
     import neomx as mx
-    from neomx.comm.call import launch
+    from neomx.dist import launch
 
     scale = 3
     lock = threading.Lock()
@@ -120,7 +121,9 @@ def fails_on_one(directory):
 def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(spawn, "FAREWELL", 0.5)
     monkeypatch.setattr(spawn, "PATIENCE", 0.5)
-    with pytest.raises(WorkerError, match="worker 1 failed:(.|\n)*in fails_on_one(.|\n)*ValueError: no good"):
+    with pytest.raises(
+        WorkerError, match="worker 1 on .* failed first, by exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good"
+    ):
         launch(fails_on_one, n=2, args=(str(tmp_path),))
     files = list(tmp_path.glob("pid*"))
     assert files
@@ -165,6 +168,8 @@ def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
 def test_nonsense_is_refused():
     with pytest.raises(ValueError, match="n=0"):
         launch(print, n=0)
+    with pytest.raises(ValueError, match="servers=-1"):
+        launch(print, servers=-1)
 
 
 def sent(value):

@@ -76,8 +76,7 @@ def run(*programs):
 def batches(*counts, pauses=True):
     def program(rounds):
         for count in counts:
-            rounds.samples = count
-            rounds.step(0, count)
+            rounds.step(0, count, count)
         if pauses:
             rounds.pause()
         rounds.leave()
@@ -119,7 +118,8 @@ def test_trainers_stepped_in_different_orders_are_named():
         ([8, 8], [-1, -1], 8),  # the global batch, said by both
         ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
         ([4, 0], [4, 0], 2),  # the second has none and waits
-        ([8, 0], [4, 0], 8),  # the first says the global batch
+        ([8, 0], [3, 0], 8),  # the first says the global batch
+        ([6, 0], [3, 0], 3),  # the first says its samples times the workers
     ],
 )
 def test_what_sums_are_divided_by(divisors, samples, expected):

@@ -7,8 +7,10 @@ whole batch, some roundings of float32 a step.
 import os
 import pathlib
 import secrets
+import signal
 import subprocess
 import sys
+import time
 
 import netns
 import numpy as np
@@ -22,7 +24,7 @@ OPTIMIZERS = {
     "adam": {"learning_rate": 0.01},
     "lamb": {"learning_rate": 0.01},
 }
-LIMIT = 60  # seconds for a job
+LIMIT = 100  # seconds for a job
 GRADIENTS = 4 * (WIDTH * 64 + 64 + 64 * 4 + 4)  # bytes
 
 
@@ -50,11 +52,17 @@ def train(optimizer, kvstore, rank, size):
     return [parameter.data().asnumpy() for parameter in net.collect_params().values()]
 
 
-def main(folder):
+def main(folder, victim=""):
+    """Train with every optimizer and keep the weights; with a victim then train on until that worker dies."""
     kvstore = mx.kv.create("dist_sync")
     rank, size = kvstore.rank, kvstore.num_workers
     weights = {f"{name} {i}": w for name in OPTIMIZERS for i, w in enumerate(train(name, "dist_sync", rank, size))}
     np.savez(pathlib.Path(folder, f"{rank}.npz"), **weights)
+    while victim:
+        train("sgd", "dist_sync", rank, size)
+        if str(rank) == victim:
+            pathlib.Path(folder, "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture(scope="module")
@@ -95,9 +103,15 @@ def launch(machines, workers, *words):
     return [job.returncode for job in jobs], "\n".join(written)
 
 
-@pytest.mark.parametrize(
-    ("workers", "servers"), [(1, 0), (2, 0), (1, 2)], ids=["1 worker each", "2 workers each", "servers"]
-)
+def check_weights(folder, workers, alone):
+    for rank in range(workers):
+        weights = np.load(folder / f"{rank}.npz")
+        assert set(weights) == set(alone)
+        for name, value in alone.items():
+            np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=f"{name} of rank {rank}")
+
+
+@pytest.mark.parametrize(("workers", "servers"), [(2, 0), (1, 2)], ids=["2 workers each", "servers"])
 def test_training_on_two_machines_equals_one_process(machines, alone, tmp_path, workers, servers):
     before = machines.sent(0), machines.sent(1)
     codes, written = launch(machines, workers, "-s", str(servers), __file__, str(tmp_path))
@@ -105,11 +119,17 @@ def test_training_on_two_machines_equals_one_process(machines, alone, tmp_path, 
     assert [machines.processes(machine) for machine in (0, 1)] == [[], []]
     for machine in (0, 1):  # the gradients did cross the link
         assert machines.sent(machine) - before[machine] > STEPS * len(OPTIMIZERS) * GRADIENTS / 2
-    for rank in range(2 * workers):
-        weights = np.load(tmp_path / f"{rank}.npz")
-        assert set(weights) == set(alone)
-        for name, value in alone.items():
-            np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=f"{name} of rank {rank}")
+    check_weights(tmp_path, 2 * workers, alone)
+
+
+def test_a_death_on_one_machine_ends_the_job_on_both(machines, alone, tmp_path):
+    codes, written = launch(machines, 1, __file__, str(tmp_path), "1")
+    took = time.time() - (tmp_path / "died").stat().st_mtime
+    check_weights(tmp_path, 2, alone)
+    assert codes == [128 + signal.SIGKILL] * 2, written
+    assert [machines.processes(machine) for machine in (0, 1)] == [[], []]
+    assert written.count(f"worker 1 on {machines.names[1]} failed first, by signal SIGKILL") == 2, written
+    assert took < 5 + 10, f"{took} s, of which a loaded machine may take some"
 
 
 if __name__ == "__main__":

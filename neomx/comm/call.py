@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import mmap
 import os
 import pickle
@@ -24,14 +25,9 @@ class WorkerError(MXNetError):
 
 
 def launch(
-    fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float = 300.0
+    fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float | None = None
 ) -> list[Any]:
-    """Run `fn(*args)` on `n` new workers of this machine, with so many parameter servers; each rank's result, in order.
-
-    `fn` may be defined anywhere: in a notebook's cell, at the top of a script, inside another function. It and the
-    globals that it uses are sent to fresh processes, so they must be picklable, and what it changes in them stays
-    there. A worker that fails raises WorkerError here, and no process is left, neither then nor after Ctrl-C.
-    """
+    """Run `fn(*args)` on `n` new workers; each rank's result, in order. See `mx.dist.launch`."""
     if n < 1 or servers < 0:
         raise ValueError(f"launch needs n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
     secret = secrets.token_hex(16)
@@ -40,11 +36,12 @@ def launch(
         store = stack.enter_context(contextlib.closing(StoreServer("127.0.0.1", 0, secret.encode())))
         store.start()
         interrupts = stack.enter_context(Interrupts())
-        plan = Plan(new_job(), secret, store.address, size=n, local_size=n, servers=servers, timeout=timeout)
+        plan = Plan(new_job(), secret, store.address, size=n, local_size=n, servers=servers)
+        plan = plan if timeout is None else dataclasses.replace(plan, timeout=timeout)
         tree = stack.enter_context(Tree(plan.job))
         start_servers(tree, plan)
         answers = [_start(tree, plan, rank, payload.fileno()) for rank in range(n)]
-        verdict = Verdict(store, say=lambda text: None)
+        verdict = Verdict(store)
         supervise(tree, verdict, interrupts)
     if interrupts.received:
         raise KeyboardInterrupt
@@ -96,13 +93,14 @@ def _start(tree: Tree, plan: Plan, rank: int, payload: int) -> _Answer:
 
 
 def _results(answers: list[_Answer], verdict: Verdict) -> list[Any]:
-    failure = verdict.failure()
-    if failure is None:
-        return [pickle.loads(answer.data)[0] if answer.data else None for answer in answers]
-    for answer in answers:
-        if answer.name == failure.name and answer.data:
-            raise WorkerError(f"{failure.name} failed:\n{pickle.loads(answer.data)[1]}")
-    raise WorkerError(failure.report())
+    said = {answer.name: pickle.loads(answer.data) for answer in answers if answer.data}
+    if verdict.failure() is None:
+        return [said.get(answer.name, (None, None))[0] for answer in answers]
+    for failure in verdict.failures:  # they sent what others print as their last lines
+        failure.lines.extend((said.get(failure.name, (None, ""))[1] or "").splitlines())
+    first = verdict.failure()
+    assert first is not None
+    raise WorkerError(first.report())
 
 
 def answer(payload: int, writer: int) -> None:

@@ -532,7 +532,7 @@ def open_group(world: World, store: StoreClient | None) -> Group:
     if world.size == 1 or store is None:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))
-    nodes = {rank: int(store.get(f"node/{rank}")) for rank in range(world.size)}
+    nodes = {rank: int(store.get_from(f"worker {rank}", f"node/{rank}")) for rank in range(world.size)}
     group = Group(world, store, nodes, f"all#{next(_opened)}")
     _open_default(world, store)
     return group

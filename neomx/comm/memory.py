@@ -29,6 +29,7 @@ CHUNK = 1 << 20  # bytes that a rank passes in one step
 IN_CACHE = 1 << 15  # elements of a sum over many parts that stay in the cache
 FEW = 1 << 14  # bytes up to which a second step costs more than adding everything everywhere
 PAGE = 4096
+SPIN = 2e-5  # seconds of looking without a pause: what an equally fast neighbour is late
 CHECK_EVERY = 0.005
 
 _COMBINE: dict[str, Callable[..., torch.Tensor]] = {
@@ -199,11 +200,13 @@ class Meeting:
         return [rank for rank in range(self.size) if self._counters[rank * LINE // 8] < self.step]
 
     def _wait(self) -> None:
-        for _ in range(20):  # some ten microseconds: what an equally fast neighbour is late
+        if not self.late():
+            return
+        start = checked = now = time.perf_counter()
+        while now - start < SPIN:
             if not self.late():
                 return
-        start = time.perf_counter()
-        checked = now = start
+            now = time.perf_counter()
         try:
             while self.late():
                 # An eighth of the time waited so far: soon there when it is short, little work when it is long.

@@ -22,10 +22,10 @@ def colourful(stream: Any) -> bool:
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether the stream writes to a terminal (a notebook's stream may not know)."""
+    """Whether the stream itself says that it writes to a terminal: a notebook's does not, whatever is behind it."""
     try:
-        return os.isatty(stream.fileno())
-    except (AttributeError, OSError, ValueError):
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):
         return False
 
 

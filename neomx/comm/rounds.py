@@ -57,11 +57,13 @@ class Round:
         """What summed gradients are divided by: the same on all workers.
 
         That is what all said to `step`. Where they said different numbers it is their mean; and where each said how
-        many samples it had, those without data had none: then every sample counts the same.
+        many samples it had, or that times the number of workers, those without data had none: then every sample counts
+        the same.
         """
         said = [self.divisors[rank] for rank in self.active]
-        if said == [self.samples[rank] for rank in self.active]:
-            return sum(said) / len(self.steppers)
+        for times in (1, len(self.steppers)):
+            if said == [times * self.samples[rank] for rank in self.active]:
+                return sum(said) / len(self.steppers)
         return said[0] if len(set(said)) == 1 else sum(said) / len(said)
 
 
@@ -72,16 +74,17 @@ class Rounds:
         self._group = group.clone("rounds")
         self._steppers: list[Stepper] = []
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
-        self.samples = -1  # in this worker's batch, if a sharded loader made it
 
     def enter(self, stepper: Stepper) -> int:
         """Take part; the number to step with. All workers must enter their steppers in the same order."""
         self._steppers.append(stepper)
         return len(self._steppers) - 1
 
-    def step(self, stepper: int, divisor: float, reduces: bool = True, wants_flags: bool = False) -> Round:
+    def step(
+        self, stepper: int, divisor: float, samples: float = -1, reduces: bool = True, wants_flags: bool = False
+    ) -> Round:
         """Say that this worker steps; what all said."""
-        round = self._say(stepper, divisor, reduces, wants_flags)
+        round = self._say(stepper, divisor, samples, reduces, wants_flags)
         others = sorted({other for other in round.steppers if other >= 0 and other != stepper})
         if others:
             raise MXNetError(
@@ -103,7 +106,7 @@ class Rounds:
         if self._group.size == 1:
             return
         while True:
-            round = self._say(why, 0.0, False, any(stepper.has_sent() for stepper in self._steppers))
+            round = self._say(why, 0.0, 0.0, False, any(stepper.has_sent() for stepper in self._steppers))
             if round.active:
                 stepper = round.steppers[round.active[0]]
                 if stepper >= len(self._steppers):
@@ -115,12 +118,12 @@ class Rounds:
             elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
                 return
 
-    def _say(self, what: int, divisor: float, reduces: bool, wants_flags: bool) -> Round:
+    def _say(self, what: int, divisor: float, samples: float, reduces: bool, wants_flags: bool) -> Round:
         if self._group.size == 1:
-            return Round([what], [divisor], [self.samples], reduces, wants_flags)
-        mine = torch.tensor([what, divisor, self.samples, reduces, wants_flags], dtype=torch.float64)
-        steppers, divisors, samples, reducing, wanting = self._group.all_gather_small(mine).T.tolist()
-        round = Round([int(each) for each in steppers], divisors, samples, any(reducing), any(wanting))
+            return Round([what], [divisor], [samples], reduces, wants_flags)
+        mine = torch.tensor([what, divisor, samples, reduces, wants_flags], dtype=torch.float64)
+        steppers, divisors, counts, reducing, wanting = self._group.all_gather_small(mine).T.tolist()
+        round = Round([int(each) for each in steppers], divisors, counts, any(reducing), any(wanting))
         self._catch_up(round)
         return round
 

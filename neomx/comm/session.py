@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import socket
@@ -10,9 +11,10 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 import torch.distributed as dist
 
@@ -65,7 +67,8 @@ class Session:
     def close(self) -> None:
         """Take leave: when all workers have come to their ends. After a failure, at once: the others must know."""
         if self.failed:
-            return  # no leave is taken: the roll call tells the others
+            self.tell_failure()
+            return
         try:
             if "rounds" in vars(self):
                 self.rounds.leave()
@@ -80,6 +83,13 @@ class Session:
         if self._hosted is not None:
             self._outlast()
             self._hosted.close()
+
+    def tell_failure(self) -> None:
+        """Have the others know now: this process may take long to end."""
+        self.failed = True
+        if self.store is not None:
+            with suppress(PeerError):  # the store may have ended before us
+                self.store.report_gone(self.world.name, "its program ended by an error")
 
     def _outlast(self) -> None:
         """Serve the store until the others have left."""
@@ -109,7 +119,7 @@ def _placed(world: World, store: StoreClient) -> World:
     if world.node >= 0 or world.role != "worker":
         return world
     store.set(f"host/{world.rank}", socket.gethostname())
-    hosts = [store.get(f"host/{rank}").decode() for rank in range(world.size)]
+    hosts = [store.get_from(f"worker {rank}", f"host/{rank}").decode() for rank in range(world.size)]
     names = list(dict.fromkeys(hosts))
     mine = hosts[world.rank]
     return replace(
@@ -153,9 +163,10 @@ def close() -> None:
 def fail() -> None:
     """Say that this process ends by an error: it takes no leave, so that the others learn of it."""
     if _session is not None:
-        _session.failed = True
+        _session.tell_failure()
 
 
+@functools.cache
 def _notice_failures() -> None:
     previous = sys.excepthook
 
@@ -164,3 +175,11 @@ def _notice_failures() -> None:
         previous(kind, value, trace)
 
     sys.excepthook = hook
+    sys.exit = functools.partial(_exit, sys.exit)
+
+
+def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
+    """`sys.exit`, of which no hook is told: a status other than success is a failure, once the program has ended."""
+    if _session is not None and status not in (None, 0):
+        _session.failed = True
+    leave(status)

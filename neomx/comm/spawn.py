@@ -25,6 +25,8 @@ from typing import Any, Protocol
 
 from . import guard
 from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
+from .store import Member
+from .world import DEFAULT_TIMEOUT
 
 STARTUP = pathlib.Path(__file__).parents[1] / "compat" / "startup"  # on PYTHONPATH it makes `import mxnet` mean neomx
 FAREWELL = 5.0  # seconds that the others have to say what they lost when one has failed
@@ -52,7 +54,7 @@ class Plan:
     nodes: int = 1
     servers: int = 0
     host: str = "127.0.0.1"
-    timeout: float = 300.0
+    timeout: float = DEFAULT_TIMEOUT
     tls: str | None = None
     extra: tuple[tuple[str, str], ...] = ()
 
@@ -129,6 +131,11 @@ class Failure:
         """What a shell would make of it: 128 + the signal."""
         return 128 - self.code if self.code < 0 else self.code
 
+    @property
+    def is_consequence(self) -> bool:
+        """Whether it ended because another was gone, by its own words."""
+        return any("PeerError" in line for line in self.lines)
+
     def report(self) -> str:
         """Who failed, how, and the last that it said."""
         said = "".join(f"\n  | {line}" for line in self.lines) or "\n  (it printed nothing)"
@@ -145,7 +152,7 @@ def describe(code: int) -> str:
 
 
 def say(text: str) -> None:
-    """A word of the launcher's own, beside what the processes print."""
+    """A word of the launcher's own, while no process runs."""
     print(f"neomx: {text}", file=sys.stderr, flush=True)
 
 
@@ -184,7 +191,9 @@ class Child:
 
     def poll(self) -> int | None:
         """The exit code once it has ended. It stays a zombie until `reap`, so that its number is nobody else's."""
-        if self.code is None:
+        if not hasattr(os, "waitid"):  # macOS before Python 3.13
+            self.code = self.process.poll()
+        elif self.code is None:
             ended = os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is not None:
                 self.code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
@@ -264,7 +273,15 @@ class Tree:
 
     def __enter__(self) -> Tree:
         command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node)]
-        self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, env={}, start_new_session=True, bufsize=0)
+        self._guard = subprocess.Popen(
+            command,
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # who reads ours need not wait for it
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -319,6 +336,11 @@ class Tree:
         while (ready := self._selector.select(0)) and time.monotonic() < limit:
             for key, _ in ready:
                 key.data()
+
+    def say(self, text: str) -> None:
+        """A word of the launcher's own, among what the processes print."""
+        with contextlib.suppress(BrokenPipeError):
+            self.screens[1].line(f"neomx: {text}".encode())
 
     def signal(self, signum: int) -> None:
         """Send a signal to every process and what it started."""
@@ -401,12 +423,15 @@ class Blackboard(Protocol):
 
     def mark_gone(self, name: str, code: int, why: str) -> None: ...
 
+    def roster(self) -> dict[str, Member]: ...
+
 
 class Verdict:
     """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
 
-    def __init__(self, store: Blackboard, say: Callable[[str], None] = say):
-        self._store, self._say = store, say
+    def __init__(self, store: Blackboard):
+        self._store = store
+        self._news: list[str] = []
         self.failures: list[Failure] = []
         self.lost: list[Failure] = []
         self.successes = 0
@@ -423,17 +448,32 @@ class Verdict:
         """A process has failed: the others are told who is gone."""
         self._store.mark_gone(failure.name, failure.code, failure.why)
         if failure.name.startswith("worker") and self._store.get(TOLERATES) is not None:
-            self._say(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
+            self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
             self.lost.append(failure)
             return
         if not self.failures:
-            self._say(f"{failure.name} on {failure.host} failed: {failure.why}")
+            self._news.append(f"{failure.name} on {failure.host} failed: {failure.why}")
             self._since = time.monotonic()
         self.failures.append(failure)
+
+    def news(self) -> list[str]:
+        """What the user should hear at once, each only once."""
+        news, self._news = self._news, []
+        return news
 
     def over(self, running: bool) -> bool:
         """Whether it is time to end: nobody works any more, or somebody failed and the others had time to say so."""
         return not running or bool(self.failures) and time.monotonic() - self._since > FAREWELL
+
+    def is_forsaken(self, child: Child) -> bool:
+        """Whether nothing is heard from a worker that runs, and the others have taken leave, as far as they live."""
+        members = self._members()
+        others = {m.state for name, m in members.items() if name.startswith("worker") and name != child.name}
+        mine = members.get(child.name)
+        return mine is not None and mine.is_silent and "left" in others and "here" not in others
+
+    def _members(self) -> dict[str, Member]:
+        return self._store.roster()
 
     def announce(self, interrupted: int | None) -> None:
         """The job ends now, perhaps by a signal to us. Here nobody else needs to be told."""
@@ -442,21 +482,31 @@ class Verdict:
         """All processes of this node have ended. Here there is no other node to wait for."""
 
     def failure(self) -> Failure | None:
-        """What the job failed of, if it did."""
+        """What the job failed of, if it did: who went first and not for the loss of another."""
         if self.failures:
-            return self.failures[0]
+            causes = [failure for failure in self.failures if not failure.is_consequence] or self.failures
+            members = self._members()
+            return min(causes, key=lambda failure: members[failure.name].since)
         return self.lost[0] if self.lost and not self.successes else None
 
 
 def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
     """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
+    given_up: list[Child] = []
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
             verdict.ended(child)
+        for text in verdict.news():
+            tree.say(text)
+        for child in tree.running("worker"):
+            if child not in given_up and verdict.is_forsaken(child):
+                given_up.append(child)
+                tree.say(f"{child.name} is silent and all other workers have ended: it is killed")
+                guard.signal_group(child.group, signal.SIGKILL)
     interrupted = interrupts.received[0] if interrupts.received else None
     verdict.announce(interrupted)
     if interrupted is not None:
-        say(f"{signal.Signals(interrupted).name} received: ending all processes (once more: at once)")
+        tree.say(f"{signal.Signals(interrupted).name} received: ending all processes (once more: at once)")
     if parting:
         tree.wait(parting, interrupts.again)
     elif interrupted == signal.SIGINT:

@@ -12,7 +12,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,7 +26,8 @@ from . import wire
 _log = logging.getLogger("neomx")
 _ASK, _ANSWER, _ERROR = 1, 2, 3
 _BEAT = 0.5  # seconds between two signs of life
-_SILENCE = 20.0  # seconds without one after which a member counts as gone
+_SILENCE = 20.0  # seconds without one after which a member counts as gone; NEOMX_SILENCE replaces it
+_NOT_HEARD = "not heard from"
 _AT_ONCE = 16  # connections that one client keeps for reuse
 
 
@@ -44,6 +45,18 @@ class Member:
     state: str = "here"  # or "left", or "gone"
     why: str = ""
     heard: float = field(default_factory=time.monotonic)
+    since: float = 0.0  # when it went
+
+    def go(self, why: str) -> None:
+        """It is gone."""
+        if self.state != "gone":
+            self.since = time.monotonic()
+        self.state, self.why = "gone", why
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it counts as gone only because nothing is heard from it: it may come back."""
+        return self.state == "gone" and self.why.startswith(_NOT_HEARD)
 
     def told(self) -> dict[str, Any]:
         """What others are told of it."""
@@ -54,10 +67,11 @@ class Member:
 class StoreServer:
     """Keeps the values and the roll. `start` it in one process of the job, close it when all have left."""
 
-    def __init__(self, host: str, port: int, secret: bytes, tls: str | None = None, silence: float = _SILENCE):
+    def __init__(self, host: str, port: int, secret: bytes, tls: str | None = None, silence: float | None = None):
         self._listening = wire.listen(host, port)
         self.address = wire.join_address(host, self._listening.getsockname()[1])
-        self._secret, self._tls, self._silence = secret, tls, silence
+        self._secret, self._tls = secret, tls
+        self._silence = _silence_from(os.environ) if silence is None else silence
         self._values: dict[str, bytes] = {}
         self._members: dict[str, Member] = {}
         self._changed = threading.Condition()
@@ -102,7 +116,7 @@ class StoreServer:
         """Tell all that a member is gone, as one knows who saw its process end."""
         with self._changed:
             member = self._members.setdefault(name, Member(name, socket.gethostname(), 0))
-            member.state, member.why = "gone", why or f"its process ended with code {code}"
+            member.go(why or f"its process ended with code {code}")
             self._changed.notify_all()
 
     # ---- serving ----
@@ -134,7 +148,7 @@ class StoreServer:
     def _lost(self, member: Member) -> None:
         with self._changed:
             if member.state == "here" and self._members.get(member.name) is member and not self._closed:
-                member.state, member.why = "gone", "its connection broke: the process died or its host is cut off"
+                member.go("its connection broke: the process died or its host is cut off")
                 self._changed.notify_all()
 
     def _watch_silence(self) -> None:
@@ -145,8 +159,7 @@ class StoreServer:
                 for member in self._members.values():
                     silent = time.monotonic() - member.heard
                     if member.state == "here" and silent > self._silence:
-                        member.state = "gone"
-                        member.why = f"not heard from for {silent:.0f} s: stopped, frozen, or its host is cut off"
+                        member.go(f"{_NOT_HEARD} for {silent:.0f} s: stopped, frozen, or its host is cut off")
                         self._changed.notify_all()
 
     def _await(self, ready: Callable[[], bool], seconds: float) -> bool:
@@ -210,7 +223,7 @@ class StoreServer:
         with self._changed:
             member = self._members[_text(ask["name"])]
             member.heard = time.monotonic()
-            if member.state == "gone" and member.why.startswith("not heard"):
+            if member.is_silent:
                 member.state, member.why = "here", ""
             return {"gone": {m.name: m.why for m in self._members.values() if m.state == "gone"}}, b""
 
@@ -244,6 +257,17 @@ _HANDLERS: dict[str, Callable[[StoreServer, dict[str, Any], bytes], tuple[dict[s
     "roster": StoreServer._roster,
     "gone": StoreServer._report_gone,
 }
+
+
+def _silence_from(environ: Mapping[str, str]) -> float:
+    value = environ.get("NEOMX_SILENCE") or _SILENCE
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 2 * _BEAT:
+        raise MXNetError(f"NEOMX_SILENCE must be a number of seconds above {2 * _BEAT:g}, received {value!r}")
+    return seconds
 
 
 def _text(value: Any) -> str:
@@ -311,6 +335,18 @@ class StoreClient(dist.Store):
         if frame.kind == _ERROR:
             raise PeerError(f"nobody left {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
         return bytes(frame.payload)
+
+    def get_from(self, name: str, key: str) -> bytes:
+        """A value that the member `name` leaves, waited for unless that one is gone."""
+        deadline = time.monotonic() + self._limit
+        while True:
+            try:
+                return self.get(key, timeout=min(1.0, self._limit))
+            except PeerError:
+                if name in self.gone or "the job's store" in self.gone:
+                    raise PeerError(f"{self.missing([name])}: {key!r} will not come") from None
+                if time.monotonic() > deadline:
+                    raise PeerError(f"{self.missing([name])} within {self._limit:g} s: {key!r} is missing") from None
 
     def add(self, key: str, amount: int) -> int:
         """Add to a count; the new count."""
@@ -418,7 +454,7 @@ class StoreClient(dist.Store):
 
     def report_gone(self, name: str, why: str) -> None:
         """Tell all that a member is gone, as one knows who saw its process end."""
-        self._ask("gone", name=name, why=why)
+        self._ask("gone", wait=2.0, name=name, why=why)
 
     def roster(self) -> dict[str, dict[str, Any]]:
         """All that ever joined: host, pid, state ('here', 'left' or 'gone'), why, seconds of silence."""

@@ -125,7 +125,9 @@ class WorkerExchange(Exchange):
         gradients = self._gradients()
         spoiled = self._buckets.send_rest(gradients.get)
         lacking = len(gradients) < len(self._keys)
-        round = self._rounds.step(self._number, divisor, wants_flags=bool(spoiled or lacking))
+        round = self._rounds.step(
+            self._number, divisor, self._trainer._samples(divisor), wants_flags=bool(spoiled or lacking)
+        )
         agreed = time.perf_counter()
         stale = self._settle(round, spoiled, gradients)
         self._name_lacking(gradients, stale)
@@ -134,7 +136,7 @@ class WorkerExchange(Exchange):
 
     def agree(self, divisor: float) -> float:
         """What all workers divide by, where gradients have been summed before."""
-        return self._rounds.step(self._number, divisor, reduces=False).divisor
+        return self._rounds.step(self._number, divisor, self._trainer._samples(divisor), reduces=False).divisor
 
     def shadow(self, round: Round) -> None:
         """Take part in the others' step with gradients of zero."""
@@ -250,7 +252,11 @@ class ServerExchange(Exchange):
 
     def agree(self, divisor: float) -> float:
         """What all workers divide by, where gradients have been summed before."""
-        return divisor if self._rounds is None else self._rounds.step(self._number, divisor, reduces=False).divisor
+        return (
+            divisor
+            if self._rounds is None
+            else self._rounds.step(self._number, divisor, self._trainer._samples(divisor), reduces=False).divisor
+        )
 
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
@@ -310,7 +316,9 @@ class ServerExchange(Exchange):
             stale = [i not in gradients for i in range(len(self._keys))]
             samples = -1.0
         else:
-            round = self._rounds.step(self._number, divisor, wants_flags=len(gradients) < len(self._keys))
+            round = self._rounds.step(
+                self._number, divisor, self._trainer._samples(divisor), wants_flags=len(gradients) < len(self._keys)
+            )
             stale = self._stale(round, gradients)
             divisor, samples = round.divisor, round.all_samples
             self._name_lacking(gradients, stale)

@@ -10,6 +10,7 @@ from .. import optimizer as opt
 from ..events import emit
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
+from .data.place import current_batch
 from .exchange import ServerExchange, WorkerExchange, broadcast, make_exchange
 from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
@@ -194,6 +195,12 @@ class Trainer:
             updater([indices[i] for i in kept], [exchange.sums[i] for i in kept], [weights[i] for i in kept])
             for weight in weights:
                 mark_used(weight)
+
+    @staticmethod
+    def _samples(batch_size: float) -> float:
+        """How many samples this worker has in the step, -1 if that is not known."""
+        batch = current_batch()
+        return -1 if batch is None or batch.samples is None else batch.samples
 
     def _refuse_stale(self, stale: list[bool], ignore_stale_grad: bool) -> None:
         if any(stale) and not ignore_stale_grad:

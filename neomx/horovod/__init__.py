@@ -53,6 +53,7 @@ from .job import (
     shutdown,
     size,
 )
+from .timeline import start_timeline, stop_timeline
 from .training import Compression, DistributedOptimizer, DistributedTrainer, broadcast_parameters
 
 __all__ = [
@@ -104,4 +105,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -30,10 +30,15 @@ def tensor_of(value: Any, call: str) -> torch.Tensor:
     return value._data.detach()
 
 
+def told(call: str, name: str | None) -> str:
+    """A call as errors speak of it."""
+    return f"{call} of {name}" if name else call
+
+
 def _operation(average: bool | None, op: str | None) -> str:
     if average is not None and op is not None:
         raise ValueError(f"give average= or op=, not both; received average={average!r} and op={op!r}")
-    op = op or (Sum if average is False else Average)
+    op = op or (Average if average is None or average else Sum)
     if op == Adasum:
         raise MXNetError("Adasum is not here. Use hvd.Average or hvd.Sum")
     if op not in _REDUCED_BY:
@@ -56,15 +61,16 @@ def _reduced(
     """New tensors, those of one dtype having travelled together."""
     of = [[i for i, tensor in enumerate(tensors) if tensor.dtype == dtype] for dtype in DTYPES]
     counts = [sum(tensors[i].numel() for i in places) for places in of]
-    group, joined = meet(process_set, SUMS if _REDUCED_BY[op] == "sum" else ELSE, counts)
-    after = after / group.size if op == Average else after
+    kind = SUMS if _REDUCED_BY[op] == "sum" else ELSE
     results = [torch.empty(0)] * len(tensors)
-    for places in filter(None, of):
-        flat = _scaled(torch.cat([tensors[i].reshape(-1) for i in places]), before)
-        group.all_reduce_(flat, _REDUCED_BY[op], "" if joined else name or "")
-        parts = _scaled(flat, after).split([tensors[i].numel() for i in places])
-        for i, part in zip(places, parts, strict=True):
-            results[i] = part.view(tensors[i].shape)
+    with meet(told("allreduce", name), process_set, kind, counts) as (group, joined):
+        after = after / group.size if op == Average else after
+        for places in filter(None, of):
+            flat = _scaled(torch.cat([tensors[i].reshape(-1) for i in places]), before)
+            group.all_reduce_(flat, _REDUCED_BY[op], "" if joined else name or "")
+            parts = _scaled(flat, after).split([tensors[i].numel() for i in places])
+            for i, part in zip(places, parts, strict=True):
+                results[i] = part.view(tensors[i].shape)
     return results
 
 
@@ -142,8 +148,9 @@ def allgather(
     tensor: NDArray, name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
 ) -> NDArray:
     """All workers' arrays, one after the other; their first dimensions may differ."""
-    group, _ = meet(process_set, ELSE)
-    return NDArray(torch.cat(group.all_gather(tensor_of(tensor, "allgather"), name or "")), tensor._ctx)
+    values = tensor_of(tensor, "allgather")
+    with meet(told("allgather", name), process_set, ELSE) as (group, _):
+        return NDArray(torch.cat(group.all_gather(values, name or "")), tensor._ctx)
 
 
 def grouped_allgather(
@@ -179,8 +186,8 @@ def broadcast_(
 ) -> NDArray:
     """The array of the worker `root_rank`, written into the array."""
     values, root = tensor_of(tensor, "broadcast"), root_among(root_rank, process_set or global_process_set)
-    group, _ = meet(process_set, ELSE)
-    group.broadcast_(values.data, root, name or "")
+    with meet(told("broadcast", name), process_set, ELSE) as (group, _):
+        group.broadcast_(values.data, root, name or "")
     return tensor
 
 
@@ -197,8 +204,8 @@ def alltoall(
     """
     values = tensor_of(tensor, "alltoall")
     rows = None if splits is None else np.asarray(splits.asnumpy() if isinstance(splits, NDArray) else splits).tolist()
-    group, _ = meet(process_set, ELSE)
-    received, counts = group.all_to_all(values, rows, name or "")
+    with meet(told("alltoall", name), process_set, ELSE) as (group, _):
+        received, counts = group.all_to_all(values, rows, name or "")
     result = NDArray(received, tensor._ctx)
     return result if splits is None else (result, array(counts, dtype="int32"))
 
@@ -207,8 +214,8 @@ def alltoall(
 
 
 def _gathered(tensor: torch.Tensor, what: str) -> list[torch.Tensor]:
-    group, _ = meet(None, ELSE)
-    return group.all_gather(tensor, what)
+    with meet(what, None, ELSE) as (group, _):
+        return group.all_gather(tensor, what)
 
 
 def _packed(value: Any) -> torch.Tensor:
@@ -230,13 +237,13 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
     """The object of the worker `root_rank`: numbers, strings, NDArrays, and lists, tuples and dicts of them."""
     root = root_among(root_rank, global_process_set)
     content = _packed(obj) if rank() == root else torch.empty(0, dtype=torch.uint8)
-    everyone = _gathered(content, name or "broadcast_object")
+    everyone = _gathered(content, told("broadcast_object", name))
     return obj if rank() == root else _unpacked(everyone[root])
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """The objects of all workers, in their order; of the kinds that `broadcast_object` takes."""
-    return [_unpacked(each) for each in _gathered(_packed(obj), name or "allgather_object")]
+    return [_unpacked(each) for each in _gathered(_packed(obj), told("allgather_object", name))]
 
 
 def is_homogeneous() -> bool:

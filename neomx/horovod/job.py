@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
+from .. import events
 from ..base import MXNetError
 from ..comm.session import Session, close, is_open, session
+from ..comm.store import PeerError
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64
 JOINS, SUMS, ELSE = range(3)  # what a worker comes to a meeting for
 
 # ---- the job ----
 
-_ended = False
-
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
     """Find this worker's place among all; `process_sets` are made too."""
-    if _ended:
-        raise MXNetError("the workers of this job took leave of each other by hvd.shutdown(): start the job again")
     workers = list(range(session().world.size))
     if comm is not None and list(comm) != workers:
         raise MXNetError(
@@ -34,9 +34,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Take leave of the other workers, for good: only a worker that is alone can `init` again."""
-    global _ended
-    _ended = is_open() and size() > 1
+    """Take leave of the other workers, once all have come to it; `init` finds them again."""
     close()
 
 
@@ -186,12 +184,21 @@ class _Meeting:
         self.group = here.group.clone("horovod")
         self.sets = 0
 
-    def come(self, kind: int, counts: Sequence[int] = ()) -> list[list[int]]:
+    def come(self, call: str, kind: int, counts: Sequence[int] = ()) -> list[list[int]]:
         """Wait for all workers, stepping along with those that train; the kinds and counts that they came with."""
-        self.session.rounds.pause()
         said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
         said[: 1 + len(counts)] = torch.tensor([kind, *counts])
-        return self.group.all_gather_small(said, "the calls of hvd").tolist()
+        try:
+            self.session.rounds.pause()
+            everyone = self.group.all_gather_small(said, "calls").tolist()
+        except PeerError as error:
+            raise PeerError(f"hvd.{call}: {error}") from None
+        joined = [place for place, each in enumerate(everyone) if each[0] == JOINS]
+        if joined and any(each[0] == ELSE for each in everyone):
+            raise MXNetError(
+                f"hvd.{call}: only sums and averages are possible while some workers have joined, here {joined}"
+            )
+        return everyone
 
 
 _open_meeting: _Meeting | None = None
@@ -205,8 +212,19 @@ def _meeting() -> _Meeting:
     return _open_meeting
 
 
-def meet(process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()) -> tuple[Any, bool]:
+@contextmanager
+def meet(
+    call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()
+) -> Iterator[tuple[Any, bool]]:
     """The group for a call, once all of it have come, and whether some have joined."""
+    began = time.perf_counter()
+    group, joined = _met(call, process_set, kind, counts)
+    waiting = time.perf_counter() - began
+    yield group, joined
+    events.emit("hvd", call=call, waiting=waiting, seconds=time.perf_counter() - began)
+
+
+def _met(call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int]) -> tuple[Any, bool]:
     if process_set is not None and process_set is not global_process_set:
         if process_set._group is None:
             why = "this worker is not in it" if process_set.process_set_id else "call hvd.add_process_set first"
@@ -215,14 +233,7 @@ def meet(process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()) 
     meeting = _meeting()
     if meeting.group.size == 1:
         return meeting.group, False
-    joined = [place for place, said in enumerate(meeting.come(kind, counts)) if said[0] == JOINS]
-    if joined and kind != SUMS:
-        raise MXNetError(_not_with_joined(joined))
-    return meeting.group, bool(joined)
-
-
-def _not_with_joined(joined: list[int]) -> str:
-    return f"only sums and averages are possible while some workers have joined, here {joined}"
+    return meeting.group, any(said[0] == JOINS for said in meeting.come(call, kind, counts))
 
 
 def join() -> int:
@@ -235,18 +246,8 @@ def join() -> int:
     if meeting.group.size == 1:
         return 0
     place = meeting.session.store.add("horovod/joined", 1)  # type: ignore[union-attr]
-    calls = meeting.come(JOINS)
-    while any(said[0] != JOINS for said in calls):
-        _take_part(meeting.group, calls)
-        calls = meeting.come(JOINS)
+    while sums := [said[1:] for said in meeting.come("join", JOINS) if said[0] == SUMS]:
+        for dtype, count in zip(DTYPES, sums[0], strict=True):
+            if count:  # be the zero in what the others sum
+                meeting.group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")
     return int(meeting.group.all_gather_small(torch.tensor([place]), "join").argmax())
-
-
-def _take_part(group: Any, calls: list[list[int]]) -> None:
-    """Be the zero in what others sum."""
-    active = [said for said in calls if said[0] != JOINS]
-    if any(said[0] != SUMS for said in active):
-        raise MXNetError(_not_with_joined([place for place, said in enumerate(calls) if said[0] == JOINS]))
-    for dtype, count in zip(DTYPES, active[0][1:], strict=True):
-        if count:
-            group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")

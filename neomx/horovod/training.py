@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 
 from .. import kvstore as kv
-from ..comm.session import session
 from ..gluon import exchange
 from ..gluon.parameter import Parameter, ParameterDict
 from ..gluon.trainer import Trainer
@@ -38,8 +36,8 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
         else:
             found.append(tensor_of(each, "broadcast_parameters"))
     if found:
-        group, _ = meet(None, ELSE)
-        exchange.broadcast(group, found, root_rank)
+        with meet("broadcast_parameters", None, ELSE) as (group, _):
+            exchange.broadcast(group, found, root_rank)
 
 
 def _waits(param: Parameter, root_rank: int) -> bool:
@@ -135,29 +133,9 @@ class DistributedTrainer(Trainer):
         super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
         self._scale /= size()
 
-    def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Average the gradients over the workers' samples, of which this one had `batch_size`, and update."""
-        with _samples(batch_size):
-            super().step(batch_size, ignore_stale_grad)
-
-    def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Apply gradients that `allreduce_grads` has summed."""
-        with _samples(batch_size):
-            super().update(batch_size, ignore_stale_grad)
-
-
-@contextmanager
-def _samples(count: float) -> Iterator[None]:
-    """Say to the round how many samples this worker has in it."""
-    if size() == 1:
-        yield
-        return
-    rounds = session().rounds
-    before, rounds.samples = rounds.samples, count
-    try:
-        yield
-    finally:
-        rounds.samples = before
+    @staticmethod
+    def _samples(batch_size: float) -> float:
+        return batch_size
 
 
 class DistributedOptimizer(Optimizer):

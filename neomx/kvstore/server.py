@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
+import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from ..base import MXNetError
 from ..comm import wire
 from ..comm.server import Rows, Service, host_of
-from ..comm.session import Session, session
+from ..comm.session import Session, close, session
 from ..context import cpu
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
@@ -159,6 +161,16 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     serve(session(), ended)
+    close()
+    _end()
+
+
+def _end() -> NoReturn:
+    """End at once: torch aborts a process whose interpreter goes away under threads that are in its code."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":

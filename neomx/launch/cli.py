@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from ..base import MXNetError
 from ..comm.spawn import say
+from ..comm.world import DEFAULT_TIMEOUT
 from . import slurm
 from .job import Job, parse_hosts, parse_setting
 from .run import run
@@ -19,6 +20,9 @@ EXAMPLES = """examples:
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
   neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 -n 4 train.py    the same, typed on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
+
+environment:
+  NEOMX_SILENCE    seconds after which a process that gives no sign of life counts as gone (default 20)
 """
 
 
@@ -51,9 +55,9 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--timeout",
         type=float,
-        default=300.0,
+        default=DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="how long anybody waits for anybody (default 300)",
+        help="how long anybody waits for anybody (default %(default)g)",
     )
     add("--secret-file", metavar="FILE", help="the job's secret, the same on every node (or set NEOMX_SECRET)")
     add(

@@ -8,6 +8,7 @@ import re
 import sys
 
 from ..base import MXNetError
+from ..comm.world import DEFAULT_TIMEOUT
 
 
 class ConfigurationError(MXNetError):
@@ -30,7 +31,7 @@ class Job:
     tls: bool = False
     tls_file: str | None = None
     tensorboard: str | None = None
-    timeout: float = 300.0
+    timeout: float = DEFAULT_TIMEOUT
     secret_file: str | None = None
     environ: tuple[tuple[str, str], ...] = ()
     leash: bool = False  # secret on stdin, whose end means: end

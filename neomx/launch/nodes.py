@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from ..base import MXNetError
 from ..comm import wire
 from ..comm.spawn import Child, Failure, Interrupts, Plan, Tree, Verdict, new_job, say, supervise
-from ..comm.store import PeerError, StoreClient, StoreServer
+from ..comm.store import Member, PeerError, StoreClient, StoreServer
 from ..comm.world import address_towards, derived_secret
 from .job import Job
 from .run import certificate, conclude, settings, start
@@ -288,6 +288,7 @@ class Delegate(Verdict):
         self._told = 0
         self._done = False
         self._asked = 0.0
+        self._news = []
         self.failures = []
         self.lost = []
         self.successes = 0
@@ -314,6 +315,16 @@ class Delegate(Verdict):
             self._lose(error)
         return True
 
+    def _members(self) -> dict[str, Member]:
+        if not self._client.gone:  # who is silent would be there
+            return {}
+        try:
+            told = self._client.roster()
+        except PeerError as error:
+            self._lose(error)
+            return {}
+        return {name: Member(name, m["host"], m["pid"], m["state"], m["why"]) for name, m in told.items()}
+
     def announce(self, interrupted: int | None) -> None:
         """A signal to this node's launcher ends the whole job."""
         if interrupted is not None:
@@ -321,6 +332,10 @@ class Delegate(Verdict):
 
     def part(self) -> None:
         """Nothing is left to do: leaving the roll says it."""
+
+    def failure(self) -> Failure | None:
+        """What the job failed of, as node 0 said."""
+        return self.failures[0] if self.failures else None
 
     def _tell(self, key: str, value: str) -> None:
         try:

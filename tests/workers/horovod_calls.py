@@ -1,5 +1,9 @@
 """Every call of Horovod's API on two workers, against what arithmetic says. Written as for Horovod and MXNet."""
 
+import json
+import os
+import shutil
+import tempfile
 import time
 
 import horovod.mxnet as hvd
@@ -164,6 +168,28 @@ def hvd_error():
     return mx.base.MXNetError
 
 
+def timeline():
+    path = os.path.join(tempfile.mkdtemp(), f"trace-{hvd.rank()}.json")
+    hvd.start_timeline(path)
+    net = mx.gluon.nn.Dense(1, in_units=2)
+    net.initialize()
+    trainer = hvd.DistributedTrainer(net.collect_params(), "sgd")
+    with mx.autograd.record():
+        loss = net(nd.ones((1, 2)))
+    loss.backward()
+    trainer.step(1)
+    hvd.allreduce(mine(2), name="seen")
+    hvd.stop_timeline()
+    assert os.path.exists(path) == (hvd.rank() == 0)
+    if hvd.rank() == 0:
+        with open(path) as file:
+            slices = json.load(file)["traceEvents"]
+        names = ["waiting for gradients", "gradients", "waiting for allreduce of seen", "allreduce of seen"]
+        assert [each["name"] for each in slices] == names
+        assert all(each["dur"] >= 0 and each["ph"] == "X" for each in slices)
+    shutil.rmtree(os.path.dirname(path))
+
+
 def different_calls():
     """It leaves the workers' channel broken."""
     call = hvd.allreduce if hvd.rank() == 0 else hvd.allgather
@@ -174,11 +200,12 @@ def shutdown():
     hvd.shutdown()
     assert not hvd.is_initialized()
     raises(ValueError, "call hvd.init() first", hvd.rank)
-    raises(hvd_error(), "start the job again", hvd.init)
+    hvd.init()
+    same(hvd.allreduce(mx.nd.ones(2), average=False), 2 * [hvd.size()])
 
 
 CHECKS = [place, allreduce, grouped_allreduce, allgather, broadcast, alltoall, reducescatter, objects, parameters]
-CHECKS += [process_sets, join, different_calls, shutdown]
+CHECKS += [process_sets, join, timeline, different_calls, shutdown]
 
 if __name__ == "__main__":
     hvd.init()

@@ -445,8 +445,8 @@ def open_client(world: World, store: StoreClient, space: int, staleness: int | N
     servers = []
     hello = {"name": world.name, "rank": world.rank, "space": space, "staleness": staleness, **m.host_of(world)}
     for number in range(world.servers):
-        address = store.get(f"server/{number}").decode()
-        theirs = json.loads(store.get(f"server/{number}/host"))
+        address = store.get_from(f"server {number}", f"server/{number}").decode()
+        theirs = json.loads(store.get_from(f"server {number}", f"server/{number}/host"))
         try:
             connection = connect(address, world.secret, hello, world.tls, min(world.timeout, 30.0))
         except WireError as error:

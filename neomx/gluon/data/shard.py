@@ -157,19 +157,12 @@ class Epoch(Pass):
 
     def _at(self, step: int, samples: int | None) -> Batch:
         assert self.samples is not None and samples is not None
-        if (rounds := self._rounds()) is not None:
-            rounds.samples = samples
         return Batch(self.number, step, self.steps, samples, min(self._at_once, self.samples - step * self._at_once))
 
     def _finish(self) -> None:
         """Wait for the workers that have a batch more: meanwhile this one takes part in their step."""
-        if (rounds := self._rounds()) is not None:
-            rounds.samples = -1
-            rounds.pause()
-
-    def _rounds(self) -> Any:
-        """The rounds in which all workers step; None where they wait for nobody, as asynchronous ones do."""
         if self._shard.size == 1 or not session.is_open():
-            return None
+            return
         opened = session.session()
-        return opened.rounds if opened.world.servers == 0 or "rounds" in vars(opened) else None
+        if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers wait for nobody
+            opened.rounds.pause()

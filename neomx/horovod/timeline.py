@@ -1,0 +1,60 @@
+"""A timeline of the calls, for the trace viewers of browsers."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import time
+from typing import Any
+
+from .. import events
+from ..formats.atomic import replacing
+from .job import rank
+
+
+class _Timeline:
+    """Writes down what is exchanged from now on."""
+
+    def __init__(self, path: str):
+        self._path = path
+        self._slices: list[dict[str, Any]] = []
+        self._stops = events.subscribe_each(hvd=self._add, reduce=lambda **fields: self._add("gradients", **fields))
+
+    def _add(self, call: str, waiting: float, seconds: float, **_: Any) -> None:
+        end = time.perf_counter()
+        for name, begin, length in (
+            (f"waiting for {call}", end - seconds, waiting),
+            (call, end - seconds + waiting, seconds - waiting),
+        ):
+            self._slices.append(dict(name=name, ph="X", pid=rank(), tid=0, ts=begin * 1e6, dur=length * 1e6))
+
+    def close(self) -> None:
+        for stop in self._stops:
+            stop()
+        with replacing(self._path) as file:
+            file.write(json.dumps({"traceEvents": self._slices}).encode())
+
+
+_running: _Timeline | None = None
+
+
+def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
+    """Have worker 0 write its calls, and the sums of gradients, to a file: at `stop_timeline`, or at the end.
+
+    Browsers show it (chrome://tracing). Calls come one by one here, so there are no cycles to mark.
+    """
+    global _running
+    stop_timeline()
+    if rank() == 0:
+        _running = _Timeline(file_path)
+
+
+def stop_timeline() -> None:
+    """Write the file, if a timeline runs."""
+    global _running
+    if _running is not None:
+        running, _running = _running, None
+        running.close()
+
+
+atexit.register(stop_timeline)
