@@ -148,6 +148,22 @@ def test_with_bounded_staleness_the_fastest_waits_for_the_slowest_that_lives():
     assert is_ready(shard, 2)
 
 
+def test_who_comes_back_is_not_taken_for_gone_by_the_end_of_an_earlier_stay():
+    shard = Shard(2, 1, timeout=0.2)
+    first = shard.join(0)
+    with pytest.raises(Refused, match="already"):
+        shard.join(0)
+    shard.gone(0, "it died")
+    second = shard.join(0)
+    shard.gone(0, "its old connection ended at last", first)
+    assert shard.living == {0} and not shard.lost
+    shard.gone(0, "silent")
+    shard.hear(0)
+    assert shard.living == {0} and not shard.lost
+    shard.gone(0, "it left", second)
+    assert shard.living == set() and shard.lost == {0: "it left"}
+
+
 def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
     shard, _ = shard_of(2, 0)
     shard.rule.update = lambda *_: 1 / 0
@@ -218,3 +234,13 @@ def test_an_arena_grows_by_ever_larger_chunks():
     places = [space.reserve([100, 60])[0] for _ in range(2000)]
     assert len(set(places)) == 2000 and len(space.chunks) < 12
     assert all(offset % arena.ALIGNMENT == 0 for _, offset in places)
+
+
+def test_without_room_for_shared_memory_it_is_private(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    chunk = arena.Chunk(1000, shared=True)
+    assert chunk.name == "" and chunk.bytes.numel() == chunk.nbytes
+    chunk.close()

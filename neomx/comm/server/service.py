@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +57,7 @@ class Service:
     def handle(self, connection: Connection) -> None:
         """Talk with one worker until it goes."""
         rank, space = self._welcome(connection.peer)
-        space.shard.join(rank)
+        stay = space.shard.join(rank)
         why = "its connection to the server broke"
         try:
             Guest(self, space, rank, connection).talk()
@@ -72,7 +71,7 @@ class Service:
             _log.exception("server %d failed while talking with %s", self.number, connection)
             why = f"the server failed while talking with it: {error!r}"
         finally:
-            space.shard.gone(rank, why)
+            space.shard.gone(rank, why, stay)
 
     def _welcome(self, hello: dict[str, Any]) -> tuple[int, Space]:
         try:
@@ -123,7 +122,7 @@ class Guest:
         """Answer until it says goodbye."""
         while True:
             frame = self.connection.receive(into=self._into)
-            self.shard.heard[self.rank] = time.monotonic()
+            self.shard.hear(self.rank)
             if frame.kind == m.BYE:
                 return
             try:

@@ -115,6 +115,7 @@ class Shard:
         self.failures: dict[tuple[str, int], str] = {}
         self.living: set[int] = set()
         self.lost: dict[int, str] = {}
+        self._stays: dict[int, object] = {}
         self.heard: dict[int, float] = {}
         self._whereabouts = whereabouts
         self._changed = threading.Condition()
@@ -128,24 +129,39 @@ class Shard:
 
     # ---- workers come and go ----
 
-    def join(self, rank: int) -> None:
-        """A worker is here, perhaps late: it starts where the slowest is."""
+    def join(self, rank: int) -> object:
+        """A worker is here, perhaps late: it starts where the slowest is. Returns what tells this stay from others."""
         with self._changed:
             if rank in self.living:
                 raise Refused(f"worker {rank} is connected already")
-            if rank >= self.workers:
-                raise Refused(f"worker {rank} of {self.workers} cannot be")
             if not self.synchronous:
                 for slot in self.slots.values():
                     slot.commits[rank] = min((slot.commits[other] for other in self.living), default=slot.commits[rank])
-            self.living.add(rank)
-            self.lost.pop(rank, None)
-            self.heard[rank] = time.monotonic()
-            self._changed.notify_all()
+            self._stays[rank] = stay = object()
+            self._revive(rank)
+            return stay
 
-    def gone(self, rank: int, why: str) -> None:
-        """A worker is no more: what it did not commit is forgotten, and who needs it is told."""
+    def hear(self, rank: int) -> None:
+        """A worker said something; one that was taken for gone, having been silent, is not."""
+        self.heard[rank] = time.monotonic()
+        if rank not in self.living:
+            with self._changed:
+                self._revive(rank)
+
+    def _revive(self, rank: int) -> None:
+        self.living.add(rank)
+        self.lost.pop(rank, None)
+        self.heard[rank] = time.monotonic()
+        self._changed.notify_all()
+
+    def gone(self, rank: int, why: str, stay: object = None) -> None:
+        """A worker is no more: what it did not commit is forgotten, and who needs it is told.
+
+        With `stay`, only if it has not come back since.
+        """
         with self._changed:
+            if stay is not None and self._stays.get(rank) is not stay:
+                return
             self.living.discard(rank)
             self.lost.setdefault(rank, why)
             if not self.synchronous:
