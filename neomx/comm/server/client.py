@@ -22,7 +22,7 @@ import torch
 from ...base import MXNetError
 from ..buckets import Courier
 from ..store import PeerError, StoreClient
-from ..wire import Connection, Frame, TimedOut, WireError, as_bytes, connect
+from ..wire import Closed, Connection, Frame, TimedOut, WireError, as_bytes, connect
 from ..world import World
 from . import messages as m
 from .arena import Chunk, attach, view
@@ -177,9 +177,16 @@ class Client:
                 raise
 
     def _lost(self, server: Server, error: WireError) -> PeerError:
+        self._wait_for_news(server, error)
         why = self._store.gone.get(server.name) or str(error)
         self._failure = PeerError(f"{server.name} does not answer: {why}. {self._store.missing([server.name])}")
         return self._failure
+
+    def _wait_for_news(self, server: Server, error: WireError) -> None:
+        """When a connection broke because its server died, the roll call knows within a second."""
+        limit = time.monotonic() + 1.0
+        while isinstance(error, Closed) and server.name not in self._store.gone and time.monotonic() < limit:
+            time.sleep(0.02)
 
     def _ask(self, server: Server, kind: int, meta: Any, *buffers: Any) -> Frame:
         self._send(server, kind, meta, *buffers)
