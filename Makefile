@@ -6,7 +6,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: demo test check format oracle record bench bench-dist clean
 
 demo: .venv/installed
-	.venv/bin/python examples/digits.py
+	.venv/bin/python examples/demo.py
 
 test: .venv/installed
 	.venv/bin/python -m pytest -n 2

@@ -80,8 +80,8 @@ def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
     if oracle:
         rows += [
             race(times, "neomx all-reduce", "MXNet dist_sync", "all-reduce against servers", 0.55),
-            race(times, "neomx dist_sync, 2 servers", "MXNet dist_sync", "servers", 0.8),
-            race(times, "neomx dist_async, 2 servers", "MXNet dist_async", "asynchronous", 0.7),
+            race(times, "neomx dist_sync by servers", "MXNet dist_sync", "servers", 0.8),
+            race(times, "neomx dist_async by servers", "MXNet dist_async", "asynchronous", 0.7),
         ]
     return rows
 
@@ -97,22 +97,34 @@ def copies(oracle: str, rounds: int) -> list[Row]:
 
 def two_machines(rounds: int, count: int) -> list[Row]:
     """Training over a link of 1 Gbit/s: what crosses it, how full it is, what backward hides."""
-    link = dist_link.measure(rounds, count)
-    ours, theirs = link["neomx all-reduce"], link["torch DDP"]
-    times = {name: figures.steps for name, figures in link.items()}
-    rows = [race(times, "neomx all-reduce", "torch DDP", "all-reduce between two machines", 1.05)]
-    for name, figures, goal in (("neomx", ours, 0.9), ("torch DDP", theirs, 0)):
-        bound = f"the ring's bound {dist_link.BOUND / 1e6:.1f} MB"
-        sent = f"{name} {statistics.median(figures.sent) / 1e6:.1f} MB"
-        rows.append(row("bytes a step", sent, bound, [each / dist_link.BOUND for each in figures.sent]))
-        rows.append(row("share of the link while communicating", name, "1 Gbit/s", figures.shares, at_least=goal))
+    link = dist_link.measure(rounds, count, 1)
+    rows = [link_race(link, "all-reduce, 1 worker on each machine")]
+    for name, goal in (("neomx all-reduce", 0.9), ("torch DDP", 0)):
+        figures = link[name]
         alone = [dist_link.BOUND / seconds / dist_link.RATE for seconds in figures.alone]
-        rows.append(row("share of the link in one all-reduce alone", name, "1 Gbit/s", alone, at_least=goal))
         parts = f"{name} {statistics.median(figures.hidden) * 1e3:.0f} ms"
         whole = f"communication {statistics.median(figures.alone) * 1e3:.0f} ms"
         hidden = [h / c for h, c in zip(figures.hidden, figures.alone, strict=True)]
-        rows.append(row("communication hidden behind backward", parts, whole, hidden))
-    return rows
+        rows += [
+            sent(name, figures),
+            row("share of the link while communicating", name, "1 Gbit/s", figures.shares, at_least=goal),
+            row("share of the link in one all-reduce alone", name, "1 Gbit/s", alone),
+            row("communication hidden behind backward", parts, whole, hidden),
+        ]
+    link = dist_link.measure(rounds, count, 2)
+    rows.append(link_race(link, "all-reduce, 2 workers on each machine"))
+    return rows + [sent(name, figures) for name, figures in link.items()]
+
+
+def link_race(link: dict[str, dist_link.Figures], what: str) -> Row:
+    return race({name: figures.steps for name, figures in link.items()}, "neomx all-reduce", "torch DDP", what, 1.05)
+
+
+def sent(name: str, figures: dist_link.Figures) -> Row:
+    """What crosses the link, against the least that a ring of two machines must send."""
+    shown = f"{name} {statistics.median(figures.sent) / 1e6:.1f} MB"
+    bound = f"the ring's bound {dist_link.BOUND / 1e6:.1f} MB"
+    return row("bytes a step", shown, bound, [each / dist_link.BOUND for each in figures.sent])
 
 
 def table(rows: Sequence[Row]) -> str:

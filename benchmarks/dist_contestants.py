@@ -15,16 +15,17 @@ from netns import TwoMachines  # noqa: E402
 TOO_LONG = "100"  # seconds that a process of ours may wait for another
 
 
-def ddp(machines: TwoMachines | None = None) -> Team:
-    """Two workers of torch's DDP, on this machine or one on each of two."""
+def ddp(machines: TwoMachines | None = None, each: int = 2) -> Team:
+    """Workers of torch's DDP: `each` on this machine, or on each of two."""
     port = str(free_port())
     address = machines.addresses[0] if machines else "127.0.0.1"
+    size = 2 * each if machines else each
     processes: list[Process] = []
-    for rank in (0, 1):
+    for rank in range(size):
         command = [sys.executable, WORKER, "train", "torch"]
-        place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": address, "MASTER_PORT": port}
-        processes.append((machines.command(rank, command) if machines else command, place))
-    return Team("torch DDP", processes, 2)
+        place = {"RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": port}
+        processes.append((machines.command(rank // each, command) if machines else command, place))
+    return Team("torch DDP", processes, size)
 
 
 def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, servers: int = 2) -> Team:
@@ -45,19 +46,19 @@ def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, s
 def neomx(kvstore: str, program: str = "train", workers: int = 2, servers: int = 0) -> Team:
     """neomx on this machine, as its user starts it."""
     how = ["-n", str(workers), *(["-s", str(servers)] if servers else [])]
-    name = f"neomx {kvstore}, {servers} servers" if servers else "neomx all-reduce"
+    name = f"neomx {kvstore} by servers" if servers else "neomx all-reduce"
     command = [sys.executable, "-m", "neomx", "run", *how, WORKER, program, "neomx", kvstore]
     return Team(name, [(command, {"NEOMX_TIMEOUT": TOO_LONG})], workers)
 
 
-def neomx_on(machines: TwoMachines) -> Team:
-    """neomx with one worker on each of two machines."""
+def neomx_on(machines: TwoMachines, each: int = 1) -> Team:
+    """neomx with some workers on each of two machines."""
     processes: list[Process] = []
     for node in (0, 1):
-        where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", f"{machines.addresses[0]}:29400", "-n", "1"]
+        where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", f"{machines.addresses[0]}:29400", "-n", str(each)]
         command = [sys.executable, "-m", "neomx", "run", *where, WORKER, "train", "neomx", "dist_sync"]
         processes.append((machines.command(node, command), {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": "5e" * 16}))
-    return Team("neomx all-reduce", processes, 2)
+    return Team("neomx all-reduce", processes, 2 * each)
 
 
 def bare_copy() -> Team:

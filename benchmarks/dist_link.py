@@ -1,7 +1,8 @@
-"""Training of two workers on two machines (network namespaces) joined by a link of 1 Gbit/s."""
+"""Training on two machines (network namespaces) joined by a link of 1 Gbit/s."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from dist_worker import PARAMETERS
 from netns import TwoMachines, why_not
 
 RATE = 1e9 / 8  # bytes a second
-BOUND = 4 * PARAMETERS  # 2 (N - 1) / N of the gradients' bytes, N = 2: what each worker of a ring must send
+BOUND = 4 * PARAMETERS  # 2 (N - 1) / N of the gradients' bytes, N = 2: what each machine of a ring must send
 # Reads the machine's counter a thousand times a second until it is told to stop, then prints moments and counts.
 SAMPLER = """
 import json, signal, time
@@ -79,16 +80,18 @@ def one_round(team: Team, machines: TwoMachines, count: int, figures: Figures) -
     figures.hidden.append(compute + alone - step)
 
 
-def measure(rounds: int, count: int) -> dict[str, Figures]:
-    """The figures of neomx and of torch's DDP, in turns, over one link."""
+def measure(rounds: int, count: int, each: int) -> dict[str, Figures]:
+    """The figures of neomx and of torch's DDP, with `each` workers on each machine, in turns, over one link."""
     if reason := why_not():
         sys.exit(reason)
-    with TwoMachines("1gbit") as machines, contestants.neomx_on(machines) as ours, contestants.ddp(machines) as theirs:
-        figures = {team.name: Figures() for team in (ours, theirs)}
-        for team in (ours, theirs):
+    with contextlib.ExitStack() as stack:
+        machines = stack.enter_context(TwoMachines("1gbit"))
+        teams = [stack.enter_context(start(machines, each)) for start in (contestants.neomx_on, contestants.ddp)]
+        figures = {team.name: Figures() for team in teams}
+        for team in teams:
             for what in ("step", "compute", "communicate"):
                 team.run(what, 2)
         for i in range(rounds):
-            for team in (ours, theirs) if i % 2 == 0 else (theirs, ours):
+            for team in teams if i % 2 == 0 else reversed(teams):
                 one_round(team, machines, count, figures[team.name])
     return figures

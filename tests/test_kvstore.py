@@ -1,5 +1,6 @@
 """Key-value stores between real processes, against what real MXNet's servers gave, and against definitions."""
 
+import functools
 import os
 import pathlib
 import subprocess
@@ -9,7 +10,7 @@ import kvstore_job
 import numpy as np
 import pytest
 
-from parity.kvstore_programs import PROGRAMS
+from parity.kvstore_programs import BIG, PROGRAMS
 
 HERE = pathlib.Path(__file__).resolve().parent
 RECORDED = dict(np.load(str(HERE / "parity" / "recorded" / "kvstore.npz")))
@@ -21,13 +22,15 @@ MORE = {
 AFTER_MORE = {"weight last"}  # differs since MXNet refused the step before
 
 
-def run_job(workers, folder):
-    """{rank: results} of all programs on so many workers."""
+def run_job(workers, servers, folder):
+    """{rank: results} of all programs on so many workers and servers; without servers, by all-reduce."""
     if workers == 1:
         kvstore_job.main(folder)
     else:
-        command = [sys.executable, "-m", "neomx", "run", "-n", str(workers), str(HERE / "kvstore_job.py"), str(folder)]
+        command = [sys.executable, "-m", "neomx", "run", "-n", str(workers), "-s", str(servers)]
+        command += [str(HERE / "kvstore_job.py"), str(folder)]
         environ = dict(os.environ, PYTHONPATH=str(HERE.parent), OMP_NUM_THREADS="1", NEOMX_TIMEOUT="60")
+        environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(BIG)
         done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return {rank: dict(np.load(str(folder / f"{rank}.npz"))) for rank in range(workers)}
@@ -35,13 +38,11 @@ def run_job(workers, folder):
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """The results of a number of workers, whose processes are run once."""
-    runs = {}
+    """The results of a number of workers and servers, whose processes are run once."""
 
-    def get(workers):
-        if workers not in runs:
-            runs[workers] = run_job(workers, tmp_path_factory.mktemp(f"workers{workers}"))
-        return runs[workers]
+    @functools.cache
+    def get(workers, servers):
+        return run_job(workers, servers, tmp_path_factory.mktemp("results"))
 
     return get
 
@@ -59,11 +60,17 @@ def check(program, name, found, wanted):
     np.testing.assert_allclose(found, wanted, **tolerance, err_msg=f"{program}: {name}")
 
 
-@pytest.mark.parametrize(
-    "workers, program", [(n, name) for n in (1, 2, 3) for name, p in PROGRAMS.items() if n in p.workers]
-)
-def test_as_mxnet(results, workers, program):
-    for rank, found in results(workers).items():
+JOBS = [
+    (workers, servers, name)
+    for workers, servers in [(1, 0), (2, 0), (3, 0), (2, 2)]
+    for name, program in PROGRAMS.items()
+    if workers in program.workers
+]
+
+
+@pytest.mark.parametrize("workers, servers, program", JOBS)
+def test_as_mxnet(results, workers, servers, program):
+    for rank, found in results(workers, servers).items():
         assert f"{program}|error" not in found, str(found[f"{program}|error"])
         prefix = f"{program}|{workers}|{rank}|"
         names = [key[len(prefix) :] for key in RECORDED if key.startswith(prefix)]
@@ -80,7 +87,7 @@ def test_as_mxnet(results, workers, program):
 @pytest.mark.parametrize("workers", (1, 2, 3))
 @pytest.mark.parametrize("program", [each.__name__ for each in kvstore_job.OWN])
 def test_as_defined(results, workers, program):
-    for found in results(workers).values():
+    for found in results(workers, 0).values():
         assert f"{program}|error" not in found, str(found[f"{program}|error"])
         wanted = {
             key: value for key, value in found.items() if key.startswith(program + "|") and key.endswith("expected")

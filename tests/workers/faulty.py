@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-STEPS, PACE, SLOW = 20, 0.05, 0.2
+STEPS, PACE, SLOW = 12, 0.05, 0.2
 RANK = int(os.environ["RANK"])
 
 
@@ -58,8 +58,8 @@ def happen(what):
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
     if what == "interrupt":
         os.kill(os.getppid(), signal.SIGINT)  # the launcher's terminal would
-    if what == "server":
-        os.kill(members()["server 0"]["pid"], signal.SIGKILL)
+    if what in ("server-kill", "server-stop"):
+        os.kill(members()["server 0"]["pid"], {"server-kill": signal.SIGKILL, "server-stop": signal.SIGSTOP}[what])
 
 
 def members():
