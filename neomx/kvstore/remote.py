@@ -231,11 +231,15 @@ class RemoteStore(KVStore):
             raise TypeError(
                 f"set_optimizer expects an Optimizer, as mx.optimizer.create makes it, received {new!r:.80}"
             )
-        self._updater = optimizer.get_updater(new)
+        before, self._updater = self._updater, optimizer.get_updater(new)
         if self._keeps_whole():
             self._gather_keys()
         self._optimizers += 1
-        self._client.set_optimizer(states.dumps({}, self._bare(new)), self._optimizers)
+        try:
+            self._client.set_optimizer(states.dumps({}, self._bare(new)), self._optimizers)
+        except MXNetError:  # the servers go on as they did
+            self._updater = before
+            raise
 
     def _bare(self, told: optimizer.Optimizer) -> optimizer.Optimizer:
         """An optimizer as servers need it: rates come from the workers, who may have schedules of their own making."""
