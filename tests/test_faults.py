@@ -75,7 +75,7 @@ ROWS = [
         ("absent@1:0",),
         1,
         {0: ("worker 1 never came", "within 3 s")},
-        within=FOREVER,
+        within=3 + DEATH,
         timeout=3,
         last_words=True,
     ),
