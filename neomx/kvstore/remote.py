@@ -366,9 +366,10 @@ class RemoteStore(KVStore):
 def _staleness_of(name: str, staleness: int | None) -> int | None:
     """0 for rounds, None for no bound, else by how many steps a worker may be ahead."""
     if "stale" in name:
-        if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
-            raise ValueError(f"{name!r} needs staleness=K, the steps a worker may be ahead, received {staleness!r}")
-        return staleness
+        steps = 1 if staleness is None else staleness
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+            raise ValueError(f"staleness= is by how many steps a worker may be ahead, received {staleness!r}")
+        return steps
     return None if "async" in name else 0
 
 
