@@ -188,6 +188,7 @@ def _notice_failures() -> None:
 
 def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
     """`sys.exit`, of which no hook is told: a status other than success is a failure, once the program has ended."""
-    if _session is not None and status not in (None, 0):
+    in_main = threading.current_thread() is threading.main_thread()  # in others it ends only them
+    if _session is not None and in_main and status not in (None, 0):
         _session.failed = True
     leave(status)
