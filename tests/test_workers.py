@@ -4,6 +4,7 @@ The sums over samples are the same, only added in another order: weights may dif
 steps (measured: 8e-7 at most). On two ranks of one run they are the same to the bit.
 """
 
+import os
 import pathlib
 import re
 import subprocess
@@ -42,6 +43,10 @@ def compare(program, workers, servers, store, one_process, folder):
     how = ["-n", workers, "-s", servers, HERE / "workers" / program, folder / "w", *store]
     run = neomx_run(*how)
     assert run.returncode == 0, run.stdout + run.stderr
+    check(program, workers, one_process, folder)
+
+
+def check(program, workers, one_process, folder):
     expected = one_process(program)
     found = [dict(np.load(folder / f"w-{rank}.npz")) for rank in range(workers)]
     assert len(found[0]) > 8
@@ -76,6 +81,31 @@ def test_weights_after_twenty_steps_are_those_of_one_process(workers, servers, s
 @pytest.mark.parametrize(("workers", "servers"), [(2, 0), (4, 0), (2, 2)])
 def test_odd_steps_too(workers, servers, one_process, tmp_path):
     compare("odd.py", workers, servers, ["dist_sync"], one_process, tmp_path)
+
+
+def test_under_torchrun(one_process, tmp_path):
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command = [*launcher, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run.stdout + run.stderr
+    check("equal.py", 2, one_process, tmp_path)
+
+
+def test_with_the_variables_of_mpirun(one_process, tmp_path):
+    command = [sys.executable, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
+    place = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_NAMESPACE": f"job {os.getpid()}"}
+    runs = [
+        subprocess.Popen(
+            command, env={**os.environ, **place, "OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_LOCAL_RANK": rank}
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        assert [run.wait(120) for run in runs] == [0, 0]
+    finally:
+        for run in runs:
+            run.kill()
+    check("equal.py", 2, one_process, tmp_path)
 
 
 @pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
