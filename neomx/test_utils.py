@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from .context import num_gpus
 from .gluon import utils
 from .gluon.data.vision import MNIST
 
@@ -19,6 +20,11 @@ def download(
     """
     name = os.path.join(dirname or "", fname or url.split("/")[-1])
     return utils.download(url, name, overwrite=overwrite, retries=retries)
+
+
+def list_gpus() -> list[int]:
+    """The numbers of the GPUs that are here."""
+    return list(range(num_gpus()))
 
 
 def get_mnist(sample: bool = False) -> dict[str, np.ndarray]:

@@ -206,6 +206,10 @@ def test_download(tmp_path, monkeypatch, capsys):
         server.shutdown()
 
 
+def test_list_gpus():
+    assert mx.test_utils.list_gpus() == [i for i in range(16) if i < mx.context.num_gpus()]
+
+
 def test_get_mnist():
     digits = mx.test_utils.get_mnist(sample=True)
     assert {k: (v.shape, v.dtype.name, v.max()) for k, v in digits.items()} == {
