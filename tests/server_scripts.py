@@ -174,6 +174,8 @@ def mistakes():
 
     with raises(mx.base.MXNetError, "HomeMade", "update_on_kvstore=False"):
         kv.set_optimizer(HomeMade())
+    with raises(AssertionError, "no optimizer"):
+        kv.save_optimizer_states("nowhere")
     if RANK:  # worker 1 means another array by the same key
         with raises(mx.base.MXNetError, "'c'", "(3,)", "(4,)", "worker 1"):
             kv.init("c", mx.nd.ones((4,)))

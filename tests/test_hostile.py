@@ -143,8 +143,10 @@ def slots(job, address):
 )
 def test_a_hello_without_sense_is_refused(job, address, hello):
     connection = guest(job, address, **hello)
-    with contextlib.closing(connection), pytest.raises(wire.Closed):
-        connection.receive(timeout=10)
+    with contextlib.closing(connection):
+        assert connection.receive(timeout=10).kind == m.FAILED
+        with pytest.raises(wire.Closed):
+            connection.receive(timeout=10)
 
 
 @pytest.mark.parametrize(

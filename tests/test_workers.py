@@ -5,6 +5,7 @@ steps (measured: 8e-7 at most). On two ranks of one run they are the same to the
 """
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -75,3 +76,12 @@ def test_weights_after_twenty_steps_are_those_of_one_process(workers, servers, s
 @pytest.mark.parametrize(("workers", "servers"), [(2, 0), (4, 0), (2, 2)])
 def test_odd_steps_too(workers, servers, one_process, tmp_path):
     compare("odd.py", workers, servers, ["dist_sync"], one_process, tmp_path)
+
+
+@pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
+def test_without_rounds_two_workers_learn_the_digits(store):
+    script = HERE.parent / "examples" / "distributed_digits.py"
+    run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store)
+    assert run.returncode == 0, run.stdout + run.stderr
+    accuracy = float(re.search(r"accuracy ([\d.]+)", run.stdout).group(1))
+    assert accuracy > 0.85  # synchronously it is 0.9

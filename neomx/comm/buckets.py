@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -24,7 +26,8 @@ class Courier:
 
     def __init__(self, name: str):
         self._errands: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._run, daemon=True, name=name).start()
+        self._thread = threading.Thread(target=self._run, daemon=True, name=name)
+        self._thread.start()
 
     def send(self, errand: Callable[[], Any]) -> Future[Any]:
         """Have it done after all that was sent before."""
@@ -35,6 +38,10 @@ class Courier:
     def close(self) -> None:
         """No more errands."""
         self._errands.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for the end of the last errand, for at most so long."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         while (item := self._errands.get()) is not None:
@@ -88,6 +95,7 @@ class Buckets:
         version: Callable[[torch.Tensor], Any],
     ):
         self._courier = Courier("gradients")
+        _open.add(self)
         self._version = version  # changes when a gradient does
         self.late = set(late)  # those that leave only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
@@ -175,6 +183,20 @@ class Buckets:
     def close(self) -> None:
         """End the thread."""
         self._courier.close()
+
+
+_open: weakref.WeakSet[Buckets] = weakref.WeakSet()
+
+
+def end_all(seconds: float = 1.0) -> None:
+    """End the threads of all buckets, as far as they do in so long.
+
+    A thread that is inside torch when the interpreter goes away ends the process by a crash.
+    """
+    limit = time.monotonic() + seconds
+    for buckets in list(_open):
+        buckets.close()
+        buckets._courier.wait(max(0.0, limit - time.monotonic()))
 
 
 def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]) -> list[list[int]]:

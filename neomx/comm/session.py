@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
-from . import wire
+from . import buckets, wire
 from .store import PeerError, StoreClient, StoreServer
 from .world import World, derived_secret, discover, store_place
 
@@ -68,12 +68,14 @@ class Session:
         """Take leave: when all workers have come to their ends. After a failure, at once: the others must know."""
         if self.failed:
             self.tell_failure()
+            self._end_threads()
             return
         try:
             if "rounds" in vars(self):
                 self.rounds.leave()
         except PeerError as error:
             _log.error("while ending: %s", error)
+            self._end_threads()
         for act in self.at_close:
             act()
         if "group" in vars(self):
@@ -90,6 +92,12 @@ class Session:
         if self.store is not None:
             with suppress(PeerError):  # the store may have ended before us
                 self.store.report_gone(self.world.name, "its program ended by an error")
+
+    def _end_threads(self) -> None:
+        """Have threads that wait for other workers wait no more."""
+        if self.store is not None:
+            self.store.give_up()
+        buckets.end_all()
 
     def _outlast(self) -> None:
         """Serve the store until the others have left."""
@@ -180,6 +188,7 @@ def _notice_failures() -> None:
 
 def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
     """`sys.exit`, of which no hook is told: a status other than success is a failure, once the program has ended."""
-    if _session is not None and status not in (None, 0):
+    in_main = threading.current_thread() is threading.main_thread()  # in others it ends only them
+    if _session is not None and in_main and status not in (None, 0):
         _session.failed = True
     leave(status)

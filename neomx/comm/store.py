@@ -444,6 +444,11 @@ class StoreClient(dist.Store):
             self._life.close()
             self._life = None
 
+    def give_up(self) -> None:
+        """Have all who wait with a look at who is gone learn that this process ends."""
+        self._leaving.set()
+        self.gone = {**self.gone, "the job's store": "this process ends"}
+
     def close(self) -> None:
         """Take leave and close all connections."""
         self.leave()

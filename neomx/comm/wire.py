@@ -110,6 +110,7 @@ class Connection:
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None
         self.address = address
         self.peer: dict[str, Any] = {}
+        self.stall = _STALL
 
     def fileno(self) -> int:
         """The descriptor, for select."""
@@ -144,12 +145,12 @@ class Connection:
         else:
             memory = memoryview(bytearray(size))
         if size:
-            self._read(memory, _STALL)
+            self._read(memory, self.stall)
         return Frame(kind, meta, memory)
 
     def _read_meta(self, size: int) -> Any:
         data = bytearray(size)
-        self._read(memoryview(data), _STALL)
+        self._read(memoryview(data), self.stall)
         try:
             return json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -170,7 +171,7 @@ class Connection:
         while at < size:
             got = self._try(self._sock.recv_into, memory[at:])
             if got is None:
-                self._wait(select.POLLIN, timeout if at == 0 else _STALL)
+                self._wait(select.POLLIN, timeout if at == 0 else self.stall)
             elif got == 0:
                 raise Closed(f"{self} closed the connection" + (" in the middle of a frame" if at else ""))
             else:
@@ -180,7 +181,7 @@ class Connection:
         while parts:
             sent = self._try(self._sock.send, parts[0]) if self._tls else self._try(self._sock.sendmsg, parts[:64])
             if sent is None:
-                self._wait(select.POLLOUT, _STALL)
+                self._wait(select.POLLOUT, self.stall)
                 continue
             while parts and sent >= parts[0].nbytes:
                 sent -= parts[0].nbytes
@@ -229,6 +230,7 @@ def accept(sock: socket.socket, secret: bytes, tls: str | None = None, timeout: 
             context.load_cert_chain(tls)
             sock = context.wrap_socket(sock, server_side=True)
         connection = Connection(sock, where)
+        connection.stall = timeout
         nonce = os.urandom(_NONCE)
         connection._write([memoryview(_GREETING + nonce)])
         answer = bytearray(len(_GREETING) + 2 * _NONCE)
@@ -240,7 +242,7 @@ def accept(sock: socket.socket, secret: bytes, tls: str | None = None, timeout: 
         hello = connection.receive(timeout=timeout)
         if hello.kind != HELLO or not isinstance(hello.meta, dict):
             raise Refused(f"a peer at {where} did not say who it is")
-        connection.peer = hello.meta
+        connection.peer, connection.stall = hello.meta, _STALL
         return connection
     except (OSError, WireError) as error:
         sock.close()

@@ -192,7 +192,8 @@ class Trainer:
         for updater, (indices, _, weights) in zip(self._updaters, self._current_plan(), strict=True):
             if not self._update_on_kvstore:
                 _put(exchange.sums, stale, weights)
-            updater([indices[i] for i in kept], [exchange.sums[i] for i in kept], [weights[i] for i in kept])
+            sums = [_beside(exchange.sums[i], weights[i]) for i in kept]
+            updater([indices[i] for i in kept], sums, [weights[i] for i in kept])
             for weight in weights:
                 mark_used(weight)
 
@@ -339,6 +340,11 @@ def _put(sums: list[NDArray], stale: list[bool], weights: list[NDArray]) -> None
         total.copyto(weight._grad)  # type: ignore[arg-type]
         if old:
             mark_used(weight)
+
+
+def _beside(total: NDArray, weight: NDArray) -> NDArray:
+    """A sum where its weight is."""
+    return total if total._data.device == weight._data.device else total.as_in_context(weight.context)
 
 
 def _stale_message(name: str, ctx: Any) -> str:

@@ -28,8 +28,8 @@ def create(name: str = "local", *, staleness: int | None = None) -> Any:
 
     'local', 'device' and 'nccl' sum over the contexts of this process. 'dist_sync' and its like sum over all workers:
     through the job's servers if it has any, else by all-reduce; alone, over one worker. 'dist_async' and 'dist_stale'
-    need servers; with 'dist_stale' a worker is at most `staleness` steps ahead of the slowest. A class that was
-    registered with `KVStoreBase.register` is found by its name.
+    need servers; with 'dist_stale' a worker is at most `staleness` steps (1 if not told) ahead of the slowest. A class
+    that was registered with `KVStoreBase.register` is found by its name.
     """
     if not isinstance(name, str):
         raise TypeError(f"a kvstore's name must be a string, received {name!r}")

@@ -231,11 +231,15 @@ class RemoteStore(KVStore):
             raise TypeError(
                 f"set_optimizer expects an Optimizer, as mx.optimizer.create makes it, received {new!r:.80}"
             )
-        self._updater = optimizer.get_updater(new)
+        before, self._updater = self._updater, optimizer.get_updater(new)
         if self._keeps_whole():
             self._gather_keys()
         self._optimizers += 1
-        self._client.set_optimizer(states.dumps({}, self._bare(new)), self._optimizers)
+        try:
+            self._client.set_optimizer(states.dumps({}, self._bare(new)), self._optimizers)
+        except MXNetError:  # the servers go on as they did
+            self._updater = before
+            raise
 
     def _bare(self, told: optimizer.Optimizer) -> optimizer.Optimizer:
         """An optimizer as servers need it: rates come from the workers, who may have schedules of their own making."""
@@ -362,9 +366,10 @@ class RemoteStore(KVStore):
 def _staleness_of(name: str, staleness: int | None) -> int | None:
     """0 for rounds, None for no bound, else by how many steps a worker may be ahead."""
     if "stale" in name:
-        if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
-            raise ValueError(f"{name!r} needs staleness=K, the steps a worker may be ahead, received {staleness!r}")
-        return staleness
+        steps = 1 if staleness is None else staleness
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
+            raise ValueError(f"staleness= is by how many steps a worker may be ahead, received {staleness!r}")
+        return steps
     return None if "async" in name else 0
 
 

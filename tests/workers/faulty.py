@@ -114,7 +114,8 @@ def main():
             gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kvstore=store)
             for net, store in zip(nets, stores, strict=True)
         ]
-        note("roster", pids=[member["pid"] for member in members().values()])
+        stores[0].barrier()  # all begin together
+        note("roster", pids=[member["pid"] for name, member in members().items() if not name.startswith("node")])
         began, ended = train(nets, trainers)
     except mx.MXNetError as error:
         note("caught", kind=type(error).__name__, message=str(error))

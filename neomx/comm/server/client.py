@@ -30,6 +30,7 @@ from .messages import Entry, Key, Piece, Rows
 
 _NOTHING: dict[str, Any] = {}
 Method = TypeVar("Method", bound=Callable[..., Any])
+_NEWS = 1.0  # seconds in which the roll call learns that a process has ended
 _GRACE = 10.0  # seconds after which a server that should have told who is late is late itself
 
 
@@ -177,9 +178,18 @@ class Client:
                 raise
 
     def _lost(self, server: Server, error: WireError) -> PeerError:
-        why = self._store.gone.get(server.name) or str(error)
-        self._failure = PeerError(f"{server.name} does not answer: {why}. {self._store.missing([server.name])}")
+        what = "does not answer" if isinstance(error, TimedOut) else "is gone"
+        if what == "is gone":
+            self._await_news(server)
+        self._failure = PeerError(f"{server.name} {what}: {error}. {self._store.missing([server.name])}")
         return self._failure
+
+    def _await_news(self, server: Server) -> None:
+        """A connection ends sooner than the roll call knows why."""
+        deadline = time.monotonic() + _NEWS
+        with contextlib.suppress(PeerError, KeyError):
+            while time.monotonic() < deadline and self._store.roster()[server.name]["state"] == "here":
+                time.sleep(0.02)
 
     def _ask(self, server: Server, kind: int, meta: Any, *buffers: Any) -> Frame:
         self._send(server, kind, meta, *buffers)

@@ -5,6 +5,7 @@ What a worker says wrongly ends its connection, with a line in the log; the othe
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -15,7 +16,7 @@ import torch
 from ...base import MXNetError
 from .. import compress
 from ..store import PeerError
-from ..wire import Closed, Connection, Frame, Refused, WireError, as_bytes
+from ..wire import Connection, Frame, Refused, WireError, as_bytes
 from . import messages as m
 from .arena import Arena, attach, view
 from .messages import Entry, Rows, field
@@ -56,13 +57,18 @@ class Service:
 
     def handle(self, connection: Connection) -> None:
         """Talk with one worker until it goes."""
-        rank, space = self._welcome(connection.peer)
-        stay = space.shard.join(rank)
+        try:
+            rank, space = self._welcome(connection.peer)
+            stay = space.shard.join(rank)
+        except Refused as error:
+            _tell(connection, error)
+            raise
         why = "its connection to the server broke"
         try:
             Guest(self, space, rank, connection).talk()
             why = "it has left"
         except Refused as error:
+            _tell(connection, error)
             why = f"the server refused what it sent: {error}"
             raise
         except WireError:
@@ -127,19 +133,10 @@ class Guest:
                 return
             try:
                 _HANDLERS[frame.kind](self, frame)
-            except Refused as error:
-                self._say_failure(error)
+            except WireError:
                 raise
             except MXNetError as error:
-                if isinstance(error, WireError):
-                    raise
-                self._say_failure(error)
-
-    def _say_failure(self, error: MXNetError) -> None:
-        try:
-            self.connection.send(m.FAILED, {"peer": isinstance(error, PeerError), "message": str(error)})
-        except WireError:
-            raise Closed(str(error)) from None
+                _tell(self.connection, error)
 
     # ---- where payloads go ----
 
@@ -392,6 +389,12 @@ _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
     m.STATES: Guest.states,
     m.RESTORE: Guest.restore,
 }
+
+
+def _tell(connection: Connection, error: MXNetError) -> None:
+    """Tell a worker what went wrong; if it is no more, nobody needs to know."""
+    with contextlib.suppress(WireError):
+        connection.send(m.FAILED, {"peer": isinstance(error, PeerError), "message": str(error)})
 
 
 def _available_memory() -> float:
