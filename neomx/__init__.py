@@ -11,6 +11,7 @@ from . import (
     gluon,
     image,
     initializer,
+    io,
     kvstore,
     lr_scheduler,
     metric,
@@ -24,6 +25,7 @@ from . import (
     recordio,
     registry,
     symbol,
+    test_utils,
 )
 from . import image as img
 from . import initializer as init
@@ -60,6 +62,7 @@ __all__ = [
     "img",
     "init",
     "initializer",
+    "io",
     "kv",
     "kvstore",
     "lr_scheduler",
@@ -79,6 +82,7 @@ __all__ = [
     "rnd",
     "sym",
     "symbol",
+    "test_utils",
 ]
 
 monitor.start_from_environment()

@@ -1,0 +1,381 @@
+"""Batches, what describes them, the iterators over arrays, and those over other iterators."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base import MXNetError
+from ..ndarray import NDArray, array, take
+
+
+class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
+    """Name and shape of one input, with its dtype and the meaning of its axes. It compares as (name, shape)."""
+
+    dtype: Any
+    layout: str | None
+
+    def __new__(cls, name: str, shape: Any, dtype: Any = np.float32, layout: str | None = "NCHW") -> DataDesc:
+        self = super().__new__(cls, name, shape)
+        self.dtype, self.layout = dtype, layout
+        return self
+
+    def __repr__(self) -> str:
+        return f"DataDesc[{self.name},{self.shape},{self.dtype},{self.layout}]"
+
+    @staticmethod
+    def get_batch_axis(layout: str | None) -> int:
+        """Where N is in the layout: 0 when there is no layout, -1 when there is no N."""
+        return 0 if layout is None else layout.find("N")
+
+    @staticmethod
+    def get_list(shapes: Iterable[tuple[str, Any]], types: Iterable[tuple[str, Any]] | None = None) -> list[DataDesc]:
+        """Descriptions from (name, shape) pairs and, when given, (name, dtype) pairs for the same names."""
+        if types is None:
+            return [DataDesc(name, shape) for name, shape in shapes]
+        dtypes = dict(types)
+        return [DataDesc(name, shape, dtypes[name]) for name, shape in shapes]
+
+
+class DataBatch:
+    """One batch: lists of arrays, and how many samples at its end (`pad`) only fill it up."""
+
+    def __init__(
+        self,
+        data: Sequence[NDArray] | None,
+        label: Sequence[NDArray] | None = None,
+        pad: int | None = None,
+        index: Any = None,
+        bucket_key: Any = None,
+        provide_data: list[DataDesc] | None = None,
+        provide_label: list[DataDesc] | None = None,
+    ) -> None:
+        for kind, arrays in (("Data", data), ("Label", label)):
+            assert arrays is None or isinstance(arrays, (list, tuple)), (
+                f"{kind} must be list of NDArrays, received {type(arrays).__name__}"
+            )
+        self.data, self.label, self.pad, self.index = data, label, pad, index
+        self.bucket_key, self.provide_data, self.provide_label = bucket_key, provide_data, provide_label
+
+    def __str__(self) -> str:
+        labels = [label.shape for label in self.label] if self.label else None
+        return f"{type(self).__name__}: data shapes: {[data.shape for data in self.data or ()]} label shapes: {labels}"
+
+
+class DataIter:
+    """The base of iterators: a subclass gives `provide_data` and `provide_label`, and either `next` or its parts."""
+
+    provide_data: Any
+    provide_label: Any
+
+    def __init__(self, batch_size: int = 0) -> None:
+        self.batch_size = batch_size
+
+    def __iter__(self) -> DataIter:
+        return self
+
+    def __next__(self) -> DataBatch:
+        return self.next()
+
+    def reset(self) -> None:
+        """Begin again."""
+
+    def next(self) -> DataBatch:
+        """The next batch; StopIteration at the end."""
+        if not self.iter_next():
+            raise StopIteration
+        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad(), index=self.getindex())
+
+    def iter_next(self) -> Any:
+        """Go to the next batch; whether there is one."""
+
+    def getdata(self) -> Any:
+        """The data of this batch."""
+
+    def getlabel(self) -> Any:
+        """The labels of this batch."""
+
+    def getindex(self) -> Any:
+        """The numbers of this batch's samples, if the iterator knows them."""
+
+    def getpad(self) -> Any:
+        """How many samples of this batch only fill it up."""
+
+
+class _CurrentBatch(DataIter):
+    """An iterator whose `iter_next` fetches a batch from elsewhere."""
+
+    current_batch: Any = None
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return self.current_batch
+
+    def getdata(self) -> Any:
+        return self.current_batch.data
+
+    def getlabel(self) -> Any:
+        return self.current_batch.label
+
+    def getindex(self) -> Any:
+        return self.current_batch.index
+
+    def getpad(self) -> Any:
+        return self.current_batch.pad
+
+
+class ResizeIter(_CurrentBatch):
+    """Exactly `size` batches an epoch from another iterator, which begins again where it ends.
+
+    Without `reset_internal` an epoch goes on where the last one stopped.
+    """
+
+    def __init__(self, data_iter: DataIter, size: int, reset_internal: bool = True) -> None:
+        super().__init__(data_iter.batch_size)
+        self.data_iter, self.size, self.reset_internal, self.cur = data_iter, size, reset_internal, 0
+        self.provide_data, self.provide_label = data_iter.provide_data, data_iter.provide_label
+        if hasattr(data_iter, "default_bucket_key"):
+            self.default_bucket_key = data_iter.default_bucket_key
+
+    def reset(self) -> None:
+        self.cur = 0
+        if self.reset_internal:
+            self.data_iter.reset()
+
+    def iter_next(self) -> bool:
+        if self.cur == self.size:
+            return False
+        try:
+            self.current_batch = self.data_iter.next()
+        except StopIteration:
+            self.data_iter.reset()
+            self.current_batch = self.data_iter.next()
+        self.cur += 1
+        return True
+
+
+class PrefetchingIter(_CurrentBatch):
+    """The batches of one or several iterators side by side, each made in a thread while the one before is used.
+
+    `rename_data` and `rename_label` hold, for each iterator, a dictionary from its names to those to give.
+    """
+
+    def __init__(
+        self,
+        iters: DataIter | list[DataIter],
+        rename_data: list[dict[str, str]] | None = None,
+        rename_label: list[dict[str, str]] | None = None,
+    ) -> None:
+        self.iters = iters if isinstance(iters, list) else [iters]
+        assert self.iters, "PrefetchingIter needs at least one iterator, received none"
+        self.n_iter, self.rename_data, self.rename_label = len(self.iters), rename_data, rename_label
+        super().__init__(self.provide_data[0].shape[0])
+        self._threads = ThreadPoolExecutor(self.n_iter, thread_name_prefix="PrefetchingIter")
+        self._coming = self._fetch()
+
+    def _fetch(self) -> list[Future[DataBatch | None]]:
+        return [self._threads.submit(_next_or_none, source) for source in self.iters]
+
+    @property
+    def provide_data(self) -> list[DataDesc]:
+        """The data of all iterators."""
+        return _renamed([source.provide_data for source in self.iters], self.rename_data)
+
+    @property
+    def provide_label(self) -> list[DataDesc]:
+        """The labels of all iterators."""
+        return _renamed([source.provide_label for source in self.iters], self.rename_label)
+
+    def reset(self) -> None:
+        for batch in self._coming:
+            batch.exception()  # an iterator is not reset while it is read; what it raised does not matter any more
+        for source in self.iters:
+            source.reset()
+        self._coming = self._fetch()
+
+    def iter_next(self) -> bool:
+        batches = [coming.result() for coming in self._coming]
+        there = [batch for batch in batches if batch is not None]
+        if not there:
+            return False
+        if len(there) < self.n_iter or len({batch.pad for batch in there}) > 1:
+            pads = [batch and batch.pad for batch in batches]
+            raise MXNetError(f"PrefetchingIter: the iterators end at different samples (padding of each: {pads})")
+        self._coming = self._fetch()
+        self.current_batch = DataBatch(
+            [data for batch in there for data in batch.data or ()],
+            [label for batch in there for label in batch.label or ()],
+            there[0].pad,
+            there[0].index,
+            provide_data=self.provide_data,
+            provide_label=self.provide_label,
+        )
+        return True
+
+
+def _next_or_none(source: DataIter) -> DataBatch | None:
+    try:
+        return source.next()
+    except StopIteration:  # no future can hold one
+        return None
+
+
+def _renamed(provided: list[list[DataDesc]], names: list[dict[str, str]] | None) -> list[DataDesc]:
+    dictionaries = names or [{}] * len(provided)
+    return [
+        DataDesc(new.get(desc.name, desc.name), desc.shape, desc.dtype, desc.layout)
+        for new, descs in zip(dictionaries, provided, strict=True)
+        for desc in (d if isinstance(d, DataDesc) else DataDesc(*d) for d in descs)
+    ]
+
+
+class NDArrayIter(DataIter):
+    """Batches of arrays that are in memory: one array, a list, or a dictionary by name, for data and for labels.
+
+    When the samples do not divide by `batch_size`, the last batch is filled from the beginning ('pad'), left out
+    ('discard'), or kept to begin the next epoch ('roll_over'). `shuffle` draws another order, from numpy's random
+    numbers, at every `reset`.
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        label: Any = None,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        last_batch_handle: str = "pad",
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        layout: str = "NCHW",
+    ) -> None:
+        super().__init__(batch_size)
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, received {batch_size}")
+        if last_batch_handle not in ("pad", "discard", "roll_over"):
+            raise ValueError(
+                f"last_batch_handle must be 'pad', 'discard' or 'roll_over', received {last_batch_handle!r}"
+            )
+        assert data is not None, "NDArrayIter needs data, received None"
+        self.data, self.label = _named(data, data_name), _named(label, label_name)
+        self.num_data = _common_length(self.data + self.label)
+        self.shuffle, self.last_batch_handle, self.layout = shuffle, last_batch_handle, layout
+        self.idx = np.arange(self.num_data)
+        self._order = self.idx.copy()
+        self.hard_reset()
+
+    @property
+    def provide_data(self) -> list[DataDesc]:
+        """Names and shapes of the data."""
+        return self._describe(self.data)
+
+    @property
+    def provide_label(self) -> list[DataDesc]:
+        """Names and shapes of the labels."""
+        return self._describe(self.label)
+
+    def _describe(self, sources: list[tuple[str, NDArray]]) -> list[DataDesc]:
+        return [DataDesc(k, (self.batch_size, *v.shape[1:]), v.dtype, self.layout) for k, v in sources]
+
+    def hard_reset(self) -> None:
+        """Begin again, with nothing kept from the last epoch."""
+        self._begin(self._order[:0])
+
+    def reset(self) -> None:
+        """Begin again; 'roll_over' keeps the samples that did not fill the batch at which the epoch ended."""
+        unfilled = self.last_batch_handle == "roll_over" and self._is_short()
+        self._begin(self._rows() if unfilled else self._order[:0])
+
+    def _begin(self, kept: np.ndarray) -> None:
+        if self.shuffle:
+            np.random.shuffle(self.idx)
+            self._order = self._order[self.idx]
+        # Positions count from 0 in the new order; the samples kept from the last epoch are at those below 0.
+        self._kept, self.cursor = kept, -self.batch_size - len(kept)
+
+    def _is_short(self) -> bool:
+        return self.num_data - self.batch_size < self.cursor < self.num_data
+
+    def _rows(self) -> np.ndarray:
+        """Which samples are in this batch."""
+        end, kept = self.cursor + self.batch_size, len(self._kept)
+        if self.cursor >= 0:
+            return self._order[self.cursor : end]
+        return np.concatenate([self._kept[kept + self.cursor :], self._order[:end]])
+
+    def iter_next(self) -> bool:
+        self.cursor += self.batch_size
+        return self.cursor < self.num_data
+
+    def next(self) -> DataBatch:
+        if not self.iter_next() or (self.last_batch_handle != "pad" and self._is_short()):
+            raise StopIteration
+        return DataBatch(data=self.getdata(), label=self.getlabel(), pad=self.getpad())
+
+    def getdata(self) -> list[NDArray]:
+        return self._batch(self.data)
+
+    def getlabel(self) -> list[NDArray]:
+        return self._batch(self.label)
+
+    def _batch(self, sources: list[tuple[str, NDArray]]) -> list[NDArray]:
+        assert self.cursor < self.num_data, "DataIter needs reset."
+        if self.cursor < -len(self._kept):
+            raise MXNetError("no batch was asked for yet: call next() or iter_next() first")
+        rows = self._rows()
+        if self.last_batch_handle == "pad" and len(rows) < self.batch_size:
+            rows = np.concatenate([rows, np.resize(self._order, self.batch_size - len(rows))])
+        return [_take_rows(source, rows) for _, source in sources]
+
+    def getpad(self) -> int:
+        """How many samples fill up a last batch; with 'roll_over', how many in this batch are of the last epoch."""
+        if self.last_batch_handle == "pad":
+            return max(0, self.cursor + self.batch_size - self.num_data)
+        if self.last_batch_handle == "roll_over" and -self.batch_size < self.cursor < 0:
+            return -self.cursor
+        return 0
+
+
+def _named(data: Any, default: str) -> list[tuple[str, NDArray]]:
+    """(name, array) pairs of what NDArrayIter takes: those of a dictionary by name, those of a list numbered."""
+    if data is None:
+        return []
+    if isinstance(data, (np.ndarray, NDArray)):
+        data = [data]
+    if isinstance(data, list):
+        data = {default: data[0]} if len(data) == 1 else {f"_{i}_{default}": item for i, item in enumerate(data)}
+    if not isinstance(data, dict):
+        raise TypeError(
+            f"expected an NDArray, a numpy array, a list of them or a dictionary with them, received {type(data)}"
+        )
+    return [(name, _as_array(name, data[name])) for name in sorted(data)]
+
+
+def _as_array(name: str, value: Any) -> NDArray:
+    if isinstance(value, NDArray):
+        return value
+    try:
+        return array(value)
+    except Exception as error:
+        raise TypeError(f"{name} should be an NDArray or a numpy array, received {type(value)}") from error
+
+
+def _common_length(sources: list[tuple[str, NDArray]]) -> int:
+    lengths = {name: source.shape[0] for name, source in sources}
+    if not lengths:
+        raise ValueError("NDArrayIter needs data, received an empty list or dictionary")
+    if len(set(lengths.values())) > 1 or 0 in lengths.values():
+        raise ValueError(f"data and labels must have the same number of samples and at least one, received {lengths}")
+    return next(iter(lengths.values()))
+
+
+def _take_rows(source: NDArray, rows: np.ndarray) -> NDArray:
+    """These rows, always dense, as in MXNet."""
+    if source._sparse:
+        return take(source, array(rows, dtype=np.int64)).tostype("default")
+    return NDArray(source._data[torch.from_numpy(rows)].detach(), source.context)
