@@ -208,7 +208,7 @@ def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]
         leaf = leaves[i]
         nbytes = leaf.numel() * leaf.element_size()
         same = (leaf.dtype, leaf.device, i in late)
-        if not packs or same != kind or size + nbytes > LIMIT:
+        if not packs or same != kind or size >= LIMIT:  # a bias goes with the weight that follows it
             packs.append([])
             kind, size = same, 0
         packs[-1].append(i)

@@ -29,6 +29,7 @@ _BEAT = 0.5  # seconds between two signs of life
 _SILENCE = 20.0  # seconds without one after which a member counts as gone; NEOMX_SILENCE replaces it
 _NOT_HEARD = "not heard from"
 _AT_ONCE = 16  # connections that one client keeps for reuse
+_NO_ANSWER = 10.0  # seconds after which a store that does not answer a sign of life is lost
 
 
 class PeerError(MXNetError):
@@ -418,7 +419,7 @@ class StoreClient(dist.Store):
         try:
             while not self._leaving.wait(_BEAT):
                 self._life.send(_ASK, {"do": "beat", "name": self.name})
-                self._heard(self._life.receive(timeout=30.0).meta.get("gone", {}))
+                self._heard(self._life.receive(timeout=_NO_ANSWER).meta.get("gone", {}))
         except wire.WireError as error:
             if not self._leaving.is_set():
                 self._heard({"the job's store": f"no answer from {self.address}: {error}"})
