@@ -64,6 +64,7 @@ def test_the_example_with_unequal_data_goes_on_from_a_checkpoint(tmp_path):
 
 
 def test_before_init_and_after_shutdown():
+    hvd.shutdown()  # what another test left open
     assert not hvd.is_initialized()
     for call in (hvd.rank, hvd.size, hvd.local_rank, lambda: hvd.allreduce(nd.ones(2))):
         with pytest.raises(ValueError, match=re.escape("call hvd.init() first")):
