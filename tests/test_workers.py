@@ -115,3 +115,22 @@ def test_without_rounds_two_workers_learn_the_digits(store):
     assert run.returncode == 0, run.stdout + run.stderr
     accuracy = float(re.search(r"accuracy ([\d.]+)", run.stdout).group(1))
     assert accuracy > 0.85  # synchronously it is 0.9
+
+
+SUMS = """
+import neomx as mx
+kv = mx.kv.create("dist_sync")
+kv.init("a", mx.nd.zeros((300, 400)))
+kv.push("a", mx.nd.ones((300, 400)) * (kv.rank + 1))
+out = mx.nd.zeros((300, 400))
+kv.pull("a", out)
+assert (out.asnumpy() == 3).all()
+print("summed")
+"""
+
+
+def test_encrypted_servers_and_store(tmp_path):
+    (tmp_path / "sums.py").write_text(SUMS)
+    run = neomx_run("-n", 2, "-s", 1, "--tls", tmp_path / "sums.py")
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("summed") == 2

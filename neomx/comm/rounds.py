@@ -122,7 +122,9 @@ class Rounds:
         if self._group.size == 1:
             return Round([what], [divisor], [samples], reduces, wants_flags)
         mine = torch.tensor([what, divisor, samples, reduces, wants_flags], dtype=torch.float64)
-        steppers, divisors, counts, reducing, wanting = self._group.all_gather_small(mine).T.tolist()
+        steppers, divisors, counts, reducing, wanting = self._group.all_gather_small(
+            mine, what="the start of a step"
+        ).T.tolist()
         round = Round([int(each) for each in steppers], divisors, counts, any(reducing), any(wanting))
         self._catch_up(round)
         return round
