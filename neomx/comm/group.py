@@ -278,6 +278,16 @@ class Group:
             self._by(flat).broadcast_(flat, root, _note("broadcast", tensor, f"from {root}", what))
         return _put_back(flat, tensor)
 
+    def broadcast_all_(self, tensors: Sequence[torch.Tensor], root: int = 0, what: str = "") -> None:
+        """The values of `root` everywhere, in place, those of one type and device in one go."""
+        by_kind: dict[Any, list[torch.Tensor]] = {}
+        for tensor in tensors:
+            by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.data)
+        for same in by_kind.values():
+            flat = self.broadcast_(torch.cat([tensor.reshape(-1) for tensor in same]), root, what)
+            for tensor, part in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
+                tensor.copy_(part.view(tensor.shape))
+
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
         """Every member's tensor; the sizes of the first dimension may differ."""
         flat, rows = _dense(tensor), tensor.shape[0] if tensor.dim() else 1

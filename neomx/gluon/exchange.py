@@ -32,11 +32,36 @@ class Exchange:
 
     def __init__(self, trainer: Any, store: Any):
         self._trainer, self._store = trainer, store
+        self._rounds: Any = store.rounds if store.begins_alike else None  # asynchronous workers wait for nobody
+        self._number = 0 if self._rounds is None else self._rounds.enter(self)
+        self._group: Any = None if self._rounds is None else store.group.clone(f"gradients {self._number}")
         self._plan: Any = None
         self._weights: list[list[NDArray]] = []  # by context
         self._params: list[Any] = []
         self._named: set[str] = set()
         self._hooks: list[Any] = []
+
+    # ---- among the workers ----
+
+    def agree(self, divisor: float) -> float:
+        """What all workers divide by, where gradients have been summed before."""
+        if self._rounds is None:
+            return divisor
+        return self._rounds.step(self._number, divisor, self._trainer._samples(divisor), reduces=False).divisor
+
+    def take_over(self, source: int) -> None:
+        """Take over the weights, and the optimizer's states, that the worker `source` has."""
+        trainer = self._trainer
+        self._group.broadcast_all_([array._data for param in trainer._params for array in param.list_data()], source)
+        states = trainer._updaters[0].get_states(dump_optimizer=True) if self._group.rank == source else b""
+        size = torch.tensor([len(states)])
+        self._group.broadcast_(size, source)
+        content = torch.zeros(int(size), dtype=torch.uint8)
+        if states:
+            content.copy_(torch.frombuffer(bytearray(states), dtype=torch.uint8))
+        self._group.broadcast_(content, source)
+        if self._group.rank != source:
+            trainer._take_states(content.numpy().tobytes())
 
     # ---- the parameters ----
 
@@ -110,9 +135,6 @@ class WorkerExchange(Exchange):
 
     def __init__(self, trainer: Any, store: Any):
         super().__init__(trainer, store)
-        self._rounds = store.rounds
-        self._number = self._rounds.enter(self)
-        self._group = store.group.clone(f"gradients {self._number}")
         self._buckets: Any = None
         self._since_prepared = 0
         self._inited: set[int] = set()
@@ -134,10 +156,6 @@ class WorkerExchange(Exchange):
         events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
         return round.divisor, stale
 
-    def agree(self, divisor: float) -> float:
-        """What all workers divide by, where gradients have been summed before."""
-        return self._rounds.step(self._number, divisor, self._trainer._samples(divisor), reduces=False).divisor
-
     def shadow(self, round: Round) -> None:
         """Take part in the others' step with gradients of zero."""
         if round.reduces:
@@ -147,20 +165,6 @@ class WorkerExchange(Exchange):
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
         return self._buckets is not None and self._buckets.has_sent()
-
-    def take_over(self, source: int) -> None:
-        """Take over the weights, and the optimizer's states, that the worker `source` has."""
-        trainer = self._trainer
-        broadcast(self._group, [array._data for param in trainer._params for array in param.list_data()], source)
-        states = trainer._updaters[0].get_states(dump_optimizer=True) if self._group.rank == source else b""
-        size = torch.tensor([len(states)])
-        self._group.broadcast_(size, source)
-        content = torch.zeros(int(size), dtype=torch.uint8)
-        if states:
-            content.copy_(torch.frombuffer(bytearray(states), dtype=torch.uint8))
-        self._group.broadcast_(content, source)
-        if self._group.rank != source:
-            trainer._take_states(content.numpy().tobytes())
 
     def _prepare(self) -> None:
         for i in self._by_store:
@@ -226,9 +230,6 @@ class ServerExchange(Exchange):
 
     def __init__(self, trainer: Any, store: Any):
         super().__init__(trainer, store)
-        self._rounds = store.rounds if store.is_synchronous else None
-        self._number = 0 if self._rounds is None else self._rounds.enter(self)
-        self._group = None if self._rounds is None else store.group.clone(f"gradients {self._number}")
         self._sent: dict[int, tuple[torch.Tensor, Any]] = {}
         self._waiting: dict[int, torch.Tensor] = {}  # ready, too small to be sent alone
         self.sums: list[NDArray] = []
@@ -249,14 +250,6 @@ class ServerExchange(Exchange):
         live = [i for i, each in enumerate(stale) if not each]
         self._commit(live)
         self._pull(live, [list(replicas) for replicas in zip(*self._weights, strict=True)])
-
-    def agree(self, divisor: float) -> float:
-        """What all workers divide by, where gradients have been summed before."""
-        return (
-            divisor
-            if self._rounds is None
-            else self._rounds.step(self._number, divisor, self._trainer._samples(divisor), reduces=False).divisor
-        )
 
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
@@ -281,7 +274,7 @@ class ServerExchange(Exchange):
     def take_over(self, source: int) -> None:
         """Who took part has the weights; where workers update by themselves, not yet."""
         if not self._trainer._update_on_kvstore:
-            WorkerExchange.take_over(self, source)  # type: ignore[arg-type]
+            super().take_over(source)
 
     def _prepare(self) -> None:
         self._sent, self._waiting = {}, {}
@@ -332,7 +325,6 @@ class ServerExchange(Exchange):
     def _stale(self, round: Round, gradients: dict[int, Any]) -> list[bool]:
         if not round.wants_flags:
             return [False] * len(self._keys)
-        assert self._group is not None
         mine = torch.zeros(len(self._keys), dtype=torch.uint8)
         mine[list(gradients)] = 1
         self._made = gradients
@@ -361,15 +353,3 @@ def make_exchange(trainer: Any, store: Any) -> Any:
     """The exchange that a store asks for; None for a store of one process."""
     kinds = {None: lambda trainer, store: None, "workers": WorkerExchange, "servers": ServerExchange}
     return kinds[getattr(store, "exchanges_by", None)](trainer, store)
-
-
-def broadcast(group: Any, tensors: list[torch.Tensor], source: int) -> None:
-    """Copy the tensors of the worker `source` into those of all."""
-    by_kind: dict[Any, list[torch.Tensor]] = {}
-    for tensor in tensors:
-        by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.data)
-    for same in by_kind.values():
-        flat = torch.cat([tensor.reshape(-1) for tensor in same])
-        group.broadcast_(flat, source)
-        for tensor, part in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
-            tensor.copy_(part.view(tensor.shape))

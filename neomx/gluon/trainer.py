@@ -11,7 +11,7 @@ from ..events import emit
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from .data.place import current_batch
-from .exchange import ServerExchange, WorkerExchange, broadcast, make_exchange
+from .exchange import ServerExchange, WorkerExchange, make_exchange
 from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
 
@@ -48,7 +48,7 @@ class Trainer:
         """Give these parameters, on all workers, the values they have on the first."""
         store = self._kvstore_params["kvstore"]
         if params and getattr(store, "begins_alike", False):
-            broadcast(store.group, [array._data for param in params for array in param.list_data()], 0)
+            store.group.broadcast_all_([array._data for param in params for array in param.list_data()])
 
     def _check_contexts(self) -> list[Any]:
         contexts: list[Any] | None = None

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from .. import kvstore as kv
-from ..gluon import exchange
 from ..gluon.parameter import Parameter, ParameterDict
 from ..gluon.trainer import Trainer
 from ..ndarray import NDArray
@@ -37,7 +36,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
             found.append(tensor_of(each, "broadcast_parameters"))
     if found:
         with meet("broadcast_parameters", None, ELSE) as (group, _):
-            exchange.broadcast(group, found, root_rank)
+            group.broadcast_all_(found, root_rank)
 
 
 def _waits(param: Parameter, root_rank: int) -> bool:

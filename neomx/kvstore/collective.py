@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import torch
 
 from ..comm.compress import Compressor
-from ..comm.session import session
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
-from .local import Key, KVStore, _sum
+from .local import Key, _sum
+from .shared import SharedStore
 
 Arrays = dict[Key, NDArray]
 
 
-class CollectiveStore(KVStore):
+class CollectiveStore(SharedStore):
     """A key's pushed arrays are summed over contexts, then over workers. All workers must push the same keys together.
 
     An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
@@ -26,39 +26,14 @@ class CollectiveStore(KVStore):
 
     def __init__(self, name: str):
         super().__init__(name)
-        self._session = session()
         self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with
         self.exchanges_by = "workers" if self.begins_alike else None
         self._group: Any = self.group if self.begins_alike else None
-
-    @property
-    def rank(self) -> int:
-        """This worker's number."""
-        return self._session.world.rank
-
-    @property
-    def num_workers(self) -> int:
-        """How many workers push."""
-        return self._session.world.size
-
-    @property
-    def group(self) -> Any:
-        """Collectives among the workers."""
-        return self._session.group
-
-    @property
-    def rounds(self) -> Any:
-        """The rounds in which workers step together."""
-        return self._session.rounds
 
     def barrier(self) -> None:
         """Wait until all workers are here, taking part in the steps of those that still have some."""
         if self._group is not None:
             self.rounds.pause()
-
-    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
-        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
-        return count_gone({} if self._session.store is None else self._session.store.gone, node_id)
 
     def _may_compress(self) -> bool:
         return True
@@ -68,19 +43,12 @@ class CollectiveStore(KVStore):
         own = super()._first(values)
         if self._group is None:
             return own
-        for same in _by_dtype(_dense(own)):
-            self._spread([own[name]._data for name in same], _told("init", own, same))
+        dense = _dense(own)
+        self._group.broadcast_all_([array._data for array in dense.values()], 0, _told("init", own, list(dense)))
         for name, array in own.items():
             if isinstance(array, RowSparseNDArray):
                 own[name] = self._rows_of_first(array, _told("init", own, [name]))
         return own
-
-    def _spread(self, tensors: Sequence[torch.Tensor], what: str) -> None:
-        """Write worker 0's tensors, of one dtype, over all workers' in one go."""
-        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        self._group.broadcast_(flat, 0, what=what)
-        for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-            tensor.copy_(part.view(tensor.shape))
 
     def _rows_of_first(self, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
         parts = [part if self.rank == 0 else part[:0] for part in array._parts]
@@ -137,12 +105,6 @@ class CollectiveStore(KVStore):
         rows, places = torch.unique(ids, return_inverse=True)
         total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
         return _row_sparse(array, total, rows)
-
-
-def count_gone(gone: Iterable[str], node_id: int) -> int:
-    """How many of the names of gone processes are of the kinds that MXNet's number asks for."""
-    wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
-    return sum(name.split()[0] in wanted for name in gone)
 
 
 def _decoded_sum(compressor: Compressor, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 from .. import optimizer
 from ..base import MXNetError
 from ..comm.server import Entry, Placement, Rows, open_client
-from ..comm.session import Session, session
+from ..comm.session import Session
 from ..comm.store import PeerError
 from ..context import cpu
 from ..formats.atomic import replacing
@@ -22,8 +22,8 @@ from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
 from ..optimizer import states
 from ..optimizer.moment import Moment
-from .collective import count_gone
-from .local import Key, Keys, KVStore, _pairs, _sum
+from .local import Key, Keys, _pairs, _sum
+from .shared import SharedStore
 
 _OF_WHOLE_WEIGHTS = (optimizer.LAMB, optimizer.LARS, optimizer.LBSGD, optimizer.contrib.GroupAdaGrad)
 _ALWAYS_TOLD = ("wd", "rescale_grad", "clip_gradient")
@@ -31,7 +31,7 @@ _COUNTS = ("num_update", "begin_num_update", "lr")
 _numbers = itertools.count()
 
 
-class RemoteStore(KVStore):
+class RemoteStore(SharedStore):
     """Arrays on the job's servers. With an optimizer the servers update; without, sums take the place of values.
 
     'dist_sync' and its like go in rounds that all workers take part in; 'dist_async' applies each push as it comes;
@@ -39,8 +39,7 @@ class RemoteStore(KVStore):
     """
 
     def __init__(self, name: str, staleness: int | None = None, opened: Session | None = None):
-        super().__init__(name)
-        self._session = session() if opened is None else opened
+        super().__init__(name, opened)
         self._world = self._session.world
         self._staleness = _staleness_of(name, staleness)
         assert self._session.store is not None
@@ -67,26 +66,6 @@ class RemoteStore(KVStore):
         return self._staleness == 0
 
     begins_alike = is_synchronous  # who comes late cannot
-
-    @property
-    def group(self) -> Any:
-        """Collectives among the workers."""
-        return self._session.group
-
-    @property
-    def rounds(self) -> Any:
-        """The rounds in which the workers step."""
-        return self._session.rounds
-
-    @property
-    def rank(self) -> int:
-        """This worker's number."""
-        return self._world.rank
-
-    @property
-    def num_workers(self) -> int:
-        """How many workers push."""
-        return self._world.size
 
     # ---- keys ----
 
@@ -353,10 +332,6 @@ class RemoteStore(KVStore):
             except PeerError as error:
                 if time.monotonic() > deadline or "the job's store" in self._store.gone:
                     raise PeerError(f"barrier after {self._world.timeout:.0f} s: {error}") from error
-
-    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
-        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
-        return count_gone(self._store.gone, node_id)
 
     def close(self) -> None:
         """Take leave of the servers."""

@@ -1,0 +1,42 @@
+"""What all stores between workers have in common: their place in the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..comm.session import Session, session
+from .local import KVStore
+
+
+class SharedStore(KVStore):
+    """A store that the workers of a job use together."""
+
+    def __init__(self, name: str, opened: Session | None = None):
+        super().__init__(name)
+        self._session = session() if opened is None else opened
+
+    @property
+    def rank(self) -> int:
+        """This worker's number."""
+        return self._session.world.rank
+
+    @property
+    def num_workers(self) -> int:
+        """How many workers push."""
+        return self._session.world.size
+
+    @property
+    def group(self) -> Any:
+        """Collectives among the workers."""
+        return self._session.group
+
+    @property
+    def rounds(self) -> Any:
+        """The rounds in which the workers step."""
+        return self._session.rounds
+
+    def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
+        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
+        gone = {} if self._session.store is None else self._session.store.gone
+        return sum(name.split()[0] in wanted for name in gone)
