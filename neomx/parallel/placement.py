@@ -87,8 +87,8 @@ class Placement:
         """Say where a Parameter is that this worker does not have."""
         if not self.is_here:
             raise MXNetError(
-                f"Parameter {name!r} is in stage {', '.join(map(str, self.stages))} of the pipeline, this worker in stage "
-                f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all workers, writes all of them"
+                f"Parameter {name!r} is in stage {', '.join(map(str, self.stages))} of the pipeline, this worker in "
+                f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all, writes all of them"
             )
 
     def tensor_of(self, param: Any) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import cache
 from typing import Any
 
 import torch
 
 from ..ndarray import NDArray
 from ..optimizer.part import Part
-
-Places = dict[tuple[Any, int], list[slice]]
 
 
 def apply_in_shares(updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], group: Any) -> None:
@@ -33,15 +32,21 @@ def rows_of(weight: NDArray, mine: slice, group: Any) -> Part:
     """Some rows of a weight, which may be a part itself, as a Part."""
     whole, split, total = tuple(weight.shape), [slice(None)] * len(weight.shape), None
     if isinstance(weight, Part):
-        whole, split, total = weight.whole_shape, list(weight.split), weight.total
+        whole, split, total = weight.whole_shape, list(weight.split), weight._total
     start = split[0].start or 0
     split[0] = slice(start + mine.start, start + mine.stop)
+    return Part(weight._data[mine], weight._ctx, whole, split, _sum_over(group, total))
+
+
+@cache
+def _sum_over(group: Any, total: Any) -> Any:
+    """A sum over a group, then over what the part was a part of: one function for all weights alike."""
 
     def sum_all(x: torch.Tensor) -> torch.Tensor:
         x = group.all_reduce_(x.clone(), what="norms")
         return x if total is None else total(x)
 
-    return Part(weight._data[mine], weight._ctx, whole, split, sum_all)
+    return sum_all
 
 
 def gather(tensors: list[torch.Tensor], group: Any) -> None:
