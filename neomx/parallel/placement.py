@@ -6,7 +6,7 @@ Trainer when they are updated. All Parameters of a Block share one Ensemble: the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -130,6 +130,17 @@ class Placement:
                 leaf.to_local().copy_(values[region(leaf)])
             else:
                 leaf.copy_(values)
+
+
+def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
+    """Give Parameters to stages of a pipeline; a worker of other stages frees their memory."""
+    for param, stages in params.items():
+        param._placement = Placement(ensemble, stages)
+        if not param._placement.is_here:
+            for array in param._arrays.values():
+                empty = torch.empty_like(array._data, device="meta", requires_grad=False)
+                array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None
+            param._move_in()
 
 
 def full(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ def apply_in_shares(updater: Any, indices: list[int], sums: list[NDArray], weigh
     """Update this worker's rows of the weights, with states for those alone, and take the others' rows from them."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]
     parts = [rows_of(weight, mine, group) for weight, mine in zip(weights, rows, strict=True)]
-    gradients = [NDArray(total._data[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
+    gradients = [NDArray(total._data.detach()[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
     updater(indices, gradients, parts)
     gather([weight._data for weight in weights], group)
 
@@ -35,7 +35,7 @@ def rows_of(weight: NDArray, mine: slice, group: Any) -> Part:
         whole, split, total = weight.whole_shape, list(weight.split), weight._total
     start = split[0].start or 0
     split[0] = slice(start + mine.start, start + mine.stop)
-    return Part(weight._data[mine], weight._ctx, whole, split, _sum_over(group, total))
+    return Part(weight._data.detach()[mine], weight._ctx, whole, split, _sum_over(group, total))
 
 
 @cache
