@@ -2,5 +2,6 @@
 
 from .apply import apply
 from .layout import Layout, Place
+from .vocabulary import cross_entropy
 
-__all__ = ["Layout", "Place", "apply"]
+__all__ = ["Layout", "Place", "apply", "cross_entropy"]
