@@ -21,7 +21,7 @@ from ..base import MXNetError
 from ..comm.session import session
 from ..ndarray import NDArray
 from ..optimizer.part import Part
-from .layout import Layout
+from .layout import Layout, backend
 
 # torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
@@ -54,6 +54,15 @@ class Ensemble:
     def pipeline_group(self) -> Any:
         """Those that have the other stages; None without a pipeline."""
         return self.group("pipeline") if self.layout.pipeline > 1 else None
+
+    @property
+    def batch_mesh(self) -> Any:
+        """The part of the mesh along which samples differ, of one dimension."""
+        if self.layout.shard == 1:
+            return self.mesh["data"]
+        if self.layout.data == 1:
+            return self.mesh["shard"]
+        return self.mesh["data", "shard"]._flatten("samples", backend_override=backend())
 
     def exchange(self, trainer: Any) -> Any:
         """How the gradients of a Trainer's Parameters meet."""
