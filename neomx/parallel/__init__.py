@@ -1,6 +1,8 @@
 """`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
 
+from .apply import apply
 from .layout import Layout, Place
 from .train_step import train_step
+from .vocabulary import cross_entropy
 
-__all__ = ["Layout", "Place", "train_step"]
+__all__ = ["Layout", "Place", "apply", "cross_entropy", "train_step"]
