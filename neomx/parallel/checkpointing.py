@@ -16,7 +16,7 @@ from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import Twin
 from ..ops import random
-from .stages import pieces_of
+from .stages import parts_of
 
 
 def checkpoint_blocks(net: Any, which: bool | str | Sequence[str] = True) -> Any:
@@ -35,7 +35,8 @@ def checkpoint_blocks(net: Any, which: bool | str | Sequence[str] = True) -> Any
 
 
 def _pieces(net: Any) -> list[torch.nn.Module]:
-    modules = [_module(piece.part) for piece in pieces_of(net)]
+    parts = [part for _, part in parts_of(net)]
+    modules = [_module(part) for part in parts] if parts != [net] else list(_module(net).children())
     made = [each for each in modules if any(True for _ in each.children())]
     return made or [each for each in modules if any(True for _ in each.parameters())]
 

@@ -4,76 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import pipelining
 from torch.distributed.pipelining import PipelineStage
 
-from ..base import suggest
-from .layout import Layout
-from .stages import Stage
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """In which order a worker runs the micro-batches of its stages."""
-
-    name: str
-    kind: Any  # torch's class
-    several: bool  # whether a worker has a list of stages, in torch's class
-    stages: int  # that a worker has, unless the cut says otherwise
-    even: bool = False  # whether micro-batches go through in rounds of equal length
-    splits: bool = False  # whether backward is done in two parts, of which that for the weights can wait
-    returns: bool = False  # whether the second half of the stages goes back from the last worker to the first
-
-    def bubble(self, workers: int, stages: int, microbatches: int) -> float:
-        """The part of the time that workers wait, at least: stages take equally long, backward twice forward's time."""
-        steps = microbatches * (stages // workers) * (3 if self.splits else 1)
-        return (workers - 1) / (steps + workers - 1)
-
-
-SCHEDULES = {
-    each.name: each
-    for each in (
-        Schedule("gpipe", pipelining.ScheduleGPipe, False, 1),
-        Schedule("1f1b", pipelining.Schedule1F1B, False, 1),
-        Schedule("interleaved", pipelining.ScheduleInterleaved1F1B, True, 2, even=True),
-        Schedule("zero-bubble", pipelining.ScheduleInterleavedZeroBubble, True, 1, even=True, splits=True),
-        Schedule("zbv", pipelining.ScheduleZBVZeroBubble, True, 2, splits=True, returns=True),
-    )
-}
-
-
-def find_schedule(name: str) -> Schedule:
-    """The schedule of that name."""
-    if name not in SCHEDULES:
-        raise ValueError(f"there is no schedule {name!r}.{suggest(name, SCHEDULES)} Give any of {', '.join(SCHEDULES)}")
-    return SCHEDULES[name]
-
-
-def check_microbatches(schedule: Schedule, workers: int, stages: int, microbatches: int) -> None:
-    """Refuse what a schedule cannot run."""
-    if schedule.name == "1f1b" and microbatches < stages:
-        raise ValueError(
-            f"the schedule '1f1b' needs at least as many micro-batches as stages: {stages}, received {microbatches}. "
-            "Give more, or take 'gpipe'"
-        )
-    rounds = max(1, microbatches // workers)
-    if schedule.even and microbatches % rounds:
-        raise ValueError(
-            f"the schedule {schedule.name!r} needs micro-batches that are a multiple of the pipeline's {workers} "
-            f"workers, received {microbatches}: take {microbatches // workers * workers} or "
-            f"{(microbatches // workers + 1) * workers}"
-        )
-
-
-def place_of(stage: int, schedule: Schedule, workers: int) -> int:
-    """The worker of the pipeline that has a stage."""
-    lap, place = divmod(stage, workers)
-    return workers - 1 - place if schedule.returns and lap % 2 else place
+from .stages import Cut, Stage
 
 
 class Pipeline:
@@ -82,17 +19,17 @@ class Pipeline:
     def __init__(
         self,
         stages: dict[int, Stage],
-        total: int,
-        layout: Layout,
-        schedule: Schedule,
-        microbatches: int,
+        cut: Cut,
+        group: Any,
         loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        described: list[str],
     ) -> None:
-        """`stages` are this worker's by their numbers, of `total`; `loss` gives the scalar to differentiate."""
-        self.stages, self.total = stages, total
-        self.workers, self.microbatches = layout.pipeline, microbatches
-        self.group = layout.mesh().get_group("pipeline")
-        self._schedule, self._loss = schedule, loss
+        """`stages` are this worker's by their numbers; `loss` gives the scalar to differentiate."""
+        self.stages, self.total, self.place = stages, cut.stages, cut.place
+        self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
+        self.bubble = cut.schedule.bubble(cut.workers, cut.stages, cut.microbatches)
+        self.described = described
+        self._loss = loss
         self._shapes: Any = None
         self._running: Any = None
         self.waited = self.seconds = 0.0
@@ -112,13 +49,6 @@ class Pipeline:
     def tag(self, stage: int, number: int, backward: bool = False) -> int:
         """The number of the message with what a stage needs for a micro-batch."""
         return 1 + (2 * stage + backward) * self.microbatches + number
-
-    def __contains__(self, stage: int) -> bool:
-        return stage in self.stages
-
-    def place(self, stage: int) -> int:
-        """The worker of the pipeline that has a stage."""
-        return place_of(stage, self._schedule, self.workers)
 
     def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
         """All micro-batches forward and backward: gradients are added in the stages' parameters."""
@@ -147,8 +77,8 @@ class Pipeline:
             )
             for number in sorted(self.stages)
         ]
-        kind = self._schedule.kind
-        given = made if self._schedule.several else made[0]
+        kind = self.schedule.kind
+        given = made if self.schedule.several else made[0]
         return kind(given, self.microbatches, loss_fn=self._loss, scale_grads=False)
 
     @torch.no_grad()

@@ -11,8 +11,9 @@ import torch
 
 from ..base import MXNetError, modes, suggest
 from ..comm.session import session
-from ..gluon import Block, Parameter, nn
+from ..gluon import Block, nn
 from ..gluon.twin import unwrap, wrap
+from .schedules import Schedule
 
 _TIMED = 3  # runs of each piece, of which the fastest counts
 
@@ -79,12 +80,12 @@ class Stage(torch.nn.Module):
 
 def pieces_of(net: Any) -> list[Piece]:
     """The pieces of a model in the order in which they run: refused if it does not say what they are."""
-    parts = list(_parts(net, ""))
+    parts = list(parts_of(net))
     if parts == [("", net)]:
         raise MXNetError(
             f"cannot cut {_title(net)} into pieces: a pipeline needs a Sequential or HybridSequential, a Block with "
-            "`features` and `output`, a torch.nn.Sequential, or a model whose stages() lists (name, Block) pairs in the "
-            "order in which they run"
+            "`features` and `output`, a torch.nn.Sequential, or a model whose stages() lists (name, Block) pairs in "
+            "the order in which they run"
         )
     return [Piece(name, part) for name, part in parts]
 
@@ -93,7 +94,8 @@ def _title(net: Any) -> str:
     return f"{type(net).__name__} {net.name}" if isinstance(net, Block) else type(net).__name__
 
 
-def _parts(part: Any, name: str) -> Iterable[tuple[str, Any]]:
+def parts_of(part: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """The parts that a model is a row of, by their names; itself if it does not say."""
     if callable(getattr(part, "stages", None)):
         listed = list(part.stages())
     elif type(part) in (nn.Sequential, nn.HybridSequential):
@@ -107,7 +109,7 @@ def _parts(part: Any, name: str) -> Iterable[tuple[str, Any]]:
     if not listed:
         yield name, part
     for key, child in listed:
-        yield from _parts(child, f"{name}.{key}" if name else str(key))
+        yield from parts_of(child, f"{name}.{key}" if name else str(key))
 
 
 def refuse_homeless(net: Any, pieces: Sequence[Piece]) -> None:
@@ -136,9 +138,7 @@ def balance(costs: Sequence[float], count: int) -> list[int]:
     last_cuts: list[list[int]] = []
     for stages in range(2, count + 1):
         cuts = [
-            min(range(stages - 1, end), key=lambda cut: max(best[cut], sums[end] - sums[cut]))  # noqa: B023
-            if end >= stages
-            else 0
+            min(range(stages - 1, end), key=lambda cut: max(best[cut], sums[end] - sums[cut])) if end >= stages else 0
             for end in range(pieces + 1)
         ]
         best = [max(best[cut], sums[end] - sums[cut]) for end, cut in enumerate(cuts)]
@@ -207,20 +207,45 @@ def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.T
 # ---- what a worker keeps ----
 
 
-def keep_only(net: Any, here: set[int]) -> None:
-    """Free the memory of all parameters but those of these ids, which other workers have."""
-    if isinstance(net, Block):
-        for param in net.collect_params().values():
-            if id(param) not in here:
-                _send_away(param)
-        return
+def free_elsewhere(net: torch.nn.Module, here: set[int]) -> None:
+    """Free the memory of a torch module's parameters but those of these ids, which other workers have."""
     for param in net.parameters():
         if id(param) not in here:
             param.grad, param.data = None, param.data.new_empty(0)
 
 
-def _send_away(param: Parameter) -> None:
-    param.grad_req = "null"
-    for array in param.list_data():
-        array._data = array._data.to("meta")
-    param._move_in()
+# ---- a cut ----
+
+
+class Cut:
+    """Where a model is to be cut, checked before anything runs."""
+
+    def __init__(self, net: Any, workers: int, schedule: Schedule, how: Any, microbatches: int) -> None:
+        """`how` is 'time' (None), 'parameters', or the names of the pieces with which later stages begin."""
+        self.schedule, self.workers, self.microbatches, self._how = schedule, workers, microbatches, how
+        self.pieces = pieces_of(net)
+        refuse_homeless(net, self.pieces)
+        self._given: list[int] | None = None
+        if isinstance(how, str) and how not in ("time", "parameters"):
+            raise ValueError(f"cut must be 'time', 'parameters' or a list of names, received {how!r}")
+        if how is not None and not isinstance(how, str):
+            self._given = ends_at(how, self.pieces)
+        self.stages = schedule.stages * workers if self._given is None else len(self._given)
+        schedule.check(workers, self.stages, microbatches)
+        if len(self.pieces) < self.stages:
+            raise MXNetError(
+                f"{self.stages} stages need at least as many pieces, and the model has {len(self.pieces)}: "
+                f"{', '.join(piece.name for piece in self.pieces)}"
+            )
+
+    def groups(self, inputs: Sequence[torch.Tensor]) -> list[list[Piece]]:
+        """The pieces of each stage; `inputs` are one micro-batch, for the measurement."""
+        ends = self._given
+        if ends is None:
+            costs = by_parameters(self.pieces) if self._how == "parameters" else by_time(self.pieces, inputs)
+            ends = balance(costs, self.stages)
+        return [list(self.pieces[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def place(self, stage: int) -> int:
+        """The worker of the pipeline that has a stage."""
+        return self.schedule.place(stage, self.workers)

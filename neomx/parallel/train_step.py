@@ -14,10 +14,13 @@ from ..comm.session import session
 from ..gluon import Block, Trainer
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
-from . import stages as cutting
+from .apply import check, place
 from .layout import Layout
-from .pipeline import Pipeline, Schedule, check_microbatches, find_schedule, place_of
-from .stages import Piece, Stage
+from .pipeline import Pipeline
+from .placement import Ensemble
+from .schedules import find_schedule
+from .stages import Cut, Piece
+from .staging import lay_out
 
 
 def train_step(
@@ -30,7 +33,7 @@ def train_step(
     cut: str | Sequence[str] | None = None,
     checkpoint: Any = None,
     shard: str | None = None,
-    plan: Any = None,
+    plan: Any = "auto",
     clip: float | None = None,
 ) -> TrainStep:
     """A function `step(*inputs, target)` that trains on one batch and gives its loss, the same on every worker.
@@ -38,38 +41,57 @@ def train_step(
     The batch, this worker's share of it, is cut into `microbatches`, whose gradients are added before one update. The
     loss is that of one process on the whole batch: `loss(net(x), y).mean()`. With `layout.pipeline` > 1 each worker
     keeps some stages of `net`: cut by measured 'time' (the default), by 'parameters', or where the named pieces begin.
-    `trainer` is a gluon.Trainer for a Block, a torch optimizer for a torch module.
+    `trainer` is a gluon.Trainer for a Block; for a torch module an optimizer, or a function that makes one from the
+    parameters that this worker keeps. `clip` is the largest norm that the gradient of that loss may have.
+    `checkpoint`, `shard` and `plan` are as in `apply`, unless `net` was laid out by it.
     """
-    return TrainStep(net, loss, trainer, layout, microbatches, schedule, cut, checkpoint, shard, plan, clip)
+    if not isinstance(microbatches, int) or microbatches < 1:
+        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+    layout.check(session().world.size)
+    chosen = find_schedule(schedule)
+    pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
+    laid_out = _is_laid_out(net)
+    if not laid_out:
+        shard = check(net, layout, shard)
+    elif pieces is not None:
+        raise MXNetError(f"layout {layout}: give train_step the model as it was made; it lays a pipeline out itself")
+
+    def arrange(inputs: Sequence[torch.Tensor], step: TrainStep) -> None:
+        if isinstance(net, Block) and not laid_out:
+            _find_shapes(net, inputs)
+        if pieces is not None:
+            step.pipeline, step.tied = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
+        elif not laid_out:
+            place(net, layout, shard, plan, checkpoint)
+
+    return TrainStep(net, Head(loss, microbatches, isinstance(net, Block)), trainer, layout, arrange, clip)
+
+
+def _is_laid_out(net: Any) -> bool:
+    if isinstance(net, Block):
+        return any(param._placement is not None for param in net.collect_params().values())
+    return isinstance(net, torch.nn.Module) and hasattr(net, "set_requires_gradient_sync")
+
+
+def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
+    """Have parameters initialised that wait for a batch to know their shapes."""
+    if any(param._deferred_init for param in net.collect_params().values()):
+        with autograd.pause():
+            net(*wrap(tuple(inputs)))
 
 
 class TrainStep:
-    """What `train_step` gives."""
+    """What `train_step` gives: call it with a batch. After a step it knows how much of the time was spent waiting."""
 
     def __init__(
-        self,
-        net: Any,
-        loss: Callable[..., Any],
-        trainer: Any,
-        layout: Layout,
-        microbatches: int,
-        schedule: str,
-        cut: str | Sequence[str] | None,
-        checkpoint: Any,
-        shard: str | None,
-        plan: Any,
-        clip: float | None,
+        self, net: Any, head: Head, trainer: Any, layout: Layout, arrange: Callable[..., None], clip: float | None
     ) -> None:
-        if not isinstance(microbatches, int) or microbatches < 1:
-            raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
-        layout.check(session().world.size)
-        self.net, self.trainer, self.layout, self.microbatches = net, trainer, layout, microbatches
-        self._updates_block = isinstance(trainer, Trainer)
-        self._head = Head(loss, microbatches, self._updates_block)
-        self._cut = Cut(net, layout.pipeline, find_schedule(schedule), cut, microbatches)
-        self._pipeline: Pipeline | None = None
-        self._tied: list[tuple[Any, Any]] = []
-        self._ready = False
+        self.net, self.head, self.trainer, self.layout = net, head, trainer, layout
+        self.pipeline: Pipeline | None = None
+        self.tied: list[Any] = []  # what sums the gradients of parameters that several stages use
+        self._arrange: Callable[..., None] | None = arrange
+        self._clip = clip
+        self._modules: list[torch.nn.Module] = []
 
     # ---- a step ----
 
@@ -79,110 +101,109 @@ class TrainStep:
             raise TypeError(f"step takes the inputs and, last, the target: received {len(batch)} argument(s)")
         *inputs, target = unwrap(batch)
         samples = self._samples(inputs, target)
-        if not self._ready:
-            self._prepare(inputs)
-        self._clear()
-        self._head.begin(samples)
-        if self._pipeline is not None:
-            self._pipeline.run(inputs, target)
+        if self._arrange is not None:
+            self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
+        for param in self._parameters():
+            param.grad = None
+        self.head.begin(samples)
+        self._hold(True)
+        if self.pipeline is not None:
+            self.pipeline.run(inputs, target)
         else:
             self._accumulate(inputs, target)
-        self._add_tied()
+        for add in self.tied:
+            add()
         self._update(samples)
-        value = self._agreed_loss()
+        value = self._loss_of_all()
         return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
 
     def _samples(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> int:
-        lengths = {len(each) for each in (*inputs, target)}
-        if len(lengths) > 1:
+        lengths = [len(each) for each in (*inputs, target)]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"inputs and target must have as many samples, received {lengths}")
+        samples, parts = lengths[0], self.head.microbatches
+        if not samples or samples % parts:
             raise ValueError(
-                f"inputs and target must have as many samples, received {[len(each) for each in (*inputs, target)]}"
-            )
-        samples = lengths.pop()
-        if not samples or samples % self.microbatches:
-            raise ValueError(
-                f"a batch of {samples} samples does not divide into {self.microbatches} micro-batches: "
-                f"{samples} / {self.microbatches} = {samples / self.microbatches:g}"
+                f"a batch of {samples} samples does not divide into {parts} micro-batches: {samples} / {parts} = "
+                f"{samples / parts:g}"
             )
         return samples
 
+    def _begin(self, inputs: Sequence[torch.Tensor]) -> None:
+        assert self._arrange is not None
+        self._arrange(inputs, self)
+        self._arrange = None
+        if self.pipeline is not None:
+            self._modules = [self.pipeline.stages[number] for number in sorted(self.pipeline.stages)]
+        else:
+            whole = Piece("net", self.net)
+            whole.open()
+            self._modules = [whole]
+        if not isinstance(self.trainer, (Trainer, torch.optim.Optimizer)):
+            self.trainer = self.trainer(self._parameters())
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return list({id(each): each for module in self._modules for each in module.parameters()}.values())
+
     def _accumulate(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
-        for part in zip(*(each.chunk(self.microbatches) for each in (*inputs, target)), strict=True):
-            self._head(self._whole(*part[:-1]), part[-1]).backward()
+        """Micro-batch after micro-batch; workers exchange gradients in the last one's backward."""
+        count = self.head.microbatches
+        for number, part in enumerate(zip(*(each.chunk(count) for each in (*inputs, target)), strict=True)):
+            self._hold(number < count - 1)
+            self.head(self._modules[0](*part[:-1]), part[-1]).backward()
 
-    def _clear(self) -> None:
-        for param in self._parameters:
-            param.grad = None
-
-    @property
-    def _parameters(self) -> list[torch.Tensor]:
-        modules = [self._whole] if self._pipeline is None else self._pipeline.stages.values()
-        return [param for module in modules for param in module.parameters()]
-
-    def _add_tied(self) -> None:
-        """Parameters that several stages use: the sum of their gradients in each."""
-        for leaf, group in self._tied:
-            if leaf.grad is None:
-                leaf.grad = torch.zeros_like(leaf)
-            group.all_reduce_(leaf.grad, "sum", "the gradient of a parameter that several stages use")
+    def _hold(self, hold: bool) -> None:
+        """Keep gradients from leaving before they are complete."""
+        exchange = getattr(self.trainer, "_exchange", None)
+        if exchange is not None:
+            exchange.holds = hold
+        if self.pipeline is None:  # torch's stages do it themselves
+            root = self._modules[0].run
+            if hasattr(root, "set_requires_gradient_sync"):
+                root.set_requires_gradient_sync(not hold)
 
     def _update(self, samples: int) -> None:
-        if self._updates_block:
-            self.trainer.step(samples)
-        else:
+        if not isinstance(self.trainer, Trainer):
             self.trainer.step()
+        else:
+            self.trainer.step(samples)
 
-    def _agreed_loss(self) -> torch.Tensor:
-        """From the last stage to all."""
-        value = self._head.mean()
-        if self._pipeline is not None:
-            last = self._pipeline.place(self._pipeline.total - 1)
-            dist.broadcast(value, group=self._pipeline.group, group_src=last)
+    def _loss_of_all(self) -> torch.Tensor:
+        """From the last stage to all; the mean over workers with other samples."""
+        value = self.head.mean()
+        if self.layout.batch_size > 1:
+            Ensemble(self.layout, None).batch_group.all_reduce_(value, "mean", "the loss")
+        if self.pipeline is not None:
+            last = self.pipeline.place(self.pipeline.total - 1)
+            dist.broadcast(value, group=self.pipeline.group, group_src=last)
         return value
 
-    # ---- the first step ----
+    # ---- what it says ----
 
-    def _prepare(self, inputs: Sequence[torch.Tensor]) -> None:
-        part = [each[: len(each) // self.microbatches] for each in inputs]
-        if isinstance(self.net, Block):
-            with autograd.pause():
-                self.net(*wrap(tuple(part)))  # parameters that wait for their shapes
-        if self.layout.pipeline == 1:
-            self._whole = Piece("net", self.net)
-            self._whole.open()
-        else:
-            self._open_pipeline(part)
-        self._ready = True
+    @property
+    def bubble_expected(self) -> float:
+        """The part of a step that workers wait at least, by the schedule, if all stages take equally long."""
+        return 0.0 if self.pipeline is None else self.pipeline.bubble
 
-    def _open_pipeline(self, part: Sequence[torch.Tensor]) -> None:
-        cut = self._cut
-        for piece in cut.pieces:
-            piece.open()
-        ends = cut.ends(part)
-        begins = [0, *ends[:-1]]
-        homes = [place_of(number, cut.schedule, self.layout.pipeline) for number in range(len(ends))]
-        here = self.layout.place().pipeline
-        stages = {
-            number: Stage(cut.pieces[begin:end])
-            for number, (begin, end) in enumerate(zip(begins, ends, strict=True))
-            if homes[number] == here
-        }
-        holders = self._holders(begins, ends, homes)
-        cutting.keep_only(self.net, {param for param, places in holders.items() if here in places})
-        self._tied = self._tie(holders)
-        self._pipeline = Pipeline(stages, len(ends), self.layout, cut.schedule, self.microbatches, self._head)
+    @property
+    def bubble_measured(self) -> float:
+        """The part of the last step's forward and backward in which this worker waited for others."""
+        return 0.0 if self.pipeline is None else self.pipeline.waited / self.pipeline.seconds
 
-    def _holders(self, begins: list[int], ends: list[int], homes: list[int]) -> dict[int, set[int]]:
-        """The workers of the pipeline that have each parameter, by its id."""
-        holders: dict[int, set[int]] = {}
-        for begin, end, home in zip(begins, ends, homes, strict=True):
-            for piece in self._cut.pieces[begin:end]:
-                for param in piece.holds():
-                    holders.setdefault(id(param), set()).add(home)
-        return holders
+    def report(self) -> str:
+        """Its stages, and the bubble: expected, and measured in the last step."""
+        if self.pipeline is None:
+            return f"{self.layout}, {self.head.microbatches} micro-batch(es), no pipeline"
+        return "\n".join(
+            [
+                f"{self.layout}, {self.head.microbatches} micro-batches, schedule {self.pipeline.schedule.name!r}",
+                *self.pipeline.described,
+                f"bubble: {self.bubble_expected:.1%} expected, {self.bubble_measured:.1%} measured on this worker",
+            ]
+        )
 
-    def _tie(self, holders: dict[int, set[int]]) -> list[tuple[Any, Any]]:
-        return []
+    def __str__(self) -> str:
+        return self.report()
 
 
 class Head:
@@ -192,12 +213,12 @@ class Head:
         """`sums`: the gradients are those of the sum over samples, which a Trainer divides; else of the mean."""
         self._loss = Piece("loss", loss)
         self._loss.open()
-        self._microbatches, self._sums = microbatches, sums
+        self.microbatches, self._sums = microbatches, sums
         self._means: list[torch.Tensor] = []
 
     def begin(self, samples: int) -> None:
         """A new batch of so many samples."""
-        self._samples = samples // self._microbatches
+        self._samples = samples // self.microbatches
         self._means = []
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -207,50 +228,9 @@ class Head:
         mean = values.mean()
         self._means.append(mean.detach())
         if not self._sums:
-            return mean / self._microbatches
+            return mean / self.microbatches
         return values.sum() if values.numel() == self._samples else mean * self._samples
 
     def mean(self) -> torch.Tensor:
         """The mean over the batch; zero on workers that do not compute it."""
         return torch.stack(self._means).mean() if self._means else torch.zeros(())
-
-
-class Cut:
-    """Where a model is to be cut, checked before anything runs."""
-
-    def __init__(self, net: Any, workers: int, schedule: Schedule, cut: Any, microbatches: int) -> None:
-        self.schedule, self._how = schedule, cut
-        self._stages = schedule.stages * workers
-        if workers == 1:
-            return
-        self.pieces = cutting.pieces_of(net)
-        cutting.refuse_homeless(net, self.pieces)
-        if isinstance(cut, str) and cut not in ("time", "parameters"):
-            raise ValueError(f"cut must be 'time', 'parameters' or a list of names, received {cut!r}")
-        if cut is not None and not isinstance(cut, str):
-            self._given = cutting.ends_at(cut, self.pieces)
-            self._stages = len(self._given)
-            self._check_given(workers)
-        if len(self.pieces) < self._stages:
-            raise MXNetError(
-                f"{self._stages} stages need at least as many pieces, and the model has {len(self.pieces)}: "
-                f"{', '.join(piece.name for piece in self.pieces)}"
-            )
-        check_microbatches(schedule, workers, self._stages, microbatches)
-
-    def _check_given(self, workers: int) -> None:
-        per_worker, rest = divmod(self._stages, workers)
-        fixed = not self.schedule.several or self.schedule.returns
-        if rest or (fixed and per_worker != self.schedule.stages):
-            wanted = f"{self.schedule.stages * workers}" if fixed else f"a multiple of {workers}"
-            raise ValueError(
-                f"cut: the schedule {self.schedule.name!r} on {workers} workers needs {wanted} stages, and "
-                f"{self._stages - 1} cuts make {self._stages}"
-            )
-
-    def ends(self, part: Sequence[torch.Tensor]) -> list[int]:
-        """Where each stage ends."""
-        if self._how is not None and not isinstance(self._how, str):
-            return self._given
-        costs = cutting.by_parameters(self.pieces) if self._how == "parameters" else cutting.by_time(self.pieces, part)
-        return cutting.balance(costs, self._stages)
