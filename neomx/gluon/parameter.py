@@ -350,6 +350,8 @@ class Parameter:
             return
         if self._trainer is not None:
             self._trainer._parameter_was_set()
+        if self._placement is not None:
+            self._placement.ensemble.reshard()
         for array in self._list():
             if self._placement is None:
                 array[:] = data
@@ -407,6 +409,7 @@ class Parameter:
         """The mean of the replicas, on the CPU; of what workers hold together the whole on the first, else nothing."""
         if self._placement is not None:
             assert self._arrays is not None
+            self._placement.ensemble.reshard()
             self._follow()
             return NDArray(self._placement.whole(next(iter(self._arrays.values()))), cpu())
         arrays = [array.detach().as_in_context(cpu()) for array in self._list()]

@@ -4,6 +4,7 @@ from .apply import apply
 from .clip import clip_global_norm
 from .layout import Layout, Place
 from .module import load_state_dict, optimizer, state_dict
+from .train_step import train_step
 from .vocabulary import cross_entropy
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "load_state_dict",
     "optimizer",
     "state_dict",
+    "train_step",
 ]
