@@ -186,6 +186,8 @@ def test_gpt2_refuses():
         small_gpt2()(tokens(5))
     with pytest.raises(ValueError, match="units=16, heads=3"):
         small_gpt2(heads=3)
+    with pytest.raises(ValueError, match="layers must be an integer of at least 1, received 0"):
+        small_gpt2(layers=0)
 
 
 # ---- BERT ----
@@ -623,3 +625,21 @@ def test_generation_refuses(arguments, options, kind, said):
 def test_generation_needs_the_head():
     with pytest.raises(mx.MXNetError, match="head=True"):
         small_gpt2(head=False).generate([[1]], 2)
+
+
+def generated_in_layouts(prompts):
+    """What a net says alone and when two workers hold it, in whole texts of each."""
+    torch.set_num_threads(1)
+    texts = []
+    for layout, shard in ((None, None), ("shard=2", "full"), ("tensor=2", None)):
+        net = lively_gpt2()
+        if layout is not None:
+            mx.parallel.apply(net, mx.parallel.Layout.parse(layout), shard=shard)
+        texts.append(net.generate(prompts, 8) + net.generate(prompts, 8, "sample", top_k=9, seed=2))
+    return texts
+
+
+def test_a_net_that_workers_hold_together_says_the_same():
+    for alone, sharded, divided in mx.dist.launch(generated_in_layouts, 2, ([[1, 2, 3], [4], [5, 6]],), timeout=60):
+        assert sharded == alone
+        assert divided == alone

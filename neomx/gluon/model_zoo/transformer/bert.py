@@ -6,6 +6,7 @@ from typing import Any
 
 from ...block import HybridBlock
 from ...nn import Dense, Dropout, Embedding, HybridSequential, LayerNorm
+from ...nn.basic_layers import check_sizes
 from .parts import ACTIVATIONS, BLOCK_PLAN, INIT, Attention, FeedForward, Stage, check_time, dense
 
 __all__ = [
@@ -63,6 +64,7 @@ class BERT(HybridBlock):
         pooler: bool = True,
         **kwargs: Any,
     ):
+        check_sizes(1, vocab_size=vocab_size, units=units, layers=layers, heads=heads, max_length=max_length)
         super().__init__(**kwargs)
         self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
         with self.name_scope():

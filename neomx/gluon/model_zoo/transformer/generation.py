@@ -16,51 +16,65 @@ Tensor = torch.Tensor
 
 
 class Memory:
-    """How much each sequence of a batch was read, and what the layers keep of it.
+    """How much of each text of a batch was read, and what the layers keep of it.
 
-    Sequences begin at step 0 whatever their lengths: a shorter one has room after its end, which its next tokens fill.
+    Texts begin at step 0 whatever their lengths: a shorter one has room after its end, which its next tokens fill.
     """
 
     def __init__(self, lengths: Tensor, most: int, layers: int):
-        self.lengths = lengths  # read before the present call
+        self.lengths = lengths  # what was read, or at first what the prompts have
         self.longest = int(lengths.max())
         self.one_length = bool((lengths == lengths[0]).all())
         self.most = most
         self.layers = [LayerMemory(self) for _ in range(layers)]
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read yet: then whole prompts come, after that one token of each text at a time."""
+        return self.layers[-1].is_empty
+
+    def places(self, tokens: NDArray) -> NDArray:
+        """The positions of tokens that are about to be read, (1 or batch, time)."""
+        steps = (
+            torch.arange(tokens.shape[1], device=self.lengths.device)[None] if self.is_empty else self.lengths[:, None]
+        )
+        return NDArray(steps, tokens._ctx)
+
+    def last(self, x: NDArray) -> NDArray:
+        """Of the states (batch, time, units) of what was just read, those of the last token of each text."""
+        if x.shape[1] == 1:
+            return x[:, 0]
+        rows = torch.arange(len(self.lengths), device=self.lengths.device)
+        return NDArray(x._data[rows, self.lengths - 1], x._ctx)
+
     def advance(self) -> None:
-        """Each sequence got one token."""
+        """Each text got one token."""
         self.lengths, self.longest = self.lengths + 1, self.longest + 1
 
 
 class LayerMemory:
     """The keys and values that one layer made, (batch, time, width) each."""
 
-    kept: list[Tensor]
-
     def __init__(self, whole: Memory):
         self._whole = whole
+        self._kept: list[Tensor] = []
 
-    def start(self, *new: NDArray) -> None:
-        """Keep those of the prompts."""
-        self.kept = []
-        for each in new:
-            batch, time, width = each.shape
-            room = each._data.new_zeros(batch, self._whole.most, width)
-            room[:, :time] = each._data
-            self.kept.append(room)
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read yet."""
+        return not self._kept
 
     def extend(self, *new: NDArray) -> list[NDArray]:
-        """Keep those of one more token of each sequence. All that is kept, and how much counts if that differs."""
-        lengths, end = self._whole.lengths, self._whole.longest + 1
-        for room, each in zip(self.kept, new, strict=True):
-            if self._whole.one_length:
-                room[:, end - 1] = each._data[:, 0]
-            else:
-                room[torch.arange(len(lengths), device=room.device), lengths] = each._data[:, 0]
-        ctx = new[0]._ctx
-        found = [NDArray(room[:, :end], ctx) for room in self.kept]
-        return found if self._whole.one_length else [*found, NDArray(lengths + 1, ctx)]
+        """Keep those of what is being read. All there is to look at, and how much of it counts if that differs."""
+        whole, ctx = self._whole, new[0]._ctx
+        if self.is_empty:
+            self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, whole.most - each.shape[1])) for each in new]
+            return list(new)
+        rows = torch.arange(len(whole.lengths), device=whole.lengths.device)
+        for room, each in zip(self._kept, new, strict=True):
+            room[rows, whole.lengths] = each._data[:, 0]
+        found = [NDArray(room[:, : whole.longest + 1], ctx) for room in self._kept]
+        return found if whole.one_length else [*found, NDArray(whole.lengths + 1, ctx)]
 
 
 class Choice:
@@ -82,12 +96,15 @@ class Choice:
 
     def __call__(self, scores: NDArray) -> Tensor:
         """A token for each row."""
+        values = scores._data
+        if hasattr(values, "full_tensor"):  # the vocabulary is divided over workers
+            values = values.full_tensor()
         if self._best:
-            return scores._data.argmax(-1)
+            return values.argmax(-1)
         if self._rng is None:
             ctx, seed = scores._ctx, self._seed
             self._rng = generator(ctx) if seed is None else torch.Generator(ctx.device).manual_seed(seed)
-        return torch.multinomial(self.probabilities(scores._data), 1, generator=self._rng)[:, 0]
+        return torch.multinomial(self.probabilities(values), 1, generator=self._rng)[:, 0]
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """How likely each token is drawn."""
@@ -121,7 +138,7 @@ def _continued(net: Any, prompts: Tensor, memory: Memory, choose: Choice, eos: i
     text = torch.nn.functional.pad(prompts, (0, memory.most - prompts.shape[1]))
     rows = torch.arange(len(text), device=text.device)
     ended = torch.zeros_like(rows, dtype=torch.bool)
-    scores = net._read(NDArray(prompts, ctx), memory)
+    scores = net(NDArray(prompts, ctx), memory)
     while True:
         chosen = choose(scores)
         if eos is not None:
@@ -130,7 +147,7 @@ def _continued(net: Any, prompts: Tensor, memory: Memory, choose: Choice, eos: i
         text[rows, memory.lengths] = chosen
         if memory.longest + 1 == memory.most or bool(ended.all()):
             return text[:, : memory.longest + 1]
-        scores = net._read_one(NDArray(chosen[:, None], ctx), memory)
+        scores = net(NDArray(chosen[:, None], ctx), memory)
         memory.advance()
 
 

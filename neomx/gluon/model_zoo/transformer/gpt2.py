@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
-
 from .... import initializer
 from .... import ndarray as nd
 from ....ndarray import NDArray
 from ...block import HybridBlock
 from ...nn import Dense, Dropout, Embedding, HybridSequential, LayerNorm
+from ...nn.basic_layers import check_sizes
 from .generation import Choice, LayerMemory, Memory, generate
 from .parts import BLOCK_PLAN, INIT, Attention, FeedForward, Stage, check_time
 
@@ -43,13 +42,9 @@ class GPT2Cell(HybridBlock):
         """(batch, time, units) as it came in."""
         return self._added(x, self.attention(self.norm1(x)))
 
-    def read(self, x: NDArray, memory: LayerMemory) -> NDArray:
-        """As forward, of prompts, whose keys and values `memory` keeps."""
-        return self._added(x, self.attention.read(self.norm1(x), memory))
-
-    def read_one(self, x: NDArray, memory: LayerMemory) -> NDArray:
-        """As forward, of one more token, which looks at all that `memory` keeps."""
-        return self._added(x, self.attention.read_one(self.norm1(x), memory))
+    def forward(self, x: Any, *memory: LayerMemory) -> Any:
+        """As `hybrid_forward`; given a memory, of what comes after all that it keeps."""
+        return self._added(x, self.attention(self.norm1(x), *memory)) if memory else super().forward(x)
 
     def _added(self, x: Any, mixed: Any) -> Any:
         x = x + mixed
@@ -78,6 +73,7 @@ class GPT2(HybridBlock):
         head: bool = True,
         **kwargs: Any,
     ):
+        check_sizes(1, vocab_size=vocab_size, units=units, layers=layers, heads=heads, max_length=max_length)
         super().__init__(**kwargs)
         self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
         # Each layer adds twice to what it passes on; the sum shall start as large as one of them.
@@ -103,10 +99,20 @@ class GPT2(HybridBlock):
         """The scores, or hidden states, of a batch of sequences of tokens."""
         return self._scores(F, self.blocks(self._embedded(F, tokens)))
 
-    def forward(self, tokens: Any) -> Any:
-        """As `hybrid_forward`, for sequences that are not too long."""
+    def forward(self, tokens: Any, *memory: Memory) -> Any:
+        """As `hybrid_forward`; given a memory, the scores (batch, vocab_size) of what comes after all that it keeps.
+
+        All goes through the Blocks' calls, so that what torch does before and after them is done while generating too.
+        """
         check_time(tokens, self.max_length)
-        return super().forward(tokens)
+        return self._next(tokens, *memory) if memory else super().forward(tokens)
+
+    def _next(self, tokens: NDArray, memory: Memory) -> NDArray:
+        places = memory.places(tokens)
+        x = self.drop(nd.broadcast_add(self.embed(tokens), self.position(places)))
+        for i, layer in enumerate(memory.layers):
+            x = self.blocks[i](x, layer)
+        return self._scores(nd, memory.last(x))
 
     def _embedded(self, F: Any, tokens: Any) -> Any:
         positions = self.position(F.contrib.arange_like(tokens, axis=1))
@@ -134,22 +140,6 @@ class GPT2(HybridBlock):
         among the fewest that are `top_p` likely together. `seed` makes it repeatable, as `mx.random.seed` does.
         """
         return generate(self, tokens, max_new_tokens, Choice(method, temperature, top_k, top_p, seed), eos)
-
-    def _read(self, tokens: NDArray, memory: Memory) -> NDArray:
-        """The scores of the token after each prompt."""
-        x = self._embedded(nd, tokens)
-        for i, layer in enumerate(memory.layers):
-            x = self.blocks[i].read(x, layer)
-        last = x._data[torch.arange(len(x), device=x._data.device), memory.lengths - 1]
-        return self._scores(nd, NDArray(last, x._ctx))
-
-    def _read_one(self, tokens: NDArray, memory: Memory) -> NDArray:
-        """The scores of the token after one more of each text."""
-        positions = self.position(NDArray(memory.lengths[:, None], tokens._ctx))
-        x = self.drop(self.embed(tokens) + positions)
-        for i, layer in enumerate(memory.layers):
-            x = self.blocks[i].read_one(x, layer)
-        return self._scores(nd, x[:, 0])
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
         """What forward does one after the other, for pipelines: (name, Block) of one array each.

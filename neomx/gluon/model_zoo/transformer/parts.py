@@ -8,7 +8,6 @@ from typing import Any
 from .... import initializer
 from .... import ndarray as nd
 from ....base import MXNetError
-from ....ndarray import NDArray
 from ...block import Block, HybridBlock
 from ...nn import Dense, Dropout
 from .generation import LayerMemory
@@ -79,15 +78,13 @@ class Attention(HybridBlock):
         """(batch, time, units) as it came in."""
         return self._mixed(F, self._causal, self.query(x), self.key(x), self.value(x), valid_length)
 
-    def read(self, x: NDArray, memory: LayerMemory) -> NDArray:
-        """As forward, of prompts, whose keys and values `memory` keeps."""
-        key, value = self.key(x), self.value(x)
-        memory.start(key, value)
-        return self._mixed(nd, True, self.query(x), key, value)
-
-    def read_one(self, x: NDArray, memory: LayerMemory) -> NDArray:
-        """As forward, of one more token, which looks at all that `memory` keeps."""
-        return self._mixed(nd, False, self.query(x), *memory.extend(self.key(x), self.value(x)))
+    def forward(self, x: Any, *args: Any) -> Any:
+        """As `hybrid_forward`; given a LayerMemory, of what comes after all that it keeps."""
+        if not args or not isinstance(args[0], LayerMemory):
+            return super().forward(x, *args)
+        (memory,) = args
+        causal = memory.is_empty
+        return self._mixed(nd, causal, self.query(x), *memory.extend(self.key(x), self.value(x)))
 
     def _mixed(self, F: Any, causal: bool, query: Any, key: Any, value: Any, valid_length: Any = None) -> Any:
         lengths = () if valid_length is None else (valid_length,)
