@@ -53,7 +53,7 @@ def _whole(array: NDArray, data: torch.Tensor, weight: Part, gather: Gather) -> 
     shared = _shared(array, data, weight)
     if shared is None:
         return data
-    whole = gather(data.expand(weight.shape), weight)
+    whole = gather(data.expand(weight.shape).contiguous(), weight)
     return whole[tuple(slice(0, 1) if one else slice(None) for one in shared)]
 
 
