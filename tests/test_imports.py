@@ -36,6 +36,8 @@ MAY_IMPORT = {
     "dist": ARRAYS | {"comm", "gluon"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
+    "amp": ARRAYS | {"name", "symbol", "gluon"},
+    "contrib": {"amp"},
     "model": ARRAYS | {"symbol"},
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"comm"},
