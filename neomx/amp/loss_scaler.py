@@ -73,7 +73,7 @@ def agree(group: Any) -> Callable[[bool], bool]:
     """A function for `trainer._amp_agree`: whether something is so on any rank of a `comm` group; all must call it."""
 
     def anywhere(flag: bool) -> bool:
-        said = group.all_gather_small(torch.tensor([flag], dtype=torch.int64))
+        said = group.all_gather_small(torch.tensor([int(flag)]), what="whether gradients overflowed")
         return bool(said.any())
 
     return anywhere

@@ -61,7 +61,8 @@ def symbols(mx):
     for key, symbol in made.items():
         nodes = json.loads(symbol.tojson(remove_amp_cast=False))["nodes"]
         listed[key] = [
-            [n["op"], n.get("attrs", {}).get("dtype") or n.get("attrs", {}).get("num_outputs"), n["inputs"]] for n in nodes
+            [n["op"], n.get("attrs", {}).get("dtype") or n.get("attrs", {}).get("num_outputs"), n["inputs"]]
+            for n in nodes
         ]
     return listed
 
