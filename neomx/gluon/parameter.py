@@ -13,7 +13,7 @@ from .. import autograd, initializer, symbol
 from .. import ndarray as nd
 from ..base import MXNetError, mx_real_t
 from ..context import Context, cpu, current_context
-from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from .loading import load_into, named, save_from, without_kind
@@ -253,7 +253,7 @@ class Parameter:
             return f"shape incompatible expected {shape} vs saved {data.shape}"
         if not cast_dtype and to_torch(self.dtype) is not data._data.dtype:
             return (
-                f"dtype incompatible expected {np.dtype(self.dtype)} vs saved {np.dtype(data.dtype)}. "
+                f"dtype incompatible expected {_name(self.dtype)} vs saved {_name(data.dtype)}. "
                 "Set cast_dtype=True to cast the dtype of saved params."
             )
         wanted = [] if ctx is None else [each.check() for each in contexts(ctx)]
@@ -476,7 +476,11 @@ def _shapes_agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def _same(key: str, value: Any, existing: Any) -> bool:
     """Whether two values of a Parameter's attribute mean the same."""
-    return bool(value == existing) or (key == "dtype" and np.dtype(value) == np.dtype(existing))
+    return bool(value == existing) or (key == "dtype" and to_torch(value) is to_torch(existing))
+
+
+def _name(dtype: Any) -> str:
+    return NAME_OF_TORCH[to_torch(dtype)]
 
 
 class Constant(Parameter):
