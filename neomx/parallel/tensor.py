@@ -45,9 +45,8 @@ def parallelize(net: Any, mesh: Any, plan: dict[str, str] | str = "auto") -> Non
     `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers begin
     with the values of the group's first.
     """
-    module = net.torch() if isinstance(net, Block) else net
-    targets = plan_targets(module, plan, mesh.size())
-    _check(module, targets, mesh.size())
+    targets = targets_of(net, plan, mesh.size())
+    module = _module(net)
     _begin_alike(module, mesh)
     _distribute(module, targets, mesh)
     inputs = Inputs()
@@ -75,13 +74,26 @@ def local_gradient(param: torch.Tensor) -> torch.Tensor | None:
 # ---- from a plan to layers ----
 
 
-def plan_targets(module: torch.nn.Module, plan: dict[str, str] | str, degree: int) -> list[Target]:
-    """The layers that a plan divides; refuses a plan that does not fit the net."""
+def targets_of(net: Any, plan: dict[str, str] | str, degree: int) -> list[Target]:
+    """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
+    module = _module(net)
     modules = dict(module.named_modules(remove_duplicate=False))
     if plan == "auto":
-        return _join(modules, automatic_plan(modules, degree))
-    if not isinstance(plan, dict):
+        targets = _join(modules, automatic_plan(modules, degree))
+    elif isinstance(plan, dict) and plan:
+        targets = _join(modules, _matches(modules, plan))
+    else:
         raise TypeError(f"plan must be 'auto' or {{name pattern: style}}, received {plan!r:.80}")
+    _check(module, targets, degree)
+    return targets
+
+
+def _module(net: Any) -> torch.nn.Module:
+    return net.torch() if isinstance(net, Block) else net
+
+
+def _matches(modules: dict[str, torch.nn.Module], plan: dict[str, str]) -> list[tuple[str, str]]:
+    """(name, style) of what the patterns match."""
     found: list[tuple[str, str]] = []
     for pattern, chosen in plan.items():
         if chosen not in STYLES:
@@ -93,7 +105,7 @@ def plan_targets(module: torch.nn.Module, plan: dict[str, str] | str, degree: in
         if not names:
             raise MXNetError(f"plan: {pattern!r} matches no layer.{_known(pattern, modules)}")
         found += [(name, chosen) for name in names]
-    return _join(modules, found)
+    return found
 
 
 def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> list[Target]:
@@ -109,9 +121,10 @@ def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> 
             )
     for target in targets.values():
         if not fits(target.style, target.module):
+            kind = type(layer_of(target.module)).__name__
             raise MXNetError(
-                f"plan: {target.name or 'the net'!r} is a {type(layer_of(target.module)).__name__}, and the style "
-                f"{target.chosen!r} is for {_WANTED[target.style.layer]}"
+                f"plan: {target.name or 'the net'!r} is of class {kind}, and the style {target.chosen!r} is for "
+                f"{_WANTED[target.style.layer]}"
             )
     return list(targets.values())
 
@@ -136,11 +149,12 @@ def _known(pattern: str, modules: dict[str, torch.nn.Module]) -> str:
 
 def _check(module: torch.nn.Module, targets: list[Target], degree: int) -> None:
     """Refuse what cannot be divided, before anything is changed."""
+    for name, tensor in module.named_parameters():
+        if isinstance(tensor, DTensor):
+            raise MXNetError(f"{name} is divided over workers already. Apply a layout once, tensor parallelism first")
     for target in targets:
         for name, tensor, placement in target.weights():
             where = ".".join(filter(None, (target.name, name)))
-            if isinstance(tensor, DTensor):
-                raise MXNetError(f"{where} is divided over workers already. Apply a layout once")
             if isinstance(placement, Shard):
                 _check_size(where, tensor.shape[placement.dim], target, degree)
         _check_layer(target)
