@@ -1,6 +1,7 @@
 """`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
 
+from .apply import apply
 from .layout import Layout, Place
 from .vocabulary import cross_entropy
 
-__all__ = ["Layout", "Place", "cross_entropy"]
+__all__ = ["Layout", "Place", "apply", "cross_entropy"]
