@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from .... import initializer
+from .... import ndarray as nd
+from ....ndarray import NDArray
 from ...block import HybridBlock
 from ...nn import Dense, Dropout, Embedding, HybridSequential, LayerNorm
+from .generation import Choice, LayerMemory, Memory, generate
 from .parts import BLOCK_PLAN, INIT, Attention, FeedForward, Stage, check_time
 
 __all__ = ["GPT2", "gpt2_large", "gpt2_medium", "gpt2_small", "gpt2_tiny", "gpt2_xl"]
@@ -17,20 +22,37 @@ class GPT2Cell(HybridBlock):
     """One layer: attention and feed-forward, each after a norm and added to what came in."""
 
     def __init__(
-        self, units: int, heads: int, hidden: int, dropout: float, epsilon: float, out_init: Any, **kwargs: Any
+        self,
+        units: int,
+        heads: int,
+        hidden: int,
+        activation: str,
+        dropout: float,
+        epsilon: float,
+        out_init: Any,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         with self.name_scope():
             self.norm1 = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm1_")
             self.attention = Attention(units, heads, True, dropout, out_init=out_init, prefix="attention_")
             self.norm2 = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm2_")
-            self.feedforward = FeedForward(
-                units, hidden, "gelu_tanh", dropout, out_init=out_init, prefix="feedforward_"
-            )
+            self.feedforward = FeedForward(units, hidden, activation, dropout, out_init=out_init, prefix="feedforward_")
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         """(batch, time, units) as it came in."""
-        x = x + self.attention(self.norm1(x))
+        return self._added(x, self.attention(self.norm1(x)))
+
+    def read(self, x: NDArray, memory: LayerMemory) -> NDArray:
+        """As forward, of prompts, whose keys and values `memory` keeps."""
+        return self._added(x, self.attention.read(self.norm1(x), memory))
+
+    def read_one(self, x: NDArray, memory: LayerMemory) -> NDArray:
+        """As forward, of one more token, which looks at all that `memory` keeps."""
+        return self._added(x, self.attention.read_one(self.norm1(x), memory))
+
+    def _added(self, x: Any, mixed: Any) -> Any:
+        x = x + mixed
         return x + self.feedforward(self.norm2(x))
 
 
@@ -50,13 +72,14 @@ class GPT2(HybridBlock):
         heads: int = 12,
         max_length: int = 1024,
         hidden: int | None = None,
+        activation: str = "gelu_tanh",
         dropout: float = 0.1,
         epsilon: float = 1e-5,
         head: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self._max_length = max_length
+        self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
         # Each layer adds twice to what it passes on; the sum shall start as large as one of them.
         out_init = initializer.Normal(0.02 / math.sqrt(2 * layers))
         with self.name_scope():
@@ -67,7 +90,9 @@ class GPT2(HybridBlock):
             with self.blocks.name_scope():
                 for i in range(layers):
                     self.blocks.add(
-                        GPT2Cell(units, heads, hidden or 4 * units, dropout, epsilon, out_init, prefix=f"{i}_")
+                        GPT2Cell(
+                            units, heads, hidden or 4 * units, activation, dropout, epsilon, out_init, prefix=f"{i}_"
+                        )
                     )
             self.norm = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm_")
             self.head = None
@@ -80,7 +105,7 @@ class GPT2(HybridBlock):
 
     def forward(self, tokens: Any) -> Any:
         """As `hybrid_forward`, for sequences that are not too long."""
-        check_time(tokens, self._max_length)
+        check_time(tokens, self.max_length)
         return super().forward(tokens)
 
     def _embedded(self, F: Any, tokens: Any) -> Any:
@@ -89,6 +114,42 @@ class GPT2(HybridBlock):
 
     def _scores(self, F: Any, x: Any) -> Any:
         return self.norm(x) if self.head is None else self.head(self.norm(x))
+
+    def generate(
+        self,
+        tokens: Any,
+        max_new_tokens: int,
+        method: str = "greedy",
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        eos: int | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """Prompts with `max_new_tokens` tokens after them, or fewer if all have come to the token `eos`.
+
+        `tokens` is an array (batch, time), and so is the result, a text that has ended being filled up with `eos`; or
+        a list of prompts of any lengths, and the result a list of lists, each ending with its `eos`. 'greedy' takes
+        the best token each time, 'sample' draws one by the scores divided by `temperature`: among the `top_k` best, and
+        among the fewest that are `top_p` likely together. `seed` makes it repeatable, as `mx.random.seed` does.
+        """
+        return generate(self, tokens, max_new_tokens, Choice(method, temperature, top_k, top_p, seed), eos)
+
+    def _read(self, tokens: NDArray, memory: Memory) -> NDArray:
+        """The scores of the token after each prompt."""
+        x = self._embedded(nd, tokens)
+        for i, layer in enumerate(memory.layers):
+            x = self.blocks[i].read(x, layer)
+        last = x._data[torch.arange(len(x), device=x._data.device), memory.lengths - 1]
+        return self._scores(nd, NDArray(last, x._ctx))
+
+    def _read_one(self, tokens: NDArray, memory: Memory) -> NDArray:
+        """The scores of the token after one more of each text."""
+        positions = self.position(NDArray(memory.lengths[:, None], tokens._ctx))
+        x = self.drop(self.embed(tokens) + positions)
+        for i, layer in enumerate(memory.layers):
+            x = self.blocks[i].read_one(x, layer)
+        return self._scores(nd, x[:, 0])
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
         """What forward does one after the other, for pipelines: (name, Block) of one array each.
