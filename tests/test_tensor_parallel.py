@@ -21,7 +21,7 @@ from neomx.parallel.tensor import targets_of
 WORKER = pathlib.Path(__file__).parent / "workers" / "tensor.py"
 NETWORKS = [
     *("mlp", "mlp hybridized", "mlp hybridized after", "mlp gathered", "gpt2", "gpt2 hybridized", "gpt2 by sequence"),
-    *("gpt2 as torch", "torch mlp", "torch model"),
+    *("bert", "gpt2 as torch", "torch mlp", "torch model"),
 ]
 
 
@@ -67,8 +67,10 @@ class TestWorkers:
             np.testing.assert_array_equal(other["replicated gradients"], first["replicated gradients"])
             np.testing.assert_array_equal(other["dropped"], first["dropped"])
 
-    def test_all_begin_with_the_values_of_the_first(self, workers, found):
-        assert all(each["begin"] == 0 for each in found(workers))
+    def test_text_is_that_of_one_process(self, workers, found):
+        for each in found(workers):
+            assert each["text"].shape == (2, 14)
+            np.testing.assert_array_equal(each["text"], each["expected text"])
 
     @pytest.mark.parametrize(
         "name", ["plain", "two axes", "weight", "sample_weight", "batch_axis", "hybridized", "labels beyond"]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement, Replicate, Shard
 
@@ -39,16 +38,15 @@ class Target:
                 yield name, tensor, self.style.weights.get(name, Replicate())
 
 
-def parallelize(net: Any, mesh: Any, plan: dict[str, str] | str = "auto") -> None:
+def parallelize(net: Any, mesh: Any, plan: Mapping[str, str] | str = "auto") -> None:
     """Divide a Block's, or a torch module's, layers over the workers of a one-dimensional mesh, in place.
 
-    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers begin
-    with the values of the group's first.
+    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers come with
+    the same values.
     """
     targets = targets_of(net, plan, mesh.size())
     module = _module(net)
-    _begin_alike(module, mesh)
-    _distribute(module, targets, mesh)
+    _distribute(targets, mesh)
     inputs = Inputs()
     for target in targets:
         install(target.module, target.name, target.chosen, mesh, inputs)
@@ -57,30 +55,16 @@ def parallelize(net: Any, mesh: Any, plan: dict[str, str] | str = "auto") -> Non
             param._follow()
 
 
-def local_gradient(param: torch.Tensor) -> torch.Tensor | None:
-    """This worker's part of a parameter's gradient, divided as the parameter is; None if there is no gradient.
-
-    Where workers have summed over different steps of a sequence, they add up first: all of them must call it.
-    """
-    gradient = param.grad
-    if not isinstance(gradient, DTensor) or not isinstance(param, DTensor):
-        return gradient
-    if gradient.placements != param.placements:
-        gradient = gradient.redistribute(placements=param.placements)
-        param.grad = gradient  # type: ignore[assignment]
-    return gradient.to_local()
-
-
 # ---- from a plan to layers ----
 
 
-def targets_of(net: Any, plan: dict[str, str] | str, degree: int) -> list[Target]:
+def targets_of(net: Any, plan: Mapping[str, str] | str, degree: int) -> list[Target]:
     """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
     module = _module(net)
     modules = dict(module.named_modules(remove_duplicate=False))
     if plan == "auto":
         targets = _join(modules, automatic_plan(modules, degree))
-    elif isinstance(plan, dict) and plan:
+    elif isinstance(plan, Mapping) and plan:
         targets = _join(modules, _matches(modules, plan))
     else:
         raise TypeError(f"plan must be 'auto' or {{name pattern: style}}, received {plan!r:.80}")
@@ -92,7 +76,7 @@ def _module(net: Any) -> torch.nn.Module:
     return net.torch() if isinstance(net, Block) else net
 
 
-def _matches(modules: dict[str, torch.nn.Module], plan: dict[str, str]) -> list[tuple[str, str]]:
+def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> list[tuple[str, str]]:
     """(name, style) of what the patterns match."""
     found: list[tuple[str, str]] = []
     for pattern, chosen in plan.items():
@@ -245,15 +229,7 @@ def _check_regions(targets: list[Target]) -> None:
 # ---- doing it ----
 
 
-def _begin_alike(module: torch.nn.Module, mesh: Any) -> None:
-    """The values of the group's first worker everywhere."""
-    with torch.no_grad():
-        for tensor in (*module.parameters(), *module.buffers()):
-            if not tensor.is_meta:
-                dist.broadcast(tensor.data, group=mesh.get_group(), group_src=0)
-
-
-def _distribute(module: torch.nn.Module, targets: list[Target], mesh: Any) -> None:
+def _distribute(targets: list[Target], mesh: Any) -> None:
     """Put DTensors in the place of the layers' weights, one for a weight that several share."""
     made: dict[int, torch.nn.Parameter] = {}
     for target in targets:
