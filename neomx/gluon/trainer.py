@@ -97,7 +97,7 @@ class Trainer:
         if self._is_placed():
             placement = next(param._placement for param in self._params if param._placement is not None)
             self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
-            self._exchange = placement.ensemble.exchange(self)
+            self._exchange, self._amp_agree = placement.ensemble.exchange(self), placement.ensemble.any
             return
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore

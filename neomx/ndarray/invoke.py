@@ -89,11 +89,16 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
     A result in the autograd graph may stay a view: nothing may be written to it while recording.
     """
     if not is_compiling() and result.grad_fn is None:
-        memory = result.untyped_storage().data_ptr()
+        memory = _memory(result)
         for tensor in inputs:
-            if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
+            if tensor is not None and _memory(tensor) == memory:
                 return result.clone(memory_format=torch.contiguous_format)
     return result
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins; a DTensor's is that of this worker's part."""
+    return int(getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr())
 
 
 class _Joined(torch.autograd.Function):

@@ -19,6 +19,7 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from ..base import MXNetError
 from ..comm.session import session
+from ..gluon.contrib.nn.basic_layers import sync_over
 from ..ndarray import NDArray
 from ..optimizer.part import Part
 from .layout import Layout, backend
@@ -35,6 +36,7 @@ class Ensemble:
         self.mesh = layout.mesh()
         self.everyone = session().group
         self.sharded: list[Any] = []  # the modules that fully_shard has in hand
+        sync_over(self.batch_group.clone("batch norm"))
 
     def reshard(self) -> None:
         """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
@@ -69,6 +71,10 @@ class Ensemble:
         from .exchange import LayoutExchange
 
         return LayoutExchange(trainer, self)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on any worker."""
+        return bool(self.everyone.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
