@@ -123,9 +123,15 @@ class Layer:
     inputs: Inputs
 
     def own(self, name: str) -> Any:
-        """This worker's part of a weight; None if there is no such."""
+        """This worker's part of a weight; None if there is no such.
+
+        Where workers have parts of the sequence, a whole weight's gradient is the sum of theirs.
+        """
         weight: Any = self.module._parameters.get(name)
-        return None if weight is None else weight.to_local()
+        if weight is None:
+            return None
+        summed = self.style.inside_sequence and name not in self.style.weights
+        return weight.to_local(grad_placements=[Partial()] if summed else None)
 
     def dense(self, x: Tensor, product: Callable[..., Tensor], activate: Callable[[Tensor], Tensor]) -> Tensor:
         """A Dense layer, by rows or by columns of its weight."""
@@ -181,22 +187,16 @@ class Layer:
         rows = self.module._parameters["weight"].shape[0]  # type: ignore[union-attr]
         return NDArray(self.embedding(indices._data.detach().long().clamp(0, rows - 1)), indices._ctx)
 
-    def _norm_weights(self) -> dict[str, Tensor]:
-        """Whole weights, whose gradients are of this worker's steps of the sequence: the sum is the gradient."""
-        weights: dict[str, Any] = {name: w for name, w in self.module._parameters.items() if w is not None}
-        return {name: weight.to_local(grad_placements=[Partial()]) for name, weight in weights.items()}
-
     def norm_module(self, x: Tensor) -> Tensor:
         """torch's norms on this worker's part of the sequence."""
         module: Any = self.module
-        weights = self._norm_weights()
         if isinstance(module, torch.nn.RMSNorm):
-            return F.rms_norm(x, module.normalized_shape, weights.get("weight"), module.eps)
-        return F.layer_norm(x, module.normalized_shape, weights.get("weight"), weights.get("bias"), module.eps)
+            return F.rms_norm(x, module.normalized_shape, self.own("weight"), module.eps)
+        return F.layer_norm(x, module.normalized_shape, self.own("weight"), self.own("bias"), module.eps)
 
     def norm_block(self, x: NDArray) -> NDArray:
         """LayerNorm on this worker's part of the sequence."""
-        arrays = {name: NDArray(weight, x._ctx) for name, weight in self._norm_weights().items()}
+        arrays = {name: NDArray(self.own(name), x._ctx) for name in self.module._parameters}
         return layer_of(self.module).hybrid_forward(nd, x, **arrays)  # type: ignore[no-any-return]
 
 
@@ -206,7 +206,7 @@ def _forward(block: Any, compute: Callable[[NDArray], Any], x: Any, *args: Any) 
 
 
 def _seen(*_: Any) -> None:
-    """A hook that has a layer called by itself, not inside the graph of a hybridized Block or of a fused one of torch."""
+    """A hook that has a layer called by itself, not inside a hybridized Block's graph or a fused layer of torch."""
 
 
 def _enter_region(crossing: Crossing, module: torch.nn.Module, args: Any) -> Any:
