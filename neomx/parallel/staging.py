@@ -32,6 +32,7 @@ def lay_out(
 ) -> tuple[Pipeline, list[Add]]:
     """Cut a model and keep this worker's stages: the pipeline, and what adds the gradients of shared parameters."""
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     _begin_alike(net)
     if layout.tensor > 1:
         from .tensor import parallelize
