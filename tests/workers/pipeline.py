@@ -70,7 +70,9 @@ class Plain(torch.nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.first, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
-        self.body = torch.nn.Sequential(*(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in "1234"))
+        self.body = torch.nn.Sequential(
+            *(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in "1234")
+        )
         self.last.weight = self.first.weight
 
     def forward(self, x):
