@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,8 @@ class Trainer:
         self._kv_initialized = False
         self._plan: Any = None
         self._exchange: WorkerExchange | ServerExchange | None = None  # with other workers
+        self._amp_loss_scaler: Any = None  # set by amp.init_trainer
+        self._amp_agree: Callable[[bool], bool] | None = None  # whether any rank's part of the gradients overflowed
         for param in self._params:
             param._set_trainer(self)
         if isinstance(kvstore, str) and kv.is_distributed(kvstore):
@@ -53,6 +56,10 @@ class Trainer:
                 f"kvstore={kvstore!r}: a layout says already how the gradients of {placed[0]!r} and others meet. Leave "
                 "kvstore out"
             )
+
+    def _is_placed(self) -> bool:
+        """Whether a layout has the Parameters in hand."""
+        return any(param._placement is not None for param in self._params)
 
     def _begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
@@ -87,10 +94,10 @@ class Trainer:
 
     def _init_kvstore(self) -> None:
         """Choose the store when the first step tells that all is in place."""
-        placement = next((param._placement for param in self._params if param._placement is not None), None)
-        if placement is not None:
+        if self._is_placed():
+            placement = next(param._placement for param in self._params if param._placement is not None)
             self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
-            self._exchange = placement.ensemble.exchange(self)
+            self._exchange, self._amp_agree = placement.ensemble.exchange(self), placement.ensemble.any
             return
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
@@ -202,6 +209,8 @@ class Trainer:
             return
         divisor, stale = exchange.reduce(batch_size)
         self._rescale(divisor)
+        if self._overflowed([exchange.sums]):
+            return
         self._refuse_stale(stale, ignore_stale_grad)
         kept = [i for i, each in enumerate(stale) if not each]
         for updater, (indices, _, weights) in zip(self._updaters, self._current_plan(), strict=True):
@@ -270,7 +279,14 @@ class Trainer:
                 raise UserWarning(_stale_message(self._params[indices[min(found)]].name, ctx))
         return stale
 
+    def _overflowed(self, gradients: list[list[NDArray]]) -> bool:
+        """Whether gradients of a scaled loss are not finite, so that this step is to be left out."""
+        scaler = self._amp_loss_scaler
+        return scaler is not None and scaler.overflowed([g for listed in gradients for g in listed], self._amp_agree)
+
     def _update(self, ignore_stale_grad: bool) -> None:
+        if self._overflowed([gradients for _, gradients, _ in self._current_plan()]):
+            return
         stale = self._find_stale(ignore_stale_grad)
         for at, (indices, gradients, weights) in enumerate(self._current_plan()):
             if stale[at]:
@@ -315,6 +331,9 @@ class Trainer:
         if self._store_updates() and not isinstance(self._exchange, WorkerExchange):
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
             return
+        if self._is_placed():
+            self._exchange.save_states(fname)  # type: ignore[union-attr]
+            return
         with replacing(fname) as file:
             file.write(self._updaters[0].get_states(dump_optimizer=True))
 
@@ -325,7 +344,9 @@ class Trainer:
             self._optimizer = self._kvstore._updater.optimizer
         else:
             self._updaters = [
-                updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
+                self._exchange.restored(updater, fname)  # type: ignore[union-attr]
+                if self._is_placed()
+                else updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
                 for updater, ctx in zip(self._updaters, self._contexts, strict=True)
             ]
             for updater in self._updaters:

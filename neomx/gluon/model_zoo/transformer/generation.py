@@ -10,6 +10,7 @@ from .... import autograd
 from ....base import MXNetError
 from ....context import Context
 from ....ndarray import NDArray
+from ....ndarray.ndarray import whole
 from ....ops.random import generator
 from ...nn.basic_layers import check_sizes
 
@@ -93,16 +94,14 @@ class Choice:
         self._rng: torch.Generator | None = None
 
     def __call__(self, scores: NDArray) -> Tensor:
-        """A token for each row."""
-        values = scores._data
-        if hasattr(values, "full_tensor"):  # the vocabulary is divided over workers
-            values = values.full_tensor()
+        """A token for each row; workers may hold the scores together."""
+        data = whole(scores._data)
         if self._best:
-            return values.argmax(-1)
+            return data.argmax(-1)
         if self._rng is None:
             ctx, seed = scores._ctx, self._seed
             self._rng = generator(ctx) if seed is None else torch.Generator(ctx.device).manual_seed(seed)
-        return torch.multinomial(self.probabilities(values), 1, generator=self._rng)[:, 0]
+        return torch.multinomial(self.probabilities(data), 1, generator=self._rng)[:, 0]
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """How likely each token is drawn."""

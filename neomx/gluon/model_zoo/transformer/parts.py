@@ -65,6 +65,7 @@ class Attention(HybridBlock):
         if units % heads:
             raise ValueError(f"units must divide by heads, received units={units}, heads={heads}")
         super().__init__(**kwargs)
+        self.heads = heads  # tensor parallelism asks, before it divides them
         self._kwargs = {"head_size": units // heads, "dropout": dropout}
         self._causal = causal
         with self.name_scope():
