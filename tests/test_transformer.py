@@ -246,7 +246,7 @@ def test_what_comes_after_the_valid_length_does_not_matter(kind):
     close(before[1], after[1], 1e-6)
 
 
-@pytest.mark.parametrize("make", [transformer.gpt2_tiny, *BERTS.values()])
+@pytest.mark.parametrize("make", [transformer.gpt2_tiny, lambda: transformer.gpt2_tiny(head=False), *BERTS.values()])
 def test_the_tensor_plan_names_layers_that_are_there(make):
     net = make()
     net.initialize()
@@ -550,6 +550,7 @@ def test_prompts_of_several_lengths_do_not_disturb_each_other():
     net, prompts = lively_gpt2(), [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
     alone = [net.generate([prompt], 8)[0] for prompt in prompts]
     assert net.generate(prompts, 8) == alone
+    assert net.generate([nd.array(prompt) for prompt in prompts], np.int64(8)) == alone
     assert [len(text) for text in alone] == [13, 9, 11]
     stop = alone[1][4]
     ended = net.generate(prompts, 8, eos=stop)
@@ -608,12 +609,13 @@ def test_what_may_be_drawn():
         (([], 5), {}, mx.MXNetError, "a list of prompts"),
         (([1, 2], 5), {}, mx.MXNetError, "a list of prompts"),
         (([[1, 32]], 5), {}, mx.MXNetError, "beyond the 32 that the net knows"),
+        (([["a"]], 5), {}, mx.MXNetError, "integers, received \\['a'\\]"),
         (([[1]], 0), {}, ValueError, "max_new_tokens must be an integer of at least 1"),
         (([[1]], 5, "beam"), {}, ValueError, "'greedy' or 'sample', received 'beam'"),
         (([[1]], 5), {"top_k": 3}, ValueError, "for method='sample'"),
         (([[1]], 5, "sample"), {"temperature": 0}, ValueError, "temperature must be above 0"),
         (([[1]], 5, "sample"), {"top_p": 1.5}, ValueError, "top_p in \\(0, 1\\]"),
-        (([[1]], 5, "sample"), {"top_k": -1}, ValueError, "top_k an integer of at least 0"),
+        (([[1]], 5, "sample"), {"top_k": -1}, ValueError, "top_k must be an integer of at least 0"),
         (([[1]], 5), {"eos": 32}, ValueError, "eos must be one of the 32 tokens"),
     ],
 )
