@@ -333,16 +333,28 @@ class Group:
                 self._by(flat).all_gather([out.view(-1) for out in outs])
         return outs
 
+    def all_gather_into(self, out: torch.Tensor, tensor: torch.Tensor, what: str = "") -> None:
+        """Every member's tensor, all of one shape, one after the other in `out`."""
+        flat, parts = _dense(tensor), _whole(out, tensor.numel() * self.size).view(self.size, -1)
+        parts[self.rank].copy_(flat)
+        with self._named("all_gather", what):
+            self._by(flat).all_gather(parts.unbind(), _note("all_gather", tensor, "", what))
+
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
         """This member's part, by the first dimension, of the sum (mean, min, max, prod) over all members."""
         rows = self._rows(tensor, "reduce_scatter")
+        out = tensor.new_empty(rows, *tensor.shape[1:])
+        self.reduce_scatter_into(out, tensor, op, what)
+        return out
+
+    def reduce_scatter_into(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum", what: str = "") -> None:
+        """The same, into `out`."""
         flat = _dense(tensor)
         number, op_of_it = _reducible(flat, op)
-        out = number.new_empty(number.numel() // self.size)
+        target = _whole(out, flat.numel() // self.size).view(number.dtype)
         with self._named("reduce_scatter", what):
             parts = number.view(self.size, -1).unbind()
-            self._by(flat).reduce_scatter(parts, op_of_it, out, _note("reduce_scatter", tensor, op, what))
-        return out.view(tensor.dtype).view(rows, *tensor.shape[1:])
+            self._by(flat).reduce_scatter(parts, op_of_it, target, _note("reduce_scatter", tensor, op, what))
 
     def all_to_all(
         self, tensor: torch.Tensor, splits: Sequence[int] | None = None, what: str = ""
@@ -561,6 +573,13 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise MXNetError(f"expected a dense tensor, received one of layout {tensor.layout}: convert it first")
     return tensor.detach().contiguous().view(-1)
+
+
+def _whole(out: torch.Tensor, count: int) -> torch.Tensor:
+    """The memory of `out` in one row, which must have so many elements."""
+    if not out.is_contiguous() or out.numel() != count:
+        raise ValueError(f"expected memory in one piece for {count} elements, received the shape {tuple(out.shape)}")
+    return out.detach().view(-1)
 
 
 def _put_back(flat: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from ..ndarray import abs as NDabs
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, Ftrl, Nadam, RMSProp
 from .base import Optimizer, create, register
 from .layerwise import LAMB, LARS, LBSGD
+from .part import Part
 from .sgd import DCASGD, NAG, SGD, SGLD, Signum, Test, ccSGD
 from .updater import Updater, get_updater
 
@@ -22,6 +23,7 @@ __all__ = [
     "NDabs",
     "Nadam",
     "Optimizer",
+    "Part",
     "RMSProp",
     "SGD",
     "SGLD",

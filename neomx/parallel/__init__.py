@@ -1,0 +1,5 @@
+"""`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
+
+from .layout import Layout, Place
+
+__all__ = ["Layout", "Place"]
