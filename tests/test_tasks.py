@@ -144,3 +144,16 @@ def test_spoiled_bytes_are_refused():
     named = encode(torch.ones(1)).numpy().tobytes().replace(b'"float32"', b'"Storage"')
     with pytest.raises(mx.MXNetError, match="expected a value"):
         decode(torch.frombuffer(bytearray(named), dtype=torch.uint8))
+
+
+LAYOUT = """
+    import neomx as mx
+    layout = mx.parallel.Layout.from_env()
+    print(mx.dist.size(), layout, layout.place(), flush=True)
+"""
+
+
+def test_a_script_finds_the_layout_that_it_was_started_with(tmp_path):
+    ended = run("--layout", "data=2,tensor=1", write(tmp_path, LAYOUT))
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "2 data=2 pipeline 0, data 1, shard 0, tensor 0" in ended.stdout

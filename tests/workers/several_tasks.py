@@ -9,7 +9,8 @@ import torch
 
 import neomx as mx
 from neomx import autograd, gluon, nd
-from neomx.parallel.tasks import tasks
+
+tasks = mx.parallel.tasks
 
 STEPS, BATCH = 6, 8
 LOSS = gluon.loss.L2Loss()
