@@ -1,0 +1,125 @@
+"""A copy of a model that has shapes and types and no memory, to find out what it would need."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import initializer
+from ..base import MXNetError
+from ..context import cpu
+from ..dtype import to_torch
+from ..gluon import Block
+from ..gluon.utils import shape_is_known
+from ..ndarray import NDArray
+
+
+@contextmanager
+def without_memory() -> Iterator[Any]:
+    """Have all tensors that are made in the block be phantoms: ops on them only work out shapes."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Accessing the data pointer of FakeTensor")
+        yield mode
+
+
+def tensor_like(given: Any) -> torch.Tensor:
+    """A phantom of an array or a tensor, or of the shape that is given: of float32 then."""
+    if isinstance(given, NDArray):
+        given = given._data
+    if isinstance(given, np.ndarray):
+        return torch.empty(given.shape, dtype=to_torch(given.dtype))
+    if isinstance(given, torch.Tensor):
+        return torch.empty(given.shape, dtype=given.dtype)
+    if isinstance(given, (tuple, list)) and given and all(type(size) is int and size > 0 for size in given):
+        return torch.empty(tuple(given))
+    raise TypeError(
+        f"expected an array, a tensor, or a shape such as (32, 784), received {given!r:.80}. Several inputs are a list "
+        "of those"
+    )
+
+
+def inputs_like(batch: Any) -> list[torch.Tensor]:
+    """Phantoms of a net's inputs: of one, or of a list of several."""
+    several = isinstance(batch, (list, tuple)) and not (batch and all(type(size) is int for size in batch))
+    return [tensor_like(each) for each in (batch if several else [batch])]
+
+
+def phantom_of(net: Any, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
+    """A copy of a net, a Block's twin or a torch module, whose parameters are phantoms; shapes follow from `inputs`."""
+    tensors = _tensors(net)
+    memo: dict[int, Any] = {id(tensor): _phantom(tensor) for tensor in tensors}
+    copied = copy.deepcopy(net, memo)
+    if not isinstance(copied, Block):
+        return copied.train()
+    copied.hybridize(False)  # hooks must see the calls of children
+    for param in copied.collect_params().values():
+        if param._arrays is None:
+            param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
+            if shape_is_known(param.shape):
+                param._finish_deferred_init()
+    copied(*(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
+    return copied.torch().train()
+
+
+def _tensors(net: Any) -> list[torch.Tensor]:
+    """All that takes memory in a net."""
+    if not isinstance(net, Block):
+        if not isinstance(net, torch.nn.Module):
+            raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+        return [*net.parameters(), *net.buffers()]
+    params = net.collect_params().values()
+    if any(getattr(param, "_placement", None) is not None for param in params):
+        raise MXNetError("the Block has a layout already: estimate a new one, which takes no memory")
+    return [array._data for param in params if param._arrays is not None for array in param.list_data()]
+
+
+def _phantom(tensor: torch.Tensor) -> torch.Tensor:
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    if isinstance(tensor, torch.nn.Parameter):
+        return torch.nn.Parameter(made, requires_grad=tensor.requires_grad)
+    return made
+
+
+class Saved:
+    """What autograd keeps for backward, each memory once; parameters and inputs, which are there anyway, not."""
+
+    def __init__(self, there: Sequence[torch.Tensor]) -> None:
+        self._there = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in there}
+        self._seen = dict(self._there)  # kept, so that no number is used twice
+        self.nbytes = 0
+
+    def __enter__(self) -> Saved:
+        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._hooks.__exit__(*error)
+
+    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in self._seen:
+            self._seen[storage._cdata] = storage
+            self.nbytes += storage.nbytes()
+        return tensor
+
+
+def run(module: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+    """Call a phantom; an error says that it was one."""
+    try:
+        return module(*inputs)
+    except MXNetError:
+        raise
+    except Exception as error:
+        raise MXNetError(
+            f"the net cannot be run without memory: {type(error).__name__}: {error}. Its forward must not look at the "
+            "values of arrays"
+        ) from error
