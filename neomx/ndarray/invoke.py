@@ -162,6 +162,11 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
     message = message.removeprefix(op.name + ": ")
+    if "mixed torch.Tensor and DTensor" in message:
+        message = (
+            "an array that several workers hold together meets one that each has whole. Bring it together first: "
+            "nd.array(x.asnumpy()) on all of them; of scores in training, SoftmaxCrossEntropyLoss needs no such thing"
+        )
     return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 

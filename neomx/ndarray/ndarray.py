@@ -158,8 +158,10 @@ class NDArray:
         return self._data
 
     def asnumpy(self) -> np.ndarray:
-        """A numpy copy."""
+        """A numpy copy; of an array that several workers hold together, the whole, for which all of them must ask."""
         data = self._data.detach()
+        if hasattr(data, "full_tensor"):  # torch's DTensor
+            data = data.full_tensor()
         if data.dtype is torch.bfloat16:
             data = data.float()
         return np.array(data.numpy(force=True), order="C")

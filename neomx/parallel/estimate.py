@@ -95,7 +95,13 @@ class Estimate:
 def _readable(count: float) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3g} {unit}" if count < 1000 else f"{count:.0f} {unit}"
+            return (
+                f"{count:.0f} {unit}"
+                if unit == "B"
+                else f"{count:.3g} {unit}"
+                if count < 1000
+                else f"{count:.0f} {unit}"
+            )
         count /= 1000
     raise AssertionError
 
@@ -103,7 +109,9 @@ def _readable(count: float) -> str:
 def _table(rows: list[list[str]]) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return "\n".join(
-        "  ".join(cell.ljust(w) if not at else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if not at else cell.rjust(w) for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
         for row in rows
     )
 
@@ -132,15 +140,253 @@ def estimate(
     """
     shard = _check_shard(layout, shard)
     with without_memory():
-        inputs, targets = (_cut(inputs_like(each), microbatches) for each in (batch, [] if target is None else [target]))
+        inputs, targets = (
+            _cut(inputs_like(each), microbatches) for each in (batch, [] if target is None else [target])
+        )
         module = phantom_of(net, inputs)
         exchanged: Counter[str] = Counter()
         if layout.tensor > 1:
-            from .parts import divide
+            from .rehearsal import rehearse
 
-            divide(module, plan, layout.tensor, exchanged)
-        rows = _Rows(module, layout, schedule, cut, microbatches)
-        head = None if loss is None else _Head(loss, targets, isinstance(net, Block))
-        measured = rows.measure(inputs, head, exchanged, checkpoint)
+            rehearse(module, plan, layout.tensor, exchanged)
+        head = None if loss is None else _Head(loss, targets)
+        workers = _Workers(module, layout, schedule, cut, microbatches)
+        measured = workers.measure(inputs, head, exchanged)
         rule = optimizer if isinstance(optimizer, opt.Optimizer) else opt.create(optimizer, **(optimizer_params or {}))
         return Estimate(layout, tuple(_footprint(each, layout, shard, rule, microbatches) for each in measured))
+
+
+def _check_shard(layout: Layout, shard: str | None) -> str | None:
+    if shard is None:
+        return "full" if layout.shard > 1 else None
+    from .apply import SHARDS
+
+    if shard not in SHARDS:
+        raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
+    return shard
+
+
+def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
+    """The first micro-batch of each."""
+    if not isinstance(microbatches, int) or microbatches < 1:
+        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+    for tensor in tensors:
+        if not tensor.dim() or len(tensor) % microbatches:
+            raise ValueError(
+                f"a batch of the shape {tuple(tensor.shape)} does not divide into {microbatches} micro-batches"
+            )
+    return [tensor.chunk(microbatches)[0].clone() for tensor in tensors]
+
+
+class _Head:
+    """The loss of the last stage's output."""
+
+    def __init__(self, loss: Callable[..., Any], targets: list[torch.Tensor]) -> None:
+        self._loss, self._targets = loss, targets
+
+    def __call__(self, output: Any) -> Any:
+        from .stages import on_tensors
+
+        takes_arrays = isinstance(self._loss, Block)
+        return on_tensors(self._loss, (output, *self._targets)) if takes_arrays else self._loss(output, *self._targets)
+
+
+@dataclass
+class _Stage:
+    """Some layers of the net, and what one micro-batch leaves in them."""
+
+    modules: list[torch.nn.Module]
+    activations: int = 0
+    received: int = 0
+    given: int = 0
+    exchanged: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class _Measured:
+    """A worker's layers, and what it keeps and exchanges for them."""
+
+    modules: list[torch.nn.Module]
+    activations: int
+    exchanged: Counter[str]
+
+
+class _Workers:
+    """The layers of a net, in stages, on the workers of a pipeline."""
+
+    def __init__(self, module: Any, layout: Layout, schedule: str, cut: Any, microbatches: int) -> None:
+        self._count, self._microbatches = layout.pipeline, microbatches
+        if layout.pipeline == 1:
+            self._stages = [_Stage([module])]
+            self._places, self._orders = [0], {0: [("F", 0, 0)]}
+            return
+        from .pipeline import check_microbatches, find_schedule, place_of
+        from .stages import balance, by_parameters, ends_at, pieces_of
+
+        found = find_schedule(schedule)
+        total = layout.pipeline * found.stages
+        check_microbatches(found, layout.pipeline, total, microbatches)
+        pieces = pieces_of(getattr(module, "_block", module))
+        if len(pieces) < total:
+            raise MXNetError(f"{len(pieces)} pieces cannot be cut into {total} stages")
+        for piece in pieces:
+            piece.open()
+            piece.train()
+        ends = balance(by_parameters(pieces), total) if cut is None else ends_at(cut, pieces)
+        self._stages = [_Stage(list(pieces[begin:end])) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
+        self._places = [place_of(stage, found, layout.pipeline) for stage in range(total)]
+        self._orders = _orders(found, self._places, microbatches)
+
+    def measure(self, inputs: list[torch.Tensor], head: Any, exchanged: Counter[str]) -> list[_Measured]:
+        """Run one micro-batch through all stages; what each worker keeps and exchanges."""
+        for number, stage in enumerate(self._stages):
+            before = Counter(exchanged)
+            inputs = [self._run(stage, inputs, head if number == len(self._stages) - 1 else None, number > 0)]
+            stage.exchanged = exchanged - before
+        return [self._worker(place) for place in range(self._count)]
+
+    def _run(self, stage: _Stage, inputs: list[torch.Tensor], head: Any, receives: bool) -> torch.Tensor:
+        there = [each for module in stage.modules for each in (*module.parameters(), *module.buffers())]
+        with Saved([*there, *([] if receives else inputs)]) as saved:
+            output: Any = inputs
+            for module in stage.modules:
+                output = run(module, *(output if isinstance(output, list) else [output]))
+            for each in (*(inputs if receives else ()), *_tensors_in(output)):
+                saved.keep(each)
+            if head is not None:
+                saved.keep(run(head, output))
+        stage.activations = saved.nbytes
+        stage.received = sum(each.nbytes for each in inputs) if receives else 0
+        return output.detach().requires_grad_() if self._count > 1 else output
+
+    def _worker(self, place: int) -> _Measured:
+        mine = [stage for stage, at in enumerate(self._places) if at == place]
+        exchanged: Counter[str] = Counter()
+        for number in mine:
+            stage = self._stages[number]
+            exchanged.update(stage.exchanged)
+            exchanged["point to point"] += stage.received  # its gradient goes back
+            if number + 1 < len(self._stages):
+                exchanged["point to point"] += self._stages[number + 1].received
+        for kind in exchanged:
+            exchanged[kind] *= self._microbatches
+        held = most_at_once(self._orders[place], {number: self._stages[number].activations for number in mine})
+        return _Measured([module for number in mine for module in self._stages[number].modules], held, exchanged)
+
+
+def _tensors_in(output: Any) -> list[torch.Tensor]:
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if isinstance(output, (list, tuple)):
+        return [tensor for each in output for tensor in _tensors_in(each)]
+    return []
+
+
+# ---- schedules ----
+
+
+def _orders(schedule: Any, places: list[int], microbatches: int) -> dict[int, list[tuple[str, int, int]]]:
+    """What each worker does one after the other, (kind, stage, micro-batch), by torch's own schedule."""
+    workers, total = max(places) + 1, len(places)
+    stages = [
+        _NoStage(stage_index=stage, num_stages=total, group_size=workers, group_rank=0, is_last=stage == total - 1)
+        for stage, place in enumerate(places)
+        if place == 0
+    ]
+    made = schedule.kind(stages if schedule.several else stages[0], microbatches, loss_fn=lambda output, target: output)
+    return {
+        worker: [(a.computation_type.value, a.stage_index, a.microbatch_index) for a in actions if a is not None]
+        for worker, actions in made.pipeline_order.items()
+    }
+
+
+class _NoStage:
+    """What torch's schedules ask of a stage before they run."""
+
+    has_backward, group, device, submod = True, None, torch.device("cpu"), torch.nn.Module()
+
+    def __init__(self, **places: Any) -> None:
+        vars(self).update(places, is_first=places["stage_index"] == 0)
+
+
+def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int, int]) -> int:
+    """The most that a worker keeps: a micro-batch stays from its forward to the backward of the weights."""
+    held = most = 0
+    for kind, stage, _ in order:
+        held += {"F": 1, "B": -1, "W": -1}.get(kind, 0) * activations[stage]
+        most = max(most, held)
+    return most
+
+
+# ---- from layers to bytes ----
+
+
+def _footprint(worker: _Measured, layout: Layout, shard: str | None, rule: Any, microbatches: int) -> Footprint:
+    shares = _Shares(layout, shard)
+    params = list({id(param): param for module in worker.modules for param in module.parameters()}.values())
+    others = {id(buffer): buffer for module in worker.modules for buffer in module.buffers()}
+    trained = [param for param in params if param.requires_grad]
+    whole, gradients = _nbytes(params), _nbytes(trained)
+    sent = worker.exchanged
+    buffers = 0
+    if shares.fully:
+        padded = shares.parts * _nbytes(_rows(params, shares.parts))
+        sent["all-gather"] += padded * microbatches * (2 if shard == "full" else 1)
+        sent["reduce-scatter"] += shares.parts * _nbytes(_rows(trained, shares.parts))
+        sent["all-reduce"] += _nbytes(_rows(trained, shares.parts)) if shares.copies > 1 else 0
+        units = _units(worker.modules)
+        buffers = (2 * max(units) if shard == "full" else whole) + max(units)
+    elif layout.batch_size > 1:
+        sent["all-reduce"] += gradients
+        sent["all-gather"] += whole if shard == "optimizer" else 0
+        buffers = gradients + gradients // layout.batch_size  # what is on its way, and this worker's part of the sums
+    return Footprint(
+        parameters=_nbytes(_rows(params, shares.of_parameters)) + _nbytes(others.values()),
+        gradients=_nbytes(_rows(trained, shares.of_parameters)),
+        optimizer_state=sum(_state(rule, i, each) for i, each in enumerate(_rows(trained, shares.of_state))),
+        activations=worker.activations,
+        buffers=buffers,
+        sent=dict(sent),
+    )
+
+
+class _Shares:
+    """In how many parts the workers hold what."""
+
+    def __init__(self, layout: Layout, shard: str | None) -> None:
+        self.fully = shard in ("full", "grads") and layout.batch_size > 1
+        self.parts = layout.data if layout.shard == 1 else layout.shard
+        self.copies = layout.data if layout.shard > 1 else 1
+        self.of_parameters = self.parts if self.fully else 1
+        self.of_state = layout.batch_size if shard == "optimizer" else self.of_parameters
+
+
+def _rows(tensors: Sequence[torch.Tensor], parts: int) -> list[torch.Tensor]:
+    """The first worker's rows of each, which are as many as any other's or more."""
+    return [tensor[: -(-tensor.shape[0] // parts)] if tensor.dim() and parts > 1 else tensor for tensor in tensors]
+
+
+def _nbytes(tensors: Any) -> int:
+    return sum(tensor.numel() * tensor.itemsize for tensor in tensors)
+
+
+def _state(rule: Any, index: int, weight: torch.Tensor) -> int:
+    return _nbytes(_arrays(rule.create_state_multi_precision(index, NDArray(weight.detach(), cpu()))))
+
+
+def _arrays(state: Any) -> list[torch.Tensor]:
+    if isinstance(state, NDArray):
+        return [state._data]
+    return [tensor for each in state for tensor in _arrays(each)] if isinstance(state, (list, tuple)) else []
+
+
+def _units(modules: list[torch.nn.Module]) -> list[int]:
+    """The bytes of what is gathered together: each block, and what belongs to none."""
+    from .apply import units
+
+    found: list[torch.nn.Module] = []
+    for module in modules:
+        found += units(getattr(getattr(module, "run", module), "_block", module))
+    apart = {id(param) for unit in found for param in unit.parameters()}
+    rest = [param for module in modules for param in module.parameters() if id(param) not in apart]
+    return [*(_nbytes(unit.parameters()) for unit in found), _nbytes(rest)]

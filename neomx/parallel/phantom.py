@@ -97,14 +97,15 @@ class Saved:
         self.nbytes = 0
 
     def __enter__(self) -> Saved:
-        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self._keep, lambda tensor: tensor)
+        self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda tensor: tensor)
         self._hooks.__enter__()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
 
-    def _keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Count a tensor, unless its memory was counted or is there anyway."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._seen:
             self._seen[storage._cdata] = storage

@@ -1,0 +1,170 @@
+"""model_zoo.transformer: its ops, GPT-2 on arrays, graphs and torch tensors."""
+
+import numpy as np
+import pytest
+import torch
+
+import neomx as mx
+from neomx import autograd, gluon, nd
+from neomx.gluon.model_zoo import transformer
+
+
+def tokens(*shape, vocabulary=32, seed=0):
+    return nd.array(np.random.default_rng(seed).integers(0, vocabulary, shape), dtype="int32")
+
+
+def close(one, other, tolerance=1e-5):
+    one, other = (each.asnumpy() if isinstance(each, nd.NDArray) else np.asarray(each) for each in (one, other))
+    np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
+
+
+def small_gpt2(seed=0, **kwargs):
+    mx.random.seed(seed)
+    net = transformer.GPT2(**({"vocab_size": 32, "units": 16, "layers": 2, "heads": 2, "max_length": 12} | kwargs))
+    net.initialize()
+    return net
+
+
+# ---- the ops ----
+
+
+def attention_by_hand(q, k, v, lengths=None, causal=False, size=4):
+    """One query of one head of one example at a time."""
+    out = np.zeros_like(q)
+    for b in range(q.shape[0]):
+        for h in range(0, q.shape[2], size):
+            for t in range(q.shape[1]):
+                seen = k.shape[1] if lengths is None else lengths[b]
+                seen = min(seen, t + 1) if causal else seen
+                scores = k[b, :seen, h : h + size] @ q[b, t, h : h + size] / np.sqrt(size)
+                weights = np.exp(scores - scores.max())
+                out[b, t, h : h + size] = weights / weights.sum() @ v[b, :seen, h : h + size]
+    return out
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [None, [2, 5]])
+def test_attention(causal, lengths):
+    q, k, v = (np.random.default_rng(i).normal(size=(2, 5, 8)).astype("float32") for i in range(3))
+    arrays = [nd.array(each) for each in (q, k, v)]
+    optional = [] if lengths is None else [nd.array(lengths, dtype="int32")]
+    attributes = {"head_size": 4, "causal": causal, "use_valid_length": lengths is not None}
+    got = nd.contrib.attention(*arrays, *optional, **attributes)
+    close(got, attention_by_hand(q, k, v, lengths, causal))
+
+    names = ["q", "k", "v", "n"][: 3 + len(optional)]
+    graph = mx.sym.contrib.attention(*map(mx.sym.var, names), **attributes)
+    graph = mx.sym.load_json(graph.tojson())
+    close(graph.eval(**dict(zip(names, arrays + optional, strict=True)))[0], got)
+    assert graph.infer_shape(q=(2, 5, 8), k=(2, 5, 8))[1] == [(2, 5, 8)]
+
+
+def test_dropout_of_attention_keeps_the_mean_and_is_seeded():
+    q, k, v = (nd.random.normal(shape=(64, 3, 8)) for _ in range(3))
+    v = nd.ones((64, 3, 8))
+
+    def drop():
+        mx.random.seed(3)
+        with autograd.train_mode():
+            return nd.contrib.attention(q, k, v, head_size=4, dropout=0.5, causal=True).asnumpy()
+
+    dropped = drop()
+    assert (dropped[:, 0] == 0).any() and set(np.unique(dropped[:, 0])) == {0, 2}  # one key: all of it or nothing
+    assert abs(dropped.mean() - 1) < 0.1
+    np.testing.assert_array_equal(dropped, drop())
+    close(nd.contrib.attention(q, k, v, head_size=4, dropout=0.5, causal=True), v)  # not while predicting
+
+
+def test_gelu_tanh():
+    x = np.linspace(-3, 3, 13, dtype="float32")
+    close(nd.contrib.gelu_tanh(nd.array(x)), 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "attributes", "said"),
+    [
+        ([(2, 8)] * 3, {}, "batch, time"),
+        ([(2, 3, 6)] * 3, {}, "heads \\* head_size"),
+        ([(2, 3, 8), (2, 4, 8), (2, 5, 8)], {}, "one shape"),
+        ([(2, 3, 8), (2, 4, 8), (2, 4, 8)], {"causal": True}, "a key for each query, got 4 for 3"),
+        ([(2, 3, 8)] * 3, {"use_valid_length": True}, "needs valid_length"),
+        ([(2, 3, 8)] * 3 + [(3,)], {"use_valid_length": True}, "valid_length of shape \\(2,\\)"),
+    ],
+)
+def test_attention_refuses(shapes, attributes, said):
+    with pytest.raises(mx.MXNetError, match=said):
+        nd.contrib.attention(*map(nd.ones, shapes), head_size=4, **attributes)
+
+
+# ---- GPT-2 ----
+
+
+def test_gpt2_is_one_thing_on_arrays_graphs_stages_symbols_and_torch():
+    net, x = small_gpt2(), tokens(2, 7)
+    expected = net(x)
+    assert expected.shape == (2, 7, 32)
+    staged = x
+    for _, stage in net.stages():
+        staged = stage(staged)
+    close(staged, expected)
+    close(net.torch().eval()(torch.from_numpy(x.asnumpy())).detach(), expected)
+    net.hybridize()
+    close(net(x), expected)
+    close(net.torch()(torch.from_numpy(x.asnumpy())).detach(), expected)
+    graph = net(mx.sym.var("data"))
+    assert graph.infer_shape(data=(2, 7))[1] == [(2, 7, 32)]
+
+
+def test_gpt2_looks_back_only():
+    net, x = small_gpt2(), tokens(1, 6)
+    other = x.copy()
+    other[0, 4] = (x[0, 4] + 1) % 32
+    before, after = net(x).asnumpy(), net(other).asnumpy()
+    np.testing.assert_array_equal(before[:, :4], after[:, :4])
+    assert (before[:, 4:] != after[:, 4:]).any()
+
+
+def test_gpt2_stages_hold_every_parameter_and_tie_the_first_to_the_last():
+    net = small_gpt2()
+    names = [name for name, _ in net.stages()]
+    assert names == ["embed", "blocks.0", "blocks.1", "head"]
+    held = [set(map(id, stage.collect_params().values())) for _, stage in net.stages()]
+    assert set().union(*held) == set(map(id, net.collect_params().values()))
+    assert held[0] & held[-1] == {id(net.embed.weight)} and net.head.weight is net.embed.weight
+
+
+def test_gpt2_starts_as_the_paper_says():
+    net = small_gpt2(units=64, layers=8, vocab_size=500)
+    spread = {name: float(p.data().asnumpy().std()) for name, p in net._collect_params_with_prefix().items()}
+    assert spread["embed.weight"] == pytest.approx(0.02, rel=0.05)
+    assert spread["blocks.0.attention.query.weight"] == pytest.approx(0.02, rel=0.05)
+    assert spread["blocks.7.feedforward.down.weight"] == pytest.approx(0.02 / 4, rel=0.05)
+    assert spread["blocks.3.attention.out.bias"] == 0
+
+
+@pytest.mark.parametrize("hybridize", [False, True])
+def test_training_gpt2_tiny_lowers_the_loss(hybridize):
+    mx.random.seed(0)
+    net, x = transformer.gpt2_tiny(vocab_size=32), tokens(4, 9)
+    net.initialize()
+    if hybridize:
+        net.hybridize()
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 1e-3})
+    losses = []
+    for _ in range(30):
+        with autograd.record():
+            each = loss(net(x[:, :-1]), x[:, 1:])
+        each.backward()
+        trainer.step(len(x))
+        losses.append(each.mean().asscalar())
+    assert losses[0] == pytest.approx(np.log(32), rel=0.1) and losses[-1] < 0.5
+
+
+def test_gpt2_refuses():
+    with pytest.raises(mx.MXNetError, match="sequences of 13 tokens, and the net has positions for 12"):
+        small_gpt2()(tokens(1, 13))
+    with pytest.raises(mx.MXNetError, match="shape \\(batch, time\\), received \\(5,\\)"):
+        small_gpt2()(tokens(5))
+    with pytest.raises(ValueError, match="units=16, heads=3"):
+        small_gpt2(heads=3)
