@@ -9,10 +9,12 @@ from typing import Any
 
 import torch
 
+from .. import autograd
 from .. import optimizer as opt
 from ..base import MXNetError
 from ..context import cpu
 from ..gluon import Block
+from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
 from .layout import Layout
 from .phantom import Saved, inputs_like, phantom_of, run, without_memory
@@ -149,7 +151,7 @@ def estimate(
             from .rehearsal import rehearse
 
             rehearse(module, plan, layout.tensor, exchanged)
-        head = None if loss is None else _Head(loss, targets)
+        head = None if loss is None else _Head(loss, targets, isinstance(net, Block))
         workers = _Workers(module, layout, schedule, cut, microbatches)
         measured = workers.measure(inputs, head, exchanged)
         rule = optimizer if isinstance(optimizer, opt.Optimizer) else opt.create(optimizer, **(optimizer_params or {}))
@@ -179,16 +181,16 @@ def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
 
 
 class _Head:
-    """The loss of the last stage's output."""
+    """The loss of the last stage's output: of arrays where the net is a Block."""
 
-    def __init__(self, loss: Callable[..., Any], targets: list[torch.Tensor]) -> None:
-        self._loss, self._targets = loss, targets
+    def __init__(self, loss: Callable[..., Any], targets: list[torch.Tensor], on_arrays: bool) -> None:
+        self._loss, self._targets, self._on_arrays = loss, targets, on_arrays
 
     def __call__(self, output: Any) -> Any:
-        from .stages import on_tensors
-
-        takes_arrays = isinstance(self._loss, Block)
-        return on_tensors(self._loss, (output, *self._targets)) if takes_arrays else self._loss(output, *self._targets)
+        if not self._on_arrays:
+            return self._loss(output, *self._targets)
+        with autograd.record():
+            return unwrap(self._loss(*wrap((output, *self._targets))))
 
 
 @dataclass
