@@ -99,6 +99,67 @@ def adam(
     )
 
 
+@register
+class AdamW(Adam):
+    """Adam whose decay does not go through the averages: the weight shrinks by lr * wd, as in `torch.optim.AdamW`."""
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, lazy_update=False, **kwargs)
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        lr, wd = self._begin(index)
+        count = self._index_update_count[index]
+        # The op averages with betas of single precision; corrected with the same, their rounding cancels out.
+        of_mean, of_var = 1 - single(self.beta1) ** count, math.sqrt(1 - single(self.beta2) ** count)
+        nd.contrib.adamw_update(
+            weight,
+            grad,
+            *state,
+            out=weight,
+            lr=lr * of_var / of_mean,
+            eta=1.0,
+            wd=lr * wd,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon * of_var,
+            **self._scaling(),
+        )
+
+
+@rule(AdamW, moments=True)
+def adamw(
+    optimizer: AdamW, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> None:
+    """AdamW's step of many weights; moments are kept divided by the scale of the gradients."""
+    scale = optimizer.rescale_grad
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    means, variances = zip(*states, strict=True)
+    torch._fused_adamw_(
+        weights,
+        grads,
+        kept(means, scale),
+        kept(variances, scale * scale),
+        [],
+        [torch.tensor(float(count), device=weights[0].device)] * len(weights),
+        lr=lr,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        weight_decay=wd,
+        eps=optimizer.epsilon / scale,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
 def _decayed(optimizer: Optimizer, weights: Tensors, grads: Tensors, wd: float) -> Tensors:
     """New gradients, rescaled, with decay, and then clipped."""
     result = list(torch._foreach_mul(grads, optimizer.rescale_grad))

@@ -96,6 +96,15 @@ class Layout:
         pipeline, data = divmod(rank, self.data)
         return Place(pipeline, data, shard, tensor)
 
+    def peers(self, *lines: str) -> list[int]:
+        """The ranks of the workers that differ from this one along these lines alone."""
+        mine = self.place()
+
+        def differs(rank: int) -> set[str]:
+            return {name for name, number in vars(self.place(rank)).items() if number != getattr(mine, name)}
+
+        return [rank for rank in range(self.size) if differs(rank) <= set(lines)]
+
     @property
     def batch_rank(self) -> int:
         """Which share of each batch is this worker's; those that compute together have the same."""

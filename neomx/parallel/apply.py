@@ -1,0 +1,133 @@
+"""`apply`: lay a model out over the workers, in place; its training loop stays as it is."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..comm.session import session
+from ..gluon import Block
+from ..gluon.nn import HybridSequential, Sequential
+from .layout import Layout
+from .placement import Ensemble, Placement
+
+SHARDS = ("full", "grads", "optimizer")
+
+
+def apply(
+    net: Any,
+    layout: Layout,
+    shard: str | None = None,
+    plan: Mapping[str, str] | str = "auto",
+    checkpoint: Any = None,
+) -> Any:
+    """Lay a Block or a torch module out over the workers, in place. All call it, and begin with worker 0's values.
+
+    `shard` says what the workers that take different samples hold in parts: 'full' parameters, gradients and the
+    optimizer's states; 'grads' the latter two; 'optimizer' the states alone. `plan` says how layers are cut where
+    `layout.tensor` is more than 1, `checkpoint` which children compute their activations again in backward.
+    """
+    shard = check(net, layout, shard)
+    if layout.pipeline > 1:
+        raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
+    return place(net, layout, shard, plan, checkpoint)
+
+
+def check(net: Any, layout: Layout, shard: str | None) -> str | None:
+    """Refuse what cannot be laid out; how it is sharded."""
+    if not isinstance(net, (Block, torch.nn.Module)):
+        raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+    layout.check(session().world.size)
+    if shard is not None and shard not in SHARDS:
+        raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
+    if any(param._placement is not None for param in _parameters(net).values()):
+        raise MXNetError("the Block has a layout already. Make a new one, and load its parameters")
+    return "full" if shard is None and layout.shard > 1 else shard
+
+
+def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: Any) -> Any:
+    """Do what `apply` says, which has been checked."""
+    if layout.size == 1:
+        return _checkpointed(net, checkpoint)
+    module = net.torch() if isinstance(net, Block) else net
+    group = session().group
+    group.broadcast_all_([*module.parameters(), *module.buffers()], what="the parameters as they begin")
+    ensemble = Ensemble(layout, shard)
+    if layout.tensor > 1:
+        from .tensor import parallelize
+
+        parallelize(net, ensemble.mesh["tensor"], plan)
+    _checkpointed(net, checkpoint)
+    if layout.batch_size > 1 and shard in ("full", "grads"):
+        shard_fully(net, module, ensemble)
+    elif layout.batch_size > 1 and not isinstance(net, Block):
+        replicate(module, ensemble)
+    for param in _parameters(net).values():
+        param._placement = Placement(ensemble)
+        param._follow()
+    return net
+
+
+def _checkpointed(net: Any, which: Any) -> Any:
+    if which is not None:
+        from .checkpointing import checkpoint_blocks
+
+        checkpoint_blocks(net, which)
+    return net
+
+
+def _parameters(net: Any) -> dict[str, Any]:
+    return net._collect_params_with_prefix() if isinstance(net, Block) else {}
+
+
+def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble) -> None:
+    """Have each worker keep a part of the parameters: gathered block by block when they are needed, then freed.
+
+    A Block's gradients are sums over the workers, a torch module's are means.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    layout, mesh = ensemble.layout, ensemble.mesh
+    if layout.shard == 1:
+        mesh = mesh["data"]
+    else:
+        mesh = mesh["shard"] if layout.data == 1 else mesh["data", "shard"]
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
+    for unit in [*units(net), module]:
+        sharded: Any = fully_shard(unit, **options)
+        ensemble.sharded.append(sharded)
+        if isinstance(net, Block):
+            sharded.set_gradient_divide_factor(1.0)
+            sharded.set_force_sum_reduction_for_comms(True)
+    warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
+
+
+def units(net: Any) -> list[torch.nn.Module]:
+    """The pieces of a model that are gathered one by one; those that share a parameter stay with the root."""
+    pieces = [piece for piece in _pieces(net) if any(True for _ in piece.parameters())]
+    holders = Counter(id(param) for piece in pieces for param in set(piece.parameters()))
+    return [piece for piece in pieces if all(holders[id(param)] == 1 for param in piece.parameters())]
+
+
+def _pieces(net: Any) -> Iterable[torch.nn.Module]:
+    children = net._children.values() if isinstance(net, Block) else net.children()
+    for child in children:
+        if isinstance(child, (Sequential, HybridSequential, torch.nn.Sequential, torch.nn.ModuleList)):
+            yield from _pieces(child)
+        else:
+            yield child.torch() if isinstance(child, Block) else child
+
+
+def replicate(module: torch.nn.Module, ensemble: Ensemble) -> None:
+    """Have a torch module's gradients averaged over the workers in backward."""
+    from torch.distributed._composable.replicate import replicate as by_hooks
+
+    layout = ensemble.layout
+    lines = tuple(line for line in ("data", "shard") if getattr(layout, line) > 1)
+    mesh = ensemble.mesh[lines] if len(lines) > 1 else ensemble.mesh[lines[0]]
+    by_hooks(module, device_mesh=mesh)
