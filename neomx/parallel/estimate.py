@@ -70,6 +70,11 @@ class Estimate:
         return self._most("activations")
 
     @property
+    def buffers(self) -> int:
+        """Bytes of gradients on their way to other workers, and of parameters gathered from them."""
+        return self._most("buffers")
+
+    @property
     def peak(self) -> int:
         """Bytes of all of it at once, on the worker with the most."""
         return self._most("peak")
@@ -142,9 +147,8 @@ def estimate(
     """
     shard = _check_shard(layout, shard)
     with without_memory():
-        inputs, targets = (
-            _cut(inputs_like(each), microbatches) for each in (batch, [] if target is None else [target])
-        )
+        inputs = _cut(inputs_like(batch), microbatches)
+        targets = [] if target is None else _cut(inputs_like(target), microbatches)
         module = phantom_of(net, inputs)
         exchanged: Counter[str] = Counter()
         if layout.tensor > 1:

@@ -48,7 +48,7 @@ def tensor_like(given: Any) -> torch.Tensor:
 
 def inputs_like(batch: Any) -> list[torch.Tensor]:
     """Phantoms of a net's inputs: of one, or of a list of several."""
-    several = isinstance(batch, (list, tuple)) and not (batch and all(type(size) is int for size in batch))
+    several = isinstance(batch, (list, tuple)) and not all(type(size) is int for size in batch)
     return [tensor_like(each) for each in (batch if several else [batch])]
 
 
@@ -65,7 +65,7 @@ def phantom_of(net: Any, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
             param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
             if shape_is_known(param.shape):
                 param._finish_deferred_init()
-    copied(*(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
+    run(copied, *(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
     return copied.torch().train()
 
 
@@ -113,7 +113,7 @@ class Saved:
         return tensor
 
 
-def run(module: Callable[..., Any], *inputs: torch.Tensor) -> Any:
+def run(module: Callable[..., Any], *inputs: Any) -> Any:
     """Call a phantom; an error says that it was one."""
     try:
         return module(*inputs)
