@@ -1,9 +1,20 @@
 """`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
 
 from .apply import apply
+from .clip import clip_global_norm
 from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
 from .tasks import tasks
 from .vocabulary import cross_entropy
 
-__all__ = ["Estimate", "Footprint", "Layout", "Place", "apply", "cross_entropy", "estimate", "tasks"]
+__all__ = [
+    "Estimate",
+    "Footprint",
+    "Layout",
+    "Place",
+    "apply",
+    "clip_global_norm",
+    "cross_entropy",
+    "estimate",
+    "tasks",
+]
