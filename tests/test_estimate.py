@@ -55,7 +55,8 @@ def test_one_process_takes_what_was_estimated(name):
     assert found.activations == pytest.approx(left, rel=0.1)
     assert found.buffers == 0
     assert set(found.sent.values()) == {0}
-    assert found.peak == found.parameters + found.gradients + found.optimizer_state + found.activations
+    kept = found.parameters + found.gradients + found.optimizer_state + found.activations
+    assert kept < found.peak < 1.5 * kept
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import torch
 
 from .. import autograd
 from .. import optimizer as opt
-from ..base import MXNetError
 from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import unwrap, wrap
@@ -31,12 +30,14 @@ class Footprint:
     optimizer_state: int
     activations: int  # what is kept for backward, of all micro-batches that are on their way at once
     buffers: int  # gradients on their way to other workers, and parameters gathered from them
+    temporary: int  # the gradient of the largest activation, in backward
     sent: dict[str, int] = field(default_factory=dict)  # in a step, by kind; of collectives, what they work on
 
     @property
     def peak(self) -> int:
         """All of it at once."""
-        return self.parameters + self.gradients + self.optimizer_state + self.activations + self.buffers
+        model = self.parameters + self.gradients + self.optimizer_state
+        return model + self.activations + self.buffers + self.temporary
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Estimate:
         return self._most("buffers")
 
     @property
+    def temporary(self) -> int:
+        """Bytes that backward needs for a moment: the gradient of the largest activation."""
+        return self._most("temporary")
+
+    @property
     def peak(self) -> int:
         """Bytes of all of it at once, on the worker with the most."""
         return self._most("peak")
@@ -88,7 +94,7 @@ class Estimate:
         return {kind: max(each.sent.get(kind, 0) for each in self.workers) for kind in KINDS}
 
     def __str__(self) -> str:
-        columns = ("parameters", "gradients", "optimizer_state", "activations", "buffers", "peak")
+        columns = ("parameters", "gradients", "optimizer_state", "activations", "buffers", "temporary", "peak")
         rows = [["memory of a worker", *(name.replace("_", " ") for name in columns)]]
         rows += [[self._title(i), *(_readable(getattr(f, c)) for c in columns)] for i, f in enumerate(self.workers)]
         sent = [["sent in a step", *KINDS]]
@@ -143,7 +149,7 @@ def estimate(
     `net` is a Block, initialised or not, or a torch module, on the meta device too; it stays as it is. `batch` is what
     one worker gives to it in a step: an array, a tensor, a shape (of float32), or a list of several. With
     `loss(output, target)` what the loss keeps counts too. The other arguments are those of `mx.parallel.apply`,
-    `mx.parallel.train_step` and `gluon.Trainer`.
+    `mx.parallel.train_step` and `gluon.Trainer`; a pipeline that is not cut at names is cut by 'parameters' here.
     """
     shard = _check_shard(layout, shard)
     with without_memory():
@@ -157,6 +163,7 @@ def estimate(
             rehearse(module, plan, layout.tensor, exchanged)
         head = None if loss is None else _Head(loss, targets, isinstance(net, Block))
         workers = _Workers(module, layout, schedule, cut, microbatches)
+        workers.compute_again(checkpoint)
         measured = workers.measure(inputs, head, exchanged)
         rule = optimizer if isinstance(optimizer, opt.Optimizer) else opt.create(optimizer, **(optimizer_params or {}))
         return Estimate(layout, tuple(_footprint(each, layout, shard, rule, microbatches) for each in measured))
@@ -203,8 +210,9 @@ class _Stage:
 
     modules: list[torch.nn.Module]
     activations: int = 0
+    again: int = 0  # more, while a part computes its activations again
+    largest: int = 0
     received: int = 0
-    given: int = 0
     exchanged: Counter[str] = field(default_factory=Counter)
 
 
@@ -214,6 +222,7 @@ class _Measured:
 
     modules: list[torch.nn.Module]
     activations: int
+    largest: int
     exchanged: Counter[str]
 
 
@@ -222,26 +231,33 @@ class _Workers:
 
     def __init__(self, module: Any, layout: Layout, schedule: str, cut: Any, microbatches: int) -> None:
         self._count, self._microbatches = layout.pipeline, microbatches
+        self._net = module
+        self._saved: Any = None
         if layout.pipeline == 1:
             self._stages = [_Stage([module])]
             self._places, self._orders = [0], {0: [("F", 0, 0)]}
             return
-        from .pipeline import check_microbatches, find_schedule, place_of
-        from .stages import balance, by_parameters, ends_at, pieces_of
+        from .schedules import find_schedule
+        from .stages import Cut
 
-        found = find_schedule(schedule)
-        total = layout.pipeline * found.stages
-        check_microbatches(found, layout.pipeline, total, microbatches)
-        pieces = pieces_of(getattr(module, "_block", module))
-        if len(pieces) < total:
-            raise MXNetError(f"{len(pieces)} pieces cannot be cut into {total} stages")
-        for piece in pieces:
+        net = getattr(module, "_block", module)
+        found = Cut(net, layout.pipeline, find_schedule(schedule), cut or "parameters", microbatches)
+        for piece in found.pieces:
             piece.open()
             piece.train()
-        ends = balance(by_parameters(pieces), total) if cut is None else ends_at(cut, pieces)
-        self._stages = [_Stage(list(pieces[begin:end])) for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
-        self._places = [place_of(stage, found, layout.pipeline) for stage in range(total)]
-        self._orders = _orders(found, self._places, microbatches)
+        self._stages = [_Stage(list(pieces)) for pieces in found.groups(())]
+        self._places = [found.place(stage) for stage in range(found.stages)]
+        self._orders = _orders(found.schedule, self._places, microbatches)
+
+    def compute_again(self, checkpoint: Any) -> None:
+        """Have parts keep their inputs alone."""
+        if checkpoint is None or checkpoint is False:
+            return
+        from .checkpointing import chosen_for
+
+        for module in chosen_for(getattr(self._net, "_block", self._net), checkpoint):
+            module.register_forward_pre_hook(lambda module, args: self._saved.enter(args))
+            module.register_forward_hook(lambda module, args, output: self._saved.leave())
 
     def measure(self, inputs: list[torch.Tensor], head: Any, exchanged: Counter[str]) -> list[_Measured]:
         """Run one micro-batch through all stages; what each worker keeps and exchanges."""
@@ -253,7 +269,8 @@ class _Workers:
 
     def _run(self, stage: _Stage, inputs: list[torch.Tensor], head: Any, receives: bool) -> torch.Tensor:
         there = [each for module in stage.modules for each in (*module.parameters(), *module.buffers())]
-        with Saved([*there, *([] if receives else inputs)]) as saved:
+        self._saved = Saved([*there, *([] if receives else inputs)])
+        with self._saved as saved:
             output: Any = inputs
             for module in stage.modules:
                 output = run(module, *(output if isinstance(output, list) else [output]))
@@ -261,7 +278,7 @@ class _Workers:
                 saved.keep(each)
             if head is not None:
                 saved.keep(run(head, output))
-        stage.activations = saved.nbytes
+        stage.activations, stage.again, stage.largest = saved.nbytes, saved.again, saved.largest
         stage.received = sum(each.nbytes for each in inputs) if receives else 0
         return output.detach().requires_grad_() if self._count > 1 else output
 
@@ -277,7 +294,9 @@ class _Workers:
         for kind in exchanged:
             exchanged[kind] *= self._microbatches
         held = most_at_once(self._orders[place], {number: self._stages[number].activations for number in mine})
-        return _Measured([module for number in mine for module in self._stages[number].modules], held, exchanged)
+        held += max(self._stages[number].again for number in mine)
+        modules = [module for number in mine for module in self._stages[number].modules]
+        return _Measured(modules, held, max(self._stages[number].largest for number in mine), exchanged)
 
 
 def _tensors_in(output: Any) -> list[torch.Tensor]:
@@ -352,6 +371,7 @@ def _footprint(worker: _Measured, layout: Layout, shard: str | None, rule: Any, 
         optimizer_state=sum(_state(rule, i, each) for i, each in enumerate(_rows(trained, shares.of_state))),
         activations=worker.activations,
         buffers=buffers,
+        temporary=worker.largest,
         sent=dict(sent),
     )
 
@@ -387,12 +407,11 @@ def _arrays(state: Any) -> list[torch.Tensor]:
 
 
 def _units(modules: list[torch.nn.Module]) -> list[int]:
-    """The bytes of what is gathered together: each block, and what belongs to none."""
+    """The bytes of what is gathered together: each block, or each piece of a pipeline, and what belongs to none."""
     from .apply import units
 
-    found: list[torch.nn.Module] = []
-    for module in modules:
-        found += units(getattr(getattr(module, "run", module), "_block", module))
+    alone = len(modules) == 1
+    found = units(getattr(modules[0], "_block", modules[0])) if alone else modules
     apart = {id(param) for unit in found for param in unit.parameters()}
     rest = [param for module in modules for param in module.parameters() if id(param) not in apart]
     return [*(_nbytes(unit.parameters()) for unit in found), _nbytes(rest)]

@@ -89,12 +89,19 @@ def _phantom(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Saved:
-    """What autograd keeps for backward, each memory once; parameters and inputs, which are there anyway, not."""
+    """What autograd keeps for backward, each memory once; parameters and inputs, which are there anyway, not.
+
+    Of parts that compute their activations again only the inputs are kept; `again` is the most that one of them keeps
+    while it does so. `largest` is the largest memory of all.
+    """
 
     def __init__(self, there: Sequence[torch.Tensor]) -> None:
-        self._there = {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in there}
-        self._seen = dict(self._there)  # kept, so that no number is used twice
-        self.nbytes = 0
+        self._seen: dict[int, Any] = {}
+        for tensor in there:
+            self._is_new(tensor, self._seen)
+        self._inside: dict[int, Any] | None = None  # what a part that computes again has kept
+        self._again = 0
+        self.nbytes = self.again = self.largest = 0
 
     def __enter__(self) -> Saved:
         self._hooks: Any = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda tensor: tensor)
@@ -104,13 +111,36 @@ class Saved:
     def __exit__(self, *error: object) -> None:
         self._hooks.__exit__(*error)
 
+    @staticmethod
+    def _is_new(tensor: torch.Tensor, seen: dict[int, Any]) -> bool:
+        storage = tensor.untyped_storage()
+        if storage._cdata in seen:
+            return False
+        seen[storage._cdata] = storage  # which lives on with it, so that no number is used twice
+        return True
+
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
         """Count a tensor, unless its memory was counted or is there anyway."""
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._seen:
-            self._seen[storage._cdata] = storage
-            self.nbytes += storage.nbytes()
+        if storage._cdata in self._seen:
+            return tensor
+        self.largest = max(self.largest, storage.nbytes())
+        if self._inside is None:
+            self.nbytes += storage.nbytes() if self._is_new(tensor, self._seen) else 0
+        else:
+            self._again += storage.nbytes() if self._is_new(tensor, self._inside) else 0
         return tensor
+
+    def enter(self, inputs: Sequence[Any]) -> None:
+        """A part that will compute again begins."""
+        for each in inputs:
+            if isinstance(each, torch.Tensor):
+                self.keep(each)
+        self._inside, self._again = {}, 0
+
+    def leave(self) -> None:
+        """It ends."""
+        self._inside, self.again = None, max(self.again, self._again)
 
 
 def run(module: Callable[..., Any], *inputs: Any) -> Any:
