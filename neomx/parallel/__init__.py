@@ -5,6 +5,7 @@ from .clip import clip_global_norm
 from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
 from .tasks import tasks
+from .train_step import train_step
 from .vocabulary import cross_entropy
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "cross_entropy",
     "estimate",
     "tasks",
+    "train_step",
 ]

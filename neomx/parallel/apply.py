@@ -64,7 +64,7 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
         parallelize(net, ensemble.mesh["tensor"], plan)
     _checkpointed(net, checkpoint)
     if layout.batch_size > 1 and shard in ("full", "grads"):
-        shard_fully(net, module, ensemble)
+        shard_fully(net, module, ensemble, isinstance(net, Block))
     elif layout.batch_size > 1 and not isinstance(net, Block):
         replicate(module, ensemble)
     for param in _parameters(net).values():
@@ -85,10 +85,10 @@ def _parameters(net: Any) -> dict[str, Any]:
     return net._collect_params_with_prefix() if isinstance(net, Block) else {}
 
 
-def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble) -> None:
+def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble, sums: bool) -> None:
     """Have each worker keep a part of the parameters: gathered block by block when they are needed, then freed.
 
-    A Block's gradients are sums over the workers, a torch module's are means.
+    Gradients become sums over the workers, as a Block's, or means.
     """
     from torch.distributed.fsdp import fully_shard
 
@@ -101,7 +101,7 @@ def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble) -> None:
     for unit in [*units(net), module]:
         sharded: Any = fully_shard(unit, **options)
         ensemble.sharded.append(sharded)
-        if isinstance(net, Block):
+        if sums:
             sharded.set_gradient_divide_factor(1.0)
             sharded.set_force_sum_reduction_for_comms(True)
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")

@@ -253,9 +253,9 @@ class _Workers:
         """Have parts keep their inputs alone."""
         if checkpoint is None or checkpoint is False:
             return
-        from .checkpointing import chosen_for
+        from .checkpointing import chosen_by
 
-        for module in chosen_for(getattr(self._net, "_block", self._net), checkpoint):
+        for module in chosen_by(getattr(self._net, "_block", self._net), checkpoint):
             module.register_forward_pre_hook(lambda module, args: self._saved.enter(args))
             module.register_forward_hook(lambda module, args, output: self._saved.leave())
 
