@@ -97,6 +97,8 @@ def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble) -> None:
         mesh = mesh["data"]
     else:
         mesh = mesh["shard"] if layout.data == 1 else mesh["data", "shard"]
+    for param in module.parameters():
+        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
     for unit in [*units(net), module]:
         sharded: Any = fully_shard(unit, **options)
