@@ -54,6 +54,10 @@ class Trainer:
                 "kvstore out"
             )
 
+    def _is_placed(self) -> bool:
+        """Whether a layout has the Parameters in hand."""
+        return any(param._placement is not None for param in self._params)
+
     def _begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
         store = self._kvstore_params["kvstore"]
@@ -87,8 +91,8 @@ class Trainer:
 
     def _init_kvstore(self) -> None:
         """Choose the store when the first step tells that all is in place."""
-        placement = next((param._placement for param in self._params if param._placement is not None), None)
-        if placement is not None:
+        if self._is_placed():
+            placement = next(param._placement for param in self._params if param._placement is not None)
             self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
             self._exchange = placement.ensemble.exchange(self)
             return
@@ -315,6 +319,9 @@ class Trainer:
         if self._store_updates() and not isinstance(self._exchange, WorkerExchange):
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
             return
+        if self._is_placed():
+            self._exchange.save_states(fname)  # type: ignore[union-attr]
+            return
         with replacing(fname) as file:
             file.write(self._updaters[0].get_states(dump_optimizer=True))
 
@@ -325,7 +332,9 @@ class Trainer:
             self._optimizer = self._kvstore._updater.optimizer
         else:
             self._updaters = [
-                updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
+                self._exchange.restored(updater, fname)  # type: ignore[union-attr]
+                if self._is_placed()
+                else updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
                 for updater, ctx in zip(self._updaters, self._contexts, strict=True)
             ]
             for updater in self._updaters:

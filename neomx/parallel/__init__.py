@@ -1,7 +1,8 @@
 """`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
 
 from .apply import apply
+from .clip import clip_global_norm
 from .layout import Layout, Place
 from .vocabulary import cross_entropy
 
-__all__ = ["Layout", "Place", "apply", "cross_entropy"]
+__all__ = ["Layout", "Place", "apply", "clip_global_norm", "cross_entropy"]

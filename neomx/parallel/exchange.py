@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from ..base import MXNetError
 from ..comm.rounds import Round
+from ..formats.atomic import replacing
 from ..gluon.exchange import WorkerExchange
 from ..ndarray import NDArray
+from ..optimizer.part import Part
+from ..optimizer.states import loads
 from .placement import Ensemble
-from .shares import apply_in_shares
+from .shares import apply_in_shares, share_of
 
 
 class LayoutExchange(WorkerExchange):
@@ -62,3 +66,47 @@ class LayoutExchange(WorkerExchange):
             apply_in_shares(updater, indices, sums, weights, self._batch)
         else:
             super().apply(updater, indices, sums, weights)
+
+    # ---- states in files ----
+
+    def _held(self) -> dict[int, NDArray]:
+        """What the Updater sees of each weight."""
+        indices, _, weights = self._trainer._current_plan()[0]
+        if self._ensemble.shard == "optimizer" and self._batch.size > 1:
+            weights = [share_of(weight, self._batch) for weight in weights]
+        return dict(zip(indices, weights, strict=True))
+
+    def save_states(self, fname: str) -> None:
+        """Write the file that one process would have written. All workers call it."""
+        whole = self._trainer._updaters[0].gathered(self._held(), _assembled)
+        stages = self._ensemble.pipeline_group
+        if stages is not None:
+            _merge(whole, stages)
+        with self._ensemble.writing() as writes, replacing(fname) if writes else nullcontext() as file:
+            if file is not None:
+                file.write(whole.get_states(dump_optimizer=True))
+
+    def restored(self, updater: Any, fname: str) -> Any:
+        """An Updater that goes on from the states in a file, of which it keeps this worker's part."""
+        held = self._held()
+        other = updater.restored(fname, {i: held.get(i) for i in range(len(self._trainer._params))})
+        other.states = {i: state for i, state in other.states.items() if i in held}
+        return other
+
+
+def _assembled(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+    """The whole of a tensor that is divided as a part is: each worker adds its own to zeros."""
+    whole = tensor.new_zeros(part.whole_shape)
+    whole[part.split] = tensor
+    return part.total(whole)
+
+
+def _merge(updater: Any, stages: Any) -> None:
+    """Bring the states of all stages, and the counts of their updates, to the first."""
+    mine = torch.frombuffer(bytearray(updater.get_states(dump_optimizer=True)), dtype=torch.uint8)
+    for rank, content in enumerate(stages.all_gather(mine, "the optimizer's states")):
+        if rank != stages.rank:
+            states, optimizer = loads(content.numpy().tobytes())
+            updater.states = {**states, **updater.states}
+            counts = optimizer._index_update_count  # type: ignore[union-attr]
+            updater.optimizer._index_update_count = {**counts, **updater.optimizer._index_update_count}

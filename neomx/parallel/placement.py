@@ -6,6 +6,7 @@ Trainer when they are updated. All Parameters of a Block share one Ensemble: the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -21,6 +22,9 @@ from ..comm.session import session
 from ..ndarray import NDArray
 from ..optimizer.part import Part
 from .layout import Layout
+
+# torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
+logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
 
 class Ensemble:
@@ -45,6 +49,11 @@ class Ensemble:
     def batch_group(self) -> Any:
         """Those that take different samples for the same parameters."""
         return self.group("data", "shard")
+
+    @property
+    def pipeline_group(self) -> Any:
+        """Those that have the other stages; None without a pipeline."""
+        return self.group("pipeline") if self.layout.pipeline > 1 else None
 
     def exchange(self, trainer: Any) -> Any:
         """How the gradients of a Trainer's Parameters meet."""
@@ -81,7 +90,8 @@ class Placement:
     def __init__(self, ensemble: Ensemble, stages: Sequence[int] = (0,)) -> None:
         self.ensemble = ensemble
         self.stages = tuple(stages)  # of the pipeline, that have it; several share it
-        self.is_here = ensemble.layout.place().pipeline in self.stages
+        here = ensemble.layout.place().pipeline
+        self.is_here, self.is_first = here in self.stages, here == self.stages[0]
 
     def refuse_elsewhere(self, name: str) -> None:
         """Say where a Parameter is that this worker does not have."""

@@ -15,9 +15,8 @@ from ..optimizer.part import Part
 def apply_in_shares(updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], group: Any) -> None:
     """Update this worker's rows of the weights, with states for those alone, and take the others' rows from them."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]
-    parts = [rows_of(weight, mine, group) for weight, mine in zip(weights, rows, strict=True)]
     gradients = [NDArray(total._data.detach()[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
-    updater(indices, gradients, parts)
+    updater(indices, gradients, [share_of(weight, group) for weight in weights])
     gather([weight._data for weight in weights], group)
 
 
@@ -28,8 +27,9 @@ def share(tensor: torch.Tensor, rank: int, size: int) -> slice:
     return slice(min(rank * width, rows), min((rank + 1) * width, rows))
 
 
-def rows_of(weight: NDArray, mine: slice, group: Any) -> Part:
-    """Some rows of a weight, which may be a part itself, as a Part."""
+def share_of(weight: NDArray, group: Any) -> Part:
+    """This worker's rows of a weight, which may be a part itself."""
+    mine = share(weight._data, group.rank, group.size)
     whole, split, total = tuple(weight.shape), [slice(None)] * len(weight.shape), None
     if isinstance(weight, Part):
         whole, split, total = weight.whole_shape, list(weight.split), weight._total
