@@ -270,7 +270,7 @@ def sync_batch_norm(
 class Workers:
     """The other workers, as far as ops know them."""
 
-    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over all workers; None if there is one
+    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over those that normalise together; or nobody
 
 
 class _OverWorkers(torch.autograd.Function):
@@ -284,7 +284,7 @@ class _OverWorkers(torch.autograd.Function):
         axes = [axis for axis in range(data.dim()) if axis != 1]
         shape = [1, -1, *[1] * (data.dim() - 2)]
         statistics = gamma.dtype
-        count = torch.full((1,), data.numel() // max(data.shape[1], 1), dtype=statistics)
+        count = gamma.new_full((1,), data.numel() // max(data.shape[1], 1))
         summed = total(torch.cat([data.to(statistics).sum(axes), count]))
         samples = summed[-1]
         mean = summed[:-1] / samples
