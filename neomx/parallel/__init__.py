@@ -5,7 +5,7 @@ from .clip import clip_global_norm
 from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
 from .module import load_state_dict, optimizer, state_dict
-from .tasks import shared, tasks
+from .tasks import tasks
 from .train_step import train_step
 from .vocabulary import cross_entropy
 
@@ -20,7 +20,6 @@ __all__ = [
     "estimate",
     "load_state_dict",
     "optimizer",
-    "shared",
     "state_dict",
     "tasks",
     "train_step",
