@@ -5,6 +5,8 @@
     net.generate([[464, 3290]], 20, "sample", temperature=0.8, top_k=40)
     net = transformer.BERTClassifier(transformer.bert_base(), classes=3)
     scores = net(tokens, token_types, valid_length)   # the last two may be left out, or be None
+
+All run on arrays, as graphs, and on torch tensors by way of `net.torch()`.
 """
 
 from __future__ import annotations
