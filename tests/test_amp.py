@@ -9,12 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from workers.half import GROUP, SHARES, images, normalised
 
 import neomx as mx
 from neomx import amp, autograd, gluon, nd
 from neomx.gluon import nn
 from parity import amp_programs as programs
-from workers.half import GROUP, SHARES, images, normalised
 
 HERE = pathlib.Path(__file__).parent
 RECORDED = json.loads((HERE / "parity" / "recorded" / "amp_init.json").read_text())
@@ -241,6 +241,15 @@ def test_overflow_leaves_weights_states_and_counts_alone(on):
     assert step(2.0) != before
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_what_is_finite(dtype):
+    finite = [nd.array([-6e4, 6e4]).astype(dtype), nd.zeros((0,)), nd.array([3e38, 3e38])]
+    assert amp.loss_scaler.all_finite([])
+    assert amp.loss_scaler.all_finite(finite)
+    for bad in (float("inf"), -float("inf"), float("nan")):
+        assert not amp.loss_scaler.all_finite([*finite, nd.array([0, bad, 1]).astype(dtype)])
+
+
 def test_several_contexts_skip_together(on):
     """MXNet's store would have updated them by infinity."""
     on()
@@ -363,7 +372,7 @@ def workers(tmp_path_factory):
     """What each of three workers wrote down."""
     out = tmp_path_factory.mktemp("half") / "w"
     command = [sys.executable, "-m", "neomx", "run", "-n", "3", str(HERE / "workers" / "half.py"), str(out)]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stdout + run.stderr
     return [dict(np.load(f"{out}-{rank}.npz")) for rank in range(3)]
 
@@ -395,6 +404,23 @@ def test_all_workers_leave_out_the_same_steps(workers):
         assert scales.tolist() == [65536, 32768, 16384, 16384]
         assert apart.tolist() == [1, 1, 1 - 0.5 * rank, 1 - 0.5 * rank - 1.5]
     assert workers[0]["together"][2:, 0].tolist() == [1 - 0.5 * (0 + 1 + 2), -0.5 - 0.5 * 3 * 3]  # sums over workers
+
+
+def test_torch_optimizers_leave_out_the_same_steps(workers):
+    for rank, found in enumerate(workers):
+        weights, scales = found["torch"].T
+        assert scales.tolist() == [4, 4, 4]
+        assert weights.tolist() == [1, 1 - 0.5 * rank, 1 - 0.5 * rank - (1.5 if rank else 0)]
+
+
+def test_torchs_scaler_alone_is_torchs():
+    module = torch.nn.Linear(2, 1)
+    optimizer, scaler = torch.optim.SGD(module.parameters(), lr=0.1), amp.GradScaler(init_scale=4.0)
+    before = module.weight.detach().clone()
+    scaler.scale(module(torch.ones(1, 2)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    torch.testing.assert_close(module.weight.detach(), before - 0.1)
 
 
 def test_a_worker_without_data_takes_over_the_scale(workers):

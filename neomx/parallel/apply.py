@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -64,6 +65,7 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     group = session().group
     group.broadcast_all_([*module.parameters(), *module.buffers()], what="the parameters as they begin")
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     if layout.tensor > 1:
         from .tensor import parallelize
 
@@ -102,13 +104,17 @@ def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble, sums: boo
 
     layout = ensemble.layout
     mesh = ensemble.mesh["data", "shard"] if layout.data > 1 and layout.shard > 1 else ensemble.batch_mesh
+    for param in module.parameters():
+        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
-    for unit in [*units(net), module]:
-        sharded: Any = fully_shard(unit, **options)
-        ensemble.sharded.append(sharded)
-        if sums:
-            sharded.set_gradient_divide_factor(1.0)
-            sharded.set_force_sum_reduction_for_comms(True)
+    blocks: list[Any] = [fully_shard(unit, **options) for unit in units(net)]
+    for block, following in pairwise(blocks):  # while one computes, the next is gathered; torch does so in backward
+        block.set_modules_to_forward_prefetch([following])
+    sharded: list[Any] = [*blocks, fully_shard(module, **options)]
+    for each in sharded if sums else ():
+        each.set_gradient_divide_factor(1.0)
+        each.set_force_sum_reduction_for_comms(True)
+    ensemble.sharded += sharded
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 

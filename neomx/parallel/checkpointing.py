@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.distributed._composable import checkpoint
@@ -19,19 +19,23 @@ from ..ops import random
 from .stages import parts_of
 
 
-def checkpoint_blocks(net: Any, which: bool | str | Sequence[str] = True) -> Any:
+def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = True) -> Any:
     """Have parts of a Block, or of a torch module, compute their activations again in backward instead of keeping them.
 
     `which` is a pattern of names ('blocks.*'), or several. True means the pieces that a pipeline would cut the model
     into, as far as they have children: transformer layers, residual blocks; where none has, those with parameters.
     Random numbers are drawn again as they were: Dropout has the same mask.
     """
-    chosen = _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
-    for module in chosen:
+    for module in chosen_by(net, which):
         if not hasattr(module, "_is_checkpointed"):
             checkpoint(module, context_fn=partial(_contexts, module))
             module._is_checkpointed = True  # type: ignore[assignment]
     return net
+
+
+def chosen_by(net: Any, which: bool | str | Sequence[str]) -> list[torch.nn.Module]:
+    """The parts that `which` means."""
+    return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 
 
 def _pieces(net: Any) -> list[torch.nn.Module]:

@@ -36,6 +36,9 @@ class Ensemble:
         self.mesh = layout.mesh()
         self.everyone = session().group
         self.sharded: list[Any] = []  # the modules that fully_shard has in hand
+
+    def synchronise_norms(self) -> None:
+        """Have SyncBatchNorm sum over the workers that take different samples."""
         sync_over(self.batch_group.clone("batch norm"))
 
     def reshard(self) -> None:
