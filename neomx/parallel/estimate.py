@@ -215,6 +215,9 @@ class _Stage:
     received: int = 0
     exchanged: Counter[str] = field(default_factory=Counter)
 
+    def parameters(self) -> list[torch.Tensor]:
+        return [param for module in self.modules for param in module.parameters()]
+
 
 @dataclass
 class _Measured:
@@ -288,15 +291,24 @@ class _Workers:
         for number in mine:
             stage = self._stages[number]
             exchanged.update(stage.exchanged)
-            exchanged["point to point"] += stage.received  # its gradient goes back
-            if number + 1 < len(self._stages):
+            if number and self._places[number - 1] != place:
+                exchanged["point to point"] += stage.received  # its gradient goes back
+            if number + 1 < len(self._stages) and self._places[number + 1] != place:
                 exchanged["point to point"] += self._stages[number + 1].received
         for kind in exchanged:
             exchanged[kind] *= self._microbatches
+        exchanged["all-reduce"] += _nbytes(self._shared(mine))
         held = most_at_once(self._orders[place], {number: self._stages[number].activations for number in mine})
         held += max(self._stages[number].again for number in mine)
         modules = [module for number in mine for module in self._stages[number].modules]
         return _Measured(modules, held, max(self._stages[number].largest for number in mine), exchanged)
+
+    def _shared(self, mine: list[int]) -> list[torch.Tensor]:
+        """The trained parameters of these stages that others have too, such as tied embeddings."""
+        elsewhere = [stage for number, stage in enumerate(self._stages) if number not in mine]
+        theirs = {id(param) for stage in elsewhere for param in stage.parameters()}
+        here = {id(param): param for number in mine for param in self._stages[number].parameters()}
+        return [param for key, param in here.items() if key in theirs and param.requires_grad]
 
 
 def _tensors_in(output: Any) -> list[torch.Tensor]:
