@@ -71,6 +71,8 @@ class Exchange:
         self._group.broadcast_(content, source)
         if self._group.rank != source:
             trainer._take_states(content.numpy().tobytes())
+        if trainer._amp_loss_scaler is not None:
+            trainer._amp_loss_scaler.take_over(lambda numbers: self._group.broadcast_(numbers, source))
 
     def apply(self, updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray]) -> None:
         """Update weights by summed gradients."""

@@ -10,7 +10,7 @@ from .. import ndarray as nd
 from ..ndarray import NDArray
 from .base import Index, Optimizer, register
 from .part import Part, Steps, in_step
-from .whole import state_part
+from .whole import by_row
 
 __all__ = ["GroupAdaGrad"]
 
@@ -28,8 +28,7 @@ class GroupAdaGrad(Optimizer):
         if weight.ndim != 2:
             raise AssertionError(f"GroupAdaGrad needs weights of two dimensions, received {weight.shape}")
         if isinstance(weight, Part):
-            shape = (weight.whole_shape[0], 1)
-            return state_part(weight.cut(torch.zeros(shape, device=weight._data.device)).clone(), weight, shape)
+            return by_row(torch.zeros(weight.whole_shape[0], 1, device=weight._data.device), weight)
         return nd.zeros((weight.shape[0], 1), ctx=weight.context, stype=weight.stype)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:

@@ -9,7 +9,10 @@ import torch
 
 from .. import ndarray as nd
 from ..ndarray import NDArray
+from ..ops.optim import single
+from .adaptive import long_ago, moments_of, run_kernel
 from .base import Index, Optimizer, register
+from .fused import Sums, Tensors, clipped, rule
 from .part import Part, Steps, in_step, square
 from .sgd import MasterLast, OfLists, aggregation, sgd_step, zeros_of
 
@@ -181,7 +184,7 @@ class LAMB(OfLists):
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
         """(the average of the gradient, the average of its square)."""
-        return zeros_of(weight), zeros_of(weight)
+        return moments_of(weight)
 
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         if any(isinstance(each, Part) for each in weight):
@@ -230,3 +233,30 @@ class LAMB(OfLists):
 def _measured(weight: NDArray, has_master: bool) -> torch.Tensor:
     """This rank's share of the squared norm of a weight for LAMB: with a master, of squares in half precision."""
     return weight._data.detach().square().sum(dtype=torch.float32).double() if has_master else square(weight)
+
+
+@rule(LAMB, moments=True)
+def lamb(
+    optimizer: LAMB, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> Sums:
+    """LAMB's step of many weights.
+
+    torch's Adam makes the directions: at the rate 1 it leads from -wd * weight to their opposites, here over `factor`.
+    """
+    scale = optimizer.rescale_grad
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    betas = {"beta1": single(optimizer.beta1), "beta2": single(optimizer.beta2)}
+    of_mean, of_var = (1 - beta**count for beta in betas.values()) if optimizer.bias_correction else (1.0, 1.0)
+    factor = math.sqrt(of_var) / of_mean
+    opposites = list(torch._foreach_mul(weights, -wd / factor))
+    settings = dict(betas, lr=1.0, weight_decay=0.0, eps=optimizer.epsilon * math.sqrt(of_var))
+    run_kernel(torch._fused_adam_, opposites, grads, states, scale, long_ago(weights[0].device), **settings)
+    norms = torch.stack([torch.stack(torch._foreach_norm(each)) for each in (weights, opposites)], 1)
+    squares = yield norms.double().square()
+    lengths, of_opposites = squares.sqrt().unbind(1)
+    if optimizer.lower_bound or optimizer.upper_bound:
+        lengths = lengths.clamp(optimizer.lower_bound, optimizer.upper_bound)
+    ratios = torch.where((lengths == 0) | (of_opposites == 0), factor, lengths / of_opposites)
+    for weight, opposite, ratio in zip(weights, opposites, ratios.tolist(), strict=True):
+        weight.add_(opposite, alpha=lr * ratio)

@@ -102,8 +102,9 @@ def in_step(updates: Iterable[Steps]) -> None:
 
 
 def square(array: NDArray) -> torch.Tensor:
-    """This rank's share of the sum of an array's squares, in float64: the rounding of float32 is that of one norm."""
-    return array.astype("float32", copy=False).norm()._data.detach().reshape(()).double().square()
+    """This rank's share of the sum of an array's squares, in float64; half precision is added up in float32."""
+    dense = array.tostype("default")._data.detach()
+    return torch.linalg.vector_norm(dense, dtype=torch.promote_types(dense.dtype, torch.float32)).double().square()
 
 
 def total_square(arrays: Iterable[NDArray]) -> torch.Tensor:

@@ -13,7 +13,7 @@ from .base import Index, Optimizer
 from .fused import Fused
 from .part import Part, in_step
 from .states import dumps, loads
-from .whole import Gather, cut_state, cut_states, gather_states
+from .whole import Gather, cut_state, cut_states, gather_states, marked
 
 
 class Updater:
@@ -58,7 +58,7 @@ class Updater:
         if fresh is None:
             return None
         if _describe(state) == _describe(fresh):
-            return state
+            return marked(state, fresh)
         raise MXNetError(
             f"the state loaded for weight {index!r} is {_describe(state)}; {type(self.optimizer).__name__} with its "
             f"settings needs {_describe(fresh)}. Load it with the optimizer and the model it was saved from"

@@ -53,7 +53,7 @@ def _whole(array: NDArray, data: torch.Tensor, weight: Part, gather: Gather) -> 
     shared = _shared(array, data, weight)
     if shared is None:
         return data
-    whole = gather(data.expand(weight.shape), weight)
+    whole = gather(data.expand(weight.shape).contiguous(), weight)
     return whole[tuple(slice(0, 1) if one else slice(None) for one in shared)]
 
 
@@ -67,24 +67,19 @@ def _shared(array: NDArray, data: torch.Tensor, weight: Part) -> list[bool] | No
 
 
 def _cut(array: NDArray, data: torch.Tensor, weight: Part) -> NDArray:
-    """This rank's part of a whole state; one with other dimensions than its weight is a Part of its own."""
-    if data.dim() != weight.ndim:
-        return array
-    part = weight.cut(data).clone()
-    if all(size == 1 for size, of in zip(data.shape, weight.whole_shape, strict=True) if size != of):
-        return state_part(part, weight, tuple(data.shape))
-    return NDArray(part, array._ctx)
+    return array if data.dim() != weight.ndim else NDArray(weight.cut(data).clone(), array._ctx)
 
 
-def state_part(data: torch.Tensor, weight: Part, whole_shape: tuple[int, ...]) -> NDArray:
-    """A state of a Part: a plain array if it is like the weight, else a Part that knows its own whole shape."""
-    if whole_shape == weight.whole_shape:
-        return NDArray(data, weight._ctx)
-    rows = zip(whole_shape, weight.whole_shape, weight.split, strict=True)
-    return Part(
-        data,
-        weight._ctx,
-        whole_shape,
-        [cut if size == of else slice(None) for size, of, cut in rows],
-        weight._total,
-    )
+def marked(state: Any, fresh: Any) -> Any:
+    """A state with Parts where a fresh one has them: those that are not like their weight, even if of its shape."""
+    if isinstance(fresh, Part):
+        return fresh.same_part(state)
+    if isinstance(fresh, (list, tuple)):
+        return type(state)(marked(each, like) for each, like in zip(state, fresh, strict=True))
+    return state
+
+
+def by_row(data: torch.Tensor, weight: Part) -> Part:
+    """A state with one element for each row of a weight, given for all rows, as a Part of its own."""
+    split = (weight.split[0], weight.split[1] if weight.whole_shape[1] == 1 else slice(None))
+    return Part(weight.cut(data).clone(), weight._ctx, tuple(data.shape), split, weight._total)

@@ -4,6 +4,7 @@ from .apply import apply
 from .clip import clip_global_norm
 from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
+from .module import load_state_dict, optimizer, state_dict
 from .tasks import tasks
 from .train_step import train_step
 from .vocabulary import cross_entropy
@@ -17,6 +18,9 @@ __all__ = [
     "clip_global_norm",
     "cross_entropy",
     "estimate",
+    "load_state_dict",
+    "optimizer",
+    "state_dict",
     "tasks",
     "train_step",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.distributed._composable import checkpoint
@@ -19,7 +19,7 @@ from ..ops import random
 from .stages import parts_of
 
 
-def checkpoint_blocks(net: Any, which: bool | str | Sequence[str] = True) -> Any:
+def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = True) -> Any:
     """Have parts of a Block, or of a torch module, compute their activations again in backward instead of keeping them.
 
     `which` is a pattern of names ('blocks.*'), or several. True means the pieces that a pipeline would cut the model

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 
+from ..base import Backward
 from .stages import Cut, Stage
 
 
@@ -114,6 +115,13 @@ class _Messenger(PipelineStage):
             group=pipeline.group,
         )
         self._tag = pipeline.tag
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        before, Backward.again = Backward.again, self.stage_index > 0  # the first stage has no part for the inputs
+        try:
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+        finally:
+            Backward.again = before
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         return _tagged(super().get_fwd_recv_ops(fwd_chunk_id), self._tag(self.stage_index, fwd_chunk_id))

@@ -32,6 +32,7 @@ def lay_out(
 ) -> tuple[Pipeline, list[Add]]:
     """Cut a model and keep this worker's stages: the pipeline, and what adds the gradients of shared parameters."""
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     _begin_alike(net)
     if layout.tensor > 1:
         from .tensor import parallelize
@@ -45,14 +46,13 @@ def lay_out(
     holders = _holders(groups, cut)
     here = layout.place().pipeline
     stages = {number: Stage(pieces) for number, pieces in enumerate(groups) if cut.place(number) == here}
-    shared = _shared(stages, holders)
+    shared, described = _shared(stages, holders), _described(groups, cut)
     _keep(net, holders, ensemble)
     if layout.batch_size > 1 and shard in ("full", "grads"):
         for stage in stages.values():
             shard_fully(stage, stage, ensemble, isinstance(net, Block))
     for param in holders if isinstance(net, Block) else ():
         param._follow()
-    described = _described(groups, cut)
     pipeline = Pipeline(stages, cut, ensemble.mesh.get_group("pipeline"), loss, described)
     return pipeline, [partial(_add, home, _group(layout, places)) for home, places in shared]
 

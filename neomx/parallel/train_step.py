@@ -158,7 +158,7 @@ class TrainStep:
         if exchange is not None:
             exchange.holds = hold
         if self.pipeline is None:  # torch's stages do it themselves
-            root = self._modules[0].run
+            root: Any = self._modules[0].run
             if hasattr(root, "set_requires_gradient_sync"):
                 root.set_requires_gradient_sync(not hold)
 
