@@ -11,13 +11,12 @@ from torch.distributed.tensor.placement_types import Shard
 
 from ..gluon.twin import Twin
 from .styles import COLUMNS, ROWS, SEQUENCE, WHOLE, Style, layer_of
-from .tensor import Target, _check, plan_targets
+from .tensor import Target, targets_of
 
 
 def rehearse(module: torch.nn.Module, plan: Any, degree: int, exchanged: Counter[str]) -> None:
     """Have the layers of a phantom compute as one of `degree` workers would; bytes of each call go to `exchanged`."""
-    targets = plan_targets(module, plan, degree)
-    _check(module, targets, degree)
+    targets = targets_of(module, plan, degree)
     parts: dict[int, torch.nn.Parameter] = {}
     inputs: dict[str, Any] = {}
     for target in targets:
