@@ -104,6 +104,8 @@ def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble, sums: boo
 
     layout = ensemble.layout
     mesh = ensemble.mesh["data", "shard"] if layout.data > 1 and layout.shard > 1 else ensemble.batch_mesh
+    for param in module.parameters():
+        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
     blocks: list[Any] = [fully_shard(unit, **options) for unit in units(net)]
     for block, following in pairwise(blocks):  # while one computes, the next is gathered; torch does so in backward
