@@ -9,6 +9,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from itertools import accumulate
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from torch.profiler import ProfilerActivity, profile
 import neomx as mx
 from neomx import autograd, gluon, nd
 from neomx.parallel import Layout, estimate
+from neomx.parallel.estimate import gathers, most_at_once
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE / "workers"))
@@ -57,6 +59,29 @@ def test_one_process_takes_what_was_estimated(name):
     assert set(found.sent.values()) == {0}
     kept = found.parameters + found.gradients + found.optimizer_state + found.activations
     assert kept < found.peak < 1.5 * kept
+
+
+@pytest.mark.parametrize(("name", "checkpoint"), [("mlp", None), ("gpt2", None), ("gpt2", "blocks.*")])
+def test_the_peak_is_near_the_most_that_the_allocator_gave_out(name, checkpoint, tmp_path):
+    make, shape, dtype, labels = measured.NETS[name]
+    shape, labels = (256, *shape[1:]), (256, *labels[1:])  # activations, not parameters, take the most
+    batch = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+    found = estimate(make(), Layout(), batch, loss=LOSS, target=labels, checkpoint=checkpoint)
+    x, y = nd.zeros(shape, dtype=dtype), nd.zeros(labels)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        net = make()
+        net.initialize()
+        mx.parallel.apply(net, Layout(), checkpoint=checkpoint)
+        trainer = gluon.Trainer(net.collect_params(), "adamw", {"learning_rate": 0.01})
+        for _ in range(2):
+            with autograd.record():
+                loss = LOSS(net(x), y)
+            loss.backward()
+            trainer.step(shape[0])
+    seen.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    changes = sorted((event["ts"], event["args"]["Bytes"]) for event in events if event.get("name") == "[memory]")
+    assert found.peak == pytest.approx(max(accumulate(size for _, size in changes)), rel=0.25)
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +193,22 @@ def test_a_micro_batch_at_a_time():
     whole, quarter = (estimate(measured.mlp(), Layout(), (16, 50), microbatches=count) for count in (1, 4))
     assert quarter.activations == whole.activations / 4
     assert quarter.parameters == whole.parameters
+
+
+@pytest.mark.parametrize(
+    ("order", "most", "full", "grads"),
+    [
+        ("F F F B B B", 3, 4, 1),
+        ("F F B F B B", 2, 4, 1),
+        ("F B F B", 1, 3, 1),
+        ("F F I W I W", 2, 3, 1),
+        ("F F I I W W", 2, 3, 1),
+    ],
+)
+def test_what_an_order_of_work_keeps_and_gathers(order, most, full, grads):
+    kinds = order.split()
+    assert most_at_once([(kind, 0, 0) for kind in kinds], {0: 1}) == most
+    assert (gathers(kinds, "full"), gathers(kinds, "grads")) == (full, grads)
 
 
 def test_how_it_reads():

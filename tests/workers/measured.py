@@ -49,7 +49,7 @@ CASES = [
     *(("gpt2", layout, shard) for layout, shard in (("data=2", "full"), ("data=2", "optimizer"), ("tensor=2", None))),
     ("mlp", "shard=2", None),
     ("mlp", "tensor=2", None),
-    ("resnet", "data=2", "optimizer"),
+    ("resnet", "data=2", "full"),
 ]
 STEPS = [
     *(
@@ -58,6 +58,7 @@ STEPS = [
     ),
     ("resnet", "pipeline=2", {"microbatches": 2, "schedule": "1f1b"}),
     ("gpt2", "data=2", {"microbatches": 2}),
+    ("mlp", "data=2", {"microbatches": 2, "shard": "full"}),
 ]
 
 
@@ -119,7 +120,7 @@ class Live(torch.autograd.graph.saved_tensors_hooks):
         return _Held(self, tensor)
 
     def change(self, tensor, by):
-        storage = tensor.untyped_storage()
+        storage = local(tensor.detach()).untyped_storage()
         if storage._cdata not in self._there:
             before = self._users[storage._cdata]
             self._users[storage._cdata] += by
@@ -150,14 +151,14 @@ def in_steps(make, shape, dtype, labels, layout, how, counted):
     step(x, y)  # the first also agrees on things
     counted.bytes = dict.fromkeys(counted.bytes, 0)
     here = [p.data()._data for p in net.collect_params().values() if p._placement is None or p._placement.is_here]
-    live = Live([*here, x._data])
+    live = Live([*(local(leaf.detach()) for leaf in here), x._data])
     with live:
         step(x, y)
     return {
-        "parameters": sum(leaf.nbytes for leaf in here),
-        "gradients": sum(leaf.grad.nbytes for leaf in here if leaf.grad is not None),
+        "parameters": sum(local(leaf.detach()).nbytes for leaf in here),
+        "gradients": sum(local(leaf.grad).nbytes for leaf in here if leaf.grad is not None),
         "optimizer_state": sum(map(nbytes, trainer._updaters[0].states.values())),
-        "activations": live.most,
+        "activations": None if "shard" in how else live.most,
         "sent": dict(counted.bytes),
     }
 
