@@ -37,6 +37,8 @@ def same(received):
 
 def test_names_are_those_of_mxnet():
     assert set(RECORDED["float16"]["public"]) <= set(programs.public(amp))
+    received = programs.signatures(amp)
+    assert {name: received[name] for name in RECORDED["float16"]["signatures"]} == RECORDED["float16"]["signatures"]
     assert mx.contrib.amp is amp
     from neomx.contrib.amp import init
 
@@ -202,6 +204,36 @@ def test_a_cast_network_trains_as_float32(dtype, optimizer):
     assert {str(torch_dtype(p)) for p in net.collect_params(".*(conv|dense).*").values()} == {f"torch.{dtype}"}
     assert torch_dtype(net[1].gamma) is torch.float32
     assert np.abs(losses(net, dtype, optimizer) - expected).max() < NEAR[dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_twins_and_executors_compute_in_mixed_precision(on, dtype):
+    on(dtype)
+    twin = network().torch()
+    y = twin(torch.ones(2, 1, 8, 8))
+    y.float().sum().backward()
+    assert y.dtype is getattr(torch, dtype)
+    assert {p.grad.dtype for p in twin.parameters()} == {torch.float32}
+    graph = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="f")
+    executor = mx.sym.LinearRegressionOutput(graph, name="l").simple_bind(mx.cpu(), data=(3, 4), l_label=(3, 2))
+    executor.arg_dict["data"][:] = 1 / 3
+    executor.arg_dict["f_weight"][:] = 1 / 3
+    (out,) = executor.forward(is_train=True)
+    executor.backward()
+    assert out.dtype == executor.grad_dict["f_weight"].dtype == np.float32
+    exact = 4 / 9
+    assert 0 < abs(out.asnumpy()[0, 0] - exact) < NEAR[dtype]  # so it was computed in few digits
+
+
+def test_compiled_graphs_have_their_casts(on):
+    expected, net = network(), network()
+    on("bfloat16")
+    net.hybridize(backend="eager")
+    x = nd.array(np.random.default_rng(4).standard_normal((2, 1, 8, 8)))
+    received = net(x)
+    amp.amp._reset()
+    assert received._data.dtype is torch.bfloat16
+    np.testing.assert_allclose(received.astype("float32").asnumpy(), expected(x).asnumpy(), atol=5 * NEAR["bfloat16"])
 
 
 def torch_dtype(param):
