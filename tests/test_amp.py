@@ -131,6 +131,14 @@ def test_own_lists_take_the_place_of_mxnets(on):
     assert (half + x).dtype == np.float32
 
 
+def test_lists_of_one_dtype_serve_the_other(on):
+    on("bfloat16", ["FullyConnected", "batch_dot"], fp32_ops=amp.list_fp32_ops("float16"))
+    x = nd.ones((1, 2, 2))
+    assert nd.batch_dot(x, x)._data.dtype is torch.bfloat16
+    assert nd.batch_dot(x, x).reshape((2, 2)).T._data.dtype is torch.bfloat16
+    assert nd.softmax(nd.batch_dot(x, x)).dtype == np.float32
+
+
 def test_reset_leaves_nothing(on):
     on()
     amp.amp._reset()
