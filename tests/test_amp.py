@@ -290,6 +290,23 @@ def test_what_is_finite(dtype):
         assert not amp.loss_scaler.all_finite([*finite, nd.array([0, bad, 1]).astype(dtype)])
 
 
+def test_an_old_overflow_holds_up_nobody(on):
+    """A parameter that a step did not use has the gradient of an earlier one, which may be infinite."""
+    on()
+    weights = [gluon.Parameter(name, shape=(1,)) for name in "ab"]
+    for weight in weights:
+        weight.initialize(init=mx.init.One())
+    trainer = gluon.Trainer(weights, "sgd", {"learning_rate": 0.5})
+    amp.init_trainer(trainer)
+    for factor in (float("inf"), 1.0):
+        with autograd.record():
+            loss = weights[0].data() + (weights[1].data() * factor if factor > 1 else 0)
+            with amp.scale_loss(loss, trainer) as scaled:
+                scaled.backward()
+        trainer.step(1, ignore_stale_grad=True)
+    assert [weight.data().asscalar() for weight in weights] == [0.5, 1.0]
+
+
 def test_several_contexts_skip_together(on):
     """MXNet's store would have updated them by infinity."""
     on()
