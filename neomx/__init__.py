@@ -80,6 +80,7 @@ __all__ = [
     "num_gpus",
     "operator",
     "optimizer",
+    "parallel",
     "random",
     "recordio",
     "registry",
@@ -88,5 +89,15 @@ __all__ = [
     "symbol",
     "test_utils",
 ]
+
+
+def __getattr__(attribute_name: str) -> object:
+    """`mx.parallel` is loaded when it is used: the half of torch.distributed that it needs takes a second."""
+    if attribute_name != "parallel":
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute_name!r}")
+    import importlib
+
+    return importlib.import_module(".parallel", __name__)
+
 
 monitor.start_from_environment()

@@ -35,6 +35,7 @@ MAY_IMPORT = {
     "comm": {"base", "events"},
     "dist": ARRAYS | {"comm", "gluon"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
+    "parallel": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
     "amp": ARRAYS | {"name", "symbol", "gluon"},
     "contrib": {"amp"},
@@ -43,7 +44,7 @@ MAY_IMPORT = {
     "monitor": ARRAYS | {"comm"},
     "test_utils": ARRAYS | {"gluon"},
     "__main__": {"launch"},
-    "launch": {"base", "events", "comm", "monitor", "compat"},
+    "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS
     | {"name", "attribute", "symbol", "initializer", "lr_scheduler", "metric", "recordio", "image", "optimizer"}

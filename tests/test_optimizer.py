@@ -65,6 +65,9 @@ FUSED = [
     ("rmsprop", {"learning_rate": 0.05, "gamma1": 0.8}),
     ("rmsprop", {"learning_rate": 0.05, "centered": True, "clip_weights": 0.7}),
     ("adagrad", {"learning_rate": 0.1}),
+    ("adamw", {"learning_rate": 0.05}),
+    ("lamb", {"learning_rate": 0.05}),
+    ("lamb", {"learning_rate": 0.05, "bias_correction": False, "lower_bound": 0.5, "upper_bound": 1.5}),
 ]
 
 

@@ -38,6 +38,10 @@ ATTRIBUTES_TOLD_WRONGLY = {"_linspace", "smooth_l1"}  # those of _arange; a defa
 COUNTED = {"num_args"}  # how many arrays were given: front ends count them
 
 
+# Ops that MXNet 1.9 does not have: what transformers need as one op.
+OUR_OWN = {"_contrib_attention", "_contrib_gelu_tanh"}
+
+
 def is_tensor(kind: str) -> bool:
     return kind.split(",")[0].strip() in TENSORS or kind.startswith(("NDArray", "Symbol"))
 
@@ -54,7 +58,7 @@ def test_every_op_of_mxnet_is_in_the_table():
 
 
 def test_every_op_of_the_table_is_mxnets():
-    assert [name for name in ROWS if name not in REGISTRY] == []
+    assert {name for name in ROWS if name not in REGISTRY} == OUR_OWN
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) & set(REGISTRY)))
@@ -105,6 +109,7 @@ SHOWN_ELSEWHERE = {
     "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # on GPUs or sparse arrays alone
     "test_conv.py": "_contrib_ModulatedDeformableConvolution",
     "test_math.py": "_square_sum|_zeros_without_dtype",
+    "test_transformer.py": "_contrib_(attention|gelu_tanh)",  # our own
     "test_sparse.py": "cast_storage",  # a dense one; `nd.cast_storage` is recorded
 }
 

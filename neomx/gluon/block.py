@@ -19,7 +19,7 @@ from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import model_file
 from .cached import CachedGraph, check_backend, joined
-from .loading import load_into, named, without_kind
+from .loading import load_into, named, save_from, without_kind
 from .parameter import DeferredInitializationError, Parameter, ParameterDict
 from .scope import BlockScope
 from .structure import ARRAY, flatten
@@ -161,7 +161,7 @@ class Block:
         if deduplicate:
             last = {id(param): name for name, param in params.items()}
             params = {name: params[name] for name in last.values()}
-        nd.save(filename, {name: param._reduce() for name, param in params.items()})
+        save_from(filename, params)
 
     def load_parameters(
         self,
@@ -465,10 +465,8 @@ class HybridBlock(Block):
             )
         graph = self._last_graph
         auxiliary = set(graph.symbol.list_auxiliary_states())
-        arrays = {
-            f"{'aux' if param.name in auxiliary else 'arg'}:{param.name}": param._reduce() for param in graph.params
-        }
-        nd.save(f"{path}-{epoch:04d}.params", arrays)  # first what may not fit on the disk
+        params = {f"{'aux' if param.name in auxiliary else 'arg'}:{param.name}": param for param in graph.params}
+        save_from(f"{path}-{epoch:04d}.params", params)  # first what may not fit on the disk
         graph.symbol.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
 
 

@@ -15,7 +15,7 @@ from .. import ndarray as nd
 from ..comm.buckets import Buckets
 from ..comm.rounds import Round
 from ..ndarray import NDArray
-from .parameter import is_fresh, version
+from .parameter import is_fresh, leaf_of, version
 
 _log = logging.getLogger("neomx")
 _WORTH_SENDING = 1 << 20  # bytes of gradients in one message
@@ -32,16 +32,25 @@ class Exchange:
 
     def __init__(self, trainer: Any, store: Any):
         self._trainer, self._store = trainer, store
-        self._rounds: Any = store.rounds if store.begins_alike else None  # asynchronous workers wait for nobody
-        self._number = 0 if self._rounds is None else self._rounds.enter(self)
-        self._group: Any = None if self._rounds is None else store.group.clone(f"gradients {self._number}")
+        self._rounds: Any = None
+        self._number = 0
+        self._group: Any = None
+        self._join()
         self._plan: Any = None
         self._weights: list[list[NDArray]] = []  # by context
         self._params: list[Any] = []
         self._named: set[str] = set()
         self._hooks: list[Any] = []
+        self.holds = False  # whether gradients stay here until `step`: more will be added to them
 
     # ---- among the workers ----
+
+    def _join(self) -> None:
+        """Be one of those who step together; asynchronous workers wait for nobody."""
+        if self._store.begins_alike:
+            self._rounds = self._store.rounds
+            self._number = self._rounds.enter(self)
+            self._group = self._store.group.clone(f"gradients {self._number}")
 
     def agree(self, divisor: float) -> float:
         """What all workers divide by, where gradients have been summed before."""
@@ -65,6 +74,10 @@ class Exchange:
         if trainer._amp_loss_scaler is not None:
             trainer._amp_loss_scaler.take_over(lambda numbers: self._group.broadcast_(numbers, source))
 
+    def apply(self, updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray]) -> None:
+        """Update weights by summed gradients."""
+        updater(indices, sums, weights)
+
     # ---- the parameters ----
 
     def _follow(self) -> None:
@@ -76,11 +89,18 @@ class Exchange:
         self._keys: list[int] = plan[0][0] if plan else []
         self._weights = [weights for _, _, weights in plan] or [[]]
         self._params = [self._trainer._params[i] for i in self._keys]
-        apart = {i for i, param in enumerate(self._params) if param.grad_stype != "default" or self._store.compresses}
-        self._by_store = sorted(apart)
+        self._by_store = [i for i, param in enumerate(self._params) if self._goes_by_store(param)]
+        apart = {*self._by_store, *self._summed_before()}
         self._dense = [i for i in range(len(self._params)) if i not in apart]
         self._late = {i for i in self._dense if len(plan) > 1 or self._params[i].grad_req != "write"}
         self._prepare()
+
+    def _goes_by_store(self, param: Any) -> bool:
+        return param.grad_stype != "default" or self._store.compresses
+
+    def _summed_before(self) -> list[int]:
+        """The parameters whose gradients are sums over all workers when backward is done."""
+        return []
 
     def _prepare(self) -> None:
         """Make ready for new parameters."""
@@ -90,10 +110,18 @@ class Exchange:
         """Have `send(i, gradient)` called in backward for each of these parameters, and for no others."""
         for hook in self._hooks:
             hook.remove()
+        weights = self._weights[0]
         self._hooks = [
-            self._weights[0][i]._data.register_post_accumulate_grad_hook(functools.partial(_sent, send, i))
-            for i in places
+            leaf_of(weight).register_post_accumulate_grad_hook(functools.partial(self._pass_on, send, i, weight))
+            for i, weight in ((i, weights[i]) for i in places)
         ]
+
+    def _pass_on(
+        self, send: Callable[[int, torch.Tensor], None], i: int, weight: NDArray, leaf: torch.Tensor
+    ) -> None:
+        if leaf.grad is not None and not self.holds:
+            with torch.no_grad():
+                send(i, weight._grad._data)  # type: ignore[union-attr]
 
     def _gradients(self) -> dict[int, Any]:
         """The new gradients of this worker: tensors; a list of arrays for those that go through the store."""
@@ -126,12 +154,6 @@ class Exchange:
             )
 
 
-def _sent(send: Callable[[int, torch.Tensor], None], i: int, leaf: torch.Tensor) -> None:
-    if leaf.grad is not None:
-        with torch.no_grad():
-            send(i, leaf.grad)
-
-
 class WorkerExchange(Exchange):
     """By all-reduce: `reduce` gives every worker the sums, and each updates its weights by itself."""
 
@@ -149,14 +171,20 @@ class WorkerExchange(Exchange):
         gradients = self._gradients()
         spoiled = self._buckets.send_rest(gradients.get)
         lacking = len(gradients) < len(self._keys)
-        round = self._rounds.step(
-            self._number, divisor, self._trainer._samples(divisor), wants_flags=bool(spoiled or lacking)
-        )
+        round = self._begin_round(divisor, bool(spoiled or lacking))
         agreed = time.perf_counter()
         stale = self._settle(round, spoiled, gradients)
         self._name_lacking(gradients, stale)
         events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
-        return round.divisor, stale
+        return self._divisor(round), stale
+
+    def _begin_round(self, divisor: float, wants_flags: bool) -> Round:
+        """Hear what all workers say before a step."""
+        return self._rounds.step(self._number, divisor, self._trainer._samples(divisor), wants_flags=wants_flags)
+
+    def _divisor(self, round: Round) -> float:
+        """What all workers divide by."""
+        return round.divisor
 
     def shadow(self, round: Round) -> None:
         """Take part in the others' step with gradients of zero."""
@@ -183,12 +211,14 @@ class WorkerExchange(Exchange):
         names = [param.name for param in self._params]
         self._buckets = Buckets(self._group, leaves, names, order, late, version)
         self.sums = [
-            NDArray(self._buckets.sums[i], weight._ctx)
-            if i in self._buckets.sums
-            else nd.zeros_like(self._params[i].list_grad()[0])
+            NDArray(self._buckets.sums[i], weight._ctx) if i in self._buckets.sums else self._sum_apart(i)
             for i, weight in enumerate(self._weights[0])
         ]
         self._watch([i for i in order if i not in self._buckets.late], self._buckets.stage)
+
+    def _sum_apart(self, i: int) -> NDArray:
+        """Where the sum of a gradient is that is in no bucket."""
+        return nd.zeros_like(self._params[i].list_grad()[0])
 
     def _settle(self, round: Round, spoiled: set[int], gradients: dict[int, Any]) -> list[bool]:
         """Wait for all sums, have sent again what was sent too early; of which parameters nobody has a gradient."""
@@ -224,7 +254,8 @@ class WorkerExchange(Exchange):
         sums = self.sums  # the Trainer has yet to read those of this round
         self._pack(order.tolist(), self._buckets.late)
         for old, new in zip(sums, self.sums, strict=True):
-            old.copyto(new)
+            if old is not new:
+                old.copyto(new)
 
 
 class ServerExchange(Exchange):

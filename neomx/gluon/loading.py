@@ -1,10 +1,12 @@
-"""From a file's arrays to Parameters: all of it fits, or nothing changes and everything that does not is named."""
+"""From a file's arrays to Parameters, and back: all of it fits, or nothing changes and what does not is named."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from .. import ndarray as nd
 from ..base import MXNetError
 from ..ndarray import NDArray
 from .utils import _brief_print_list
@@ -18,6 +20,18 @@ def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
     if not isinstance(loaded, Mapping):
         raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
     return loaded
+
+
+def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
+    """Write Parameters to a file under these names.
+
+    If several workers hold them, all of them call it; one writes what a single process would have written.
+    """
+    arrays = {name: param._reduce() for name, param in params.items()}
+    placement = next((param._placement for param in params.values() if param._placement is not None), None)
+    with nullcontext(True) if placement is None else placement.ensemble.writing() as writes:
+        if writes:
+            nd.save(filename, arrays)
 
 
 def without_kind(name: str) -> str:

@@ -16,7 +16,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
-from .loading import load_into, named, without_kind
+from .loading import load_into, named, save_from, without_kind
 from .utils import _indent, contexts, shape_is_known
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
@@ -65,13 +65,14 @@ class Parameter:
         self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
         self._var: symbol.Symbol | None = None
         self._trainer: Any = None
+        self._placement: Any = None  # where its values are when several workers hold them: mx.parallel's Placement
         self._grad_req = "null"
         self.grad_req = grad_req
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes over, in this process or another: the tensors, and no Trainer."""
         arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
-        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None}
+        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None, "_placement": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -276,6 +277,8 @@ class Parameter:
     def _find(self, ctx: Context | None) -> NDArray:
         if self._arrays is None:
             raise self._not_initialized()
+        if self._placement is not None:
+            self._placement.refuse_elsewhere(self.name)
         self._follow()
         if ctx is None:
             if len(self._arrays) == 1:
@@ -347,8 +350,13 @@ class Parameter:
             return
         if self._trainer is not None:
             self._trainer._parameter_was_set()
+        if self._placement is not None:
+            self._placement.ensemble.reshard()
         for array in self._list():
-            array[:] = data
+            if self._placement is None:
+                array[:] = data
+            else:
+                self._placement.put(array, _as_array(data)._data)
 
     def zero_grad(self) -> None:
         """Set the gradient to zero, on all contexts."""
@@ -374,6 +382,7 @@ class Parameter:
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move it to other contexts."""
+        self._refuse_placed("reset_ctx")
         listed = contexts(ctx)
         if self._arrays is not None:
             self._dtype = self.dtype
@@ -385,16 +394,36 @@ class Parameter:
 
     def cast(self, dtype: Any) -> None:
         """Change the type of its elements; gradients start from zero."""
+        self._refuse_placed("cast")
         self._dtype = NUMPY_OF_TORCH.get(to_torch(dtype), dtype)
         self._var = None
         if self._arrays is not None:
             listed = list(self._arrays)
             self._init_impl(self._list()[0].detach(), listed)
 
+    def _refuse_placed(self, call: str) -> None:
+        if self._placement is not None:
+            raise MXNetError(f"{call} of Parameter {self.name!r}, which workers hold together: do it before the layout")
+
     def _reduce(self) -> NDArray:
-        """The mean of the replicas, on the CPU."""
+        """The mean of the replicas, on the CPU; of what workers hold together the whole on the first, else nothing."""
+        if self._placement is not None:
+            assert self._arrays is not None
+            self._placement.ensemble.reshard()
+            self._follow()
+            return NDArray(self._placement.whole(next(iter(self._arrays.values()))), cpu())
         arrays = [array.detach().as_in_context(cpu()) for array in self._list()]
         return arrays[0].copy() if len(arrays) == 1 else nd.add_n(*arrays) / len(arrays)
+
+    def _local(self, ctx: Context | None) -> NDArray:
+        """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
+        array = self.data(ctx)
+        return array if self._placement is None else self._placement.part(array)
+
+    @property
+    def _is_here(self) -> bool:
+        """Whether this worker has any of its values."""
+        return self._placement is None or self._placement.is_here
 
     def _set_trainer(self, trainer: Any) -> None:
         self._trainer = trainer
@@ -631,7 +660,7 @@ class ParameterDict:
 
     def save(self, filename: str, strip_prefix: str = "") -> None:
         """Write all to a `.params` file, their names without `strip_prefix`."""
-        arrays = {}
+        params = {}
         for param in self.values():
             if not param.name.startswith(strip_prefix):
                 raise ValueError(
@@ -639,8 +668,8 @@ class ParameterDict:
                     f"not start with {strip_prefix!r}. Perhaps the Block shares parameters with others, or its "
                     "children were made outside `with self.name_scope()`"
                 )
-            arrays[param.name[len(strip_prefix) :]] = param._reduce()
-        nd.save(filename, arrays)
+            params[param.name[len(strip_prefix) :]] = param
+        save_from(filename, params)
 
     def load(
         self,
@@ -688,9 +717,20 @@ class ParameterDict:
         )
 
 
+def leaf_of(weight: NDArray) -> torch.Tensor:
+    """The tensor beside which torch keeps a weight's gradient: not its own, if it is a part of that tensor."""
+    return getattr(weight, "_leaf", weight._data)
+
+
+def _raw_gradient(weight: NDArray) -> torch.Tensor | None:
+    """The memory of a weight's gradient, None before there is one; of a gradient that workers share, this one's."""
+    gradient = leaf_of(weight).grad
+    return getattr(gradient, "_local_tensor", gradient)
+
+
 def is_fresh(weight: NDArray) -> bool:
     """Whether a backward has written the weight's gradient since the last update used it."""
-    gradient = weight._data.grad
+    gradient = _raw_gradient(weight)
     return gradient is not None and getattr(gradient, "_used", None) != gradient._version
 
 
@@ -701,6 +741,6 @@ def version(gradient: torch.Tensor) -> tuple[int, int]:
 
 def mark_used(weight: NDArray) -> None:
     """Say that an update has used the weight's gradient."""
-    gradient = weight._data.grad
+    gradient = _raw_gradient(weight)
     if gradient is not None:
         gradient._used = gradient._version  # type: ignore[attr-defined]

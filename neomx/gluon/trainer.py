@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from .. import kvstore as kv
@@ -44,8 +45,21 @@ class Trainer:
         for param in self._params:
             param._set_trainer(self)
         if isinstance(kvstore, str) and kv.is_distributed(kvstore):
+            self._refuse_layout(kvstore)
             self._kvstore_params["kvstore"] = kv.create(kvstore)
         self._begin_alike([param for param in self._params if param._arrays is not None])
+
+    def _refuse_layout(self, kvstore: str) -> None:
+        placed = [param.name for param in self._params if param._placement is not None]
+        if placed:
+            raise ValueError(
+                f"kvstore={kvstore!r}: a layout says already how the gradients of {placed[0]!r} and others meet. Leave "
+                "kvstore out"
+            )
+
+    def _is_placed(self) -> bool:
+        """Whether a layout has the Parameters in hand."""
+        return any(param._placement is not None for param in self._params)
 
     def _begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
@@ -80,6 +94,11 @@ class Trainer:
 
     def _init_kvstore(self) -> None:
         """Choose the store when the first step tells that all is in place."""
+        if self._is_placed():
+            placement = next(param._placement for param in self._params if param._placement is not None)
+            self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
+            self._exchange, self._amp_agree = placement.ensemble.exchange(self), placement.ensemble.any
+            return
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
         if store is not None and not isinstance(store, kv.KVStoreBase):
@@ -198,7 +217,7 @@ class Trainer:
             if not self._update_on_kvstore:
                 _put(exchange.sums, stale, weights)
             sums = [_beside(exchange.sums[i], weights[i]) for i in kept]
-            updater([indices[i] for i in kept], sums, [weights[i] for i in kept])
+            exchange.apply(updater, [indices[i] for i in kept], sums, [weights[i] for i in kept])
             for weight in weights:
                 mark_used(weight)
 
@@ -224,7 +243,7 @@ class Trainer:
 
     def _allreduce_grads(self) -> None:
         """The one seam between a step and other devices: override it to reduce elsewhere."""
-        if self._kvstore is None or self._update_on_kvstore:
+        if self._update_on_kvstore or (self._kvstore is None and self._exchange is None):
             return  # in a store that updates, `_update` pushes: it knows which gradients are fresh
         if self._exchange is not None:
             _, nobody_has = self._exchange.reduce(float("nan"))  # `update` will say what to divide by
@@ -286,7 +305,8 @@ class Trainer:
                 if at == 0:
                     self._update_by_store(indices)
                 continue  # MXNet asks once whether such gradients are fresh, never again
-            self._updaters[at](indices, gradients, weights)
+            apply = self._updaters[at] if self._exchange is None else partial(self._exchange.apply, self._updaters[at])
+            apply(indices, gradients, weights)
             for weight in weights:
                 mark_used(weight)
 
@@ -301,13 +321,13 @@ class Trainer:
         for param in self._params:
             param._follow()
         arrays = [param._arrays for param in self._params]
-        reqs = [param._grad_req for param in self._params]
+        reqs = [(param._grad_req, param._placement and param._placement.tensor_of(param)) for param in self._params]
         key = self._plan[0] if self._plan else None
         if key is None or key[1] != reqs or any(a is not b for a, b in zip(arrays, key[0], strict=True)):
-            trained = [(i, param) for i, param in enumerate(self._params) if param.grad_req != "null"]
+            trained = [(i, p) for i, p in enumerate(self._params) if p.grad_req != "null" and p._is_here]
             per_context = []
             for ctx in self._contexts:
-                weights = [param.data(ctx) for _, param in trained]
+                weights = [param._local(ctx) for _, param in trained]
                 per_context.append(([i for i, _ in trained], [w._grad for w in weights], weights))
             self._plan = ((arrays, reqs), per_context)
         return self._plan[1]
@@ -316,6 +336,9 @@ class Trainer:
         """Write the optimizer's states to a file."""
         if self._store_updates() and not isinstance(self._exchange, WorkerExchange):
             self._kvstore.save_optimizer_states(fname, dump_optimizer=True)
+            return
+        if self._is_placed():
+            self._exchange.save_states(fname)  # type: ignore[union-attr]
             return
         with replacing(fname) as file:
             file.write(self._updaters[0].get_states(dump_optimizer=True))
@@ -327,7 +350,9 @@ class Trainer:
             self._optimizer = self._kvstore._updater.optimizer
         else:
             self._updaters = [
-                updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
+                self._exchange.restored(updater, fname)  # type: ignore[union-attr]
+                if self._is_placed()
+                else updater.restored(fname, {i: _known(param, ctx) for i, param in enumerate(self._params)})
                 for updater, ctx in zip(self._updaters, self._contexts, strict=True)
             ]
             for updater in self._updaters:
@@ -355,7 +380,8 @@ def _listed(params: Any) -> list[Parameter]:
 def _put(sums: list[NDArray], stale: list[bool], weights: list[NDArray]) -> None:
     """Make the sums the weights' gradients; those that nobody computed stay used."""
     for total, old, weight in zip(sums, stale, weights, strict=True):
-        total.copyto(weight._grad)  # type: ignore[arg-type]
+        if total is not weight._grad:
+            total.copyto(weight._grad)  # type: ignore[arg-type]
         if old:
             mark_used(weight)
 

@@ -89,11 +89,16 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
     A result in the autograd graph may stay a view: nothing may be written to it while recording.
     """
     if not is_compiling() and result.grad_fn is None:
-        memory = result.untyped_storage().data_ptr()
+        memory = _memory(result)
         for tensor in inputs:
-            if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
+            if tensor is not None and _memory(tensor) == memory:
                 return result.clone(memory_format=torch.contiguous_format)
     return result
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins; a DTensor's is that of this worker's part."""
+    return int(getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr())
 
 
 class _Joined(torch.autograd.Function):
@@ -164,6 +169,11 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
     message = message.removeprefix(op.name + ": ")
+    if "mixed torch.Tensor and DTensor" in message:
+        message = (
+            "an array that several workers hold together meets one that each has whole. Bring it together first: "
+            "nd.array(x.asnumpy()) on all of them; of scores in training, SoftmaxCrossEntropyLoss needs no such thing"
+        )
     return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 

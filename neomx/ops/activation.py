@@ -98,3 +98,9 @@ def leaky_relu(
     slopes = torch.empty_like(data)
     out = torch.ops.aten.rrelu_with_noise(data, slopes, lower_bound, upper_bound, True, generator(ctx))
     return out, slopes
+
+
+@op("_contrib_gelu_tanh", infer="same")
+def gelu_tanh(data: Tensor) -> Tensor:
+    """GELU by the hyperbolic tangent, as GPT-2 was trained with. MXNet 1.9 does not have it."""
+    return F.gelu(data, approximate="tanh")

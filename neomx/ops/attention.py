@@ -1,17 +1,20 @@
-"""Attention products on projections that keep queries, keys and values of a head side by side.
+"""Attention: whole, and MXNet's products on projections that keep queries, keys and values of a head side by side.
 
-A self-attention projection is (time, batch, heads * 3 * size), an encoder's is (time, batch, heads * 2 * size) with
-keys and values; scores are (batch * heads, query, key).
+In those a self-attention projection is (time, batch, heads * 3 * size), an encoder's is (time, batch, heads * 2 * size)
+with keys and values; scores are (batch * heads, query, key).
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 
-from ..base import MXNetError
-from .table import op
+from ..base import MXNetError, modes
+from .random import generator
+from .table import Ctx, Shapes, op
 
 Tensor = torch.Tensor
 
@@ -67,3 +70,95 @@ def encdec_qk(queries: Tensor, keys_values: Tensor, *, heads: int) -> Tensor:
 def encdec_valatt(keys_values: Tensor, attention: Tensor, *, heads: int) -> Tensor:
     """An encoder's values, weighted by `attention`: (time, batch, heads * size)."""
     return _apply(attention, _parts(keys_values, heads, 2, "keys_values")[1], heads)
+
+
+# ---- attention as one op, which MXNet 1.9 does not have ----
+
+
+def _attention_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
+    """The result has the shape of the queries; keys and values are alike."""
+    query, key, value, *lengths = shapes
+    batch = next(((each[0],) for each in (query, key, value) if each is not None), None)
+    return [query or outputs[0], key or value, value or key, *[each or batch for each in lengths]], [query]
+
+
+@op(
+    "_contrib_attention",
+    takes={"valid_length": lambda a: a["use_valid_length"]},
+    infer=_attention_shapes,
+)
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    valid_length: Tensor | None = None,
+    *,
+    head_size: int,
+    causal: bool = False,
+    dropout: float = 0.0,
+    use_valid_length: bool = False,
+    ctx: Ctx = None,
+) -> Tensor:
+    """softmax(query · keyᵀ / √head_size) · value for each head, as (batch, time, heads * head_size) throughout.
+
+    `causal`: no query looks at later keys. `valid_length`: how many keys of each example are there to look at. In
+    training, `dropout` of the weights are set to 0. The number of heads is the width by `head_size`.
+    """
+    _check_attention(query, key, value, valid_length, head_size, causal, use_valid_length)
+    if query.is_meta and not query.requires_grad:  # torch would import its compiler to find the shape
+        return torch.empty_like(query)
+    query, key, value = (_heads(each, head_size) for each in (query, key, value))
+    mask = _mask(query, key, valid_length, causal)
+    dropping = modes.training and dropout > 0
+    if dropping and query.is_cpu:
+        mixed = _dropping(query, key, value, mask, causal, dropout, ctx)
+    else:
+        rate = dropout if dropping else 0.0
+        mixed = F.scaled_dot_product_attention(query, key, value, mask, rate, is_causal=causal and mask is None)
+    return mixed.transpose(1, 2).flatten(2)
+
+
+def _check_attention(
+    query: Tensor, key: Tensor, value: Tensor, valid_length: Any, size: int, causal: bool, use_valid_length: bool
+) -> None:
+    for name, each in (("query", query), ("key", key), ("value", value)):
+        if each.dim() != 3 or each.shape[-1] % size:
+            raise MXNetError(
+                f"expected {name} of shape (batch, time, heads * head_size), head_size being {size}, "
+                f"got {tuple(each.shape)}"
+            )
+    if key.shape != value.shape or key.shape[0] != query.shape[0] or key.shape[2] != query.shape[2]:
+        raise MXNetError("expected key and value of one shape, with the batch and the width of query")
+    if causal and query.shape[1] != key.shape[1]:
+        raise MXNetError(f"causal needs a key for each query, got {key.shape[1]} for {query.shape[1]}")
+    if use_valid_length and valid_length is None:
+        raise MXNetError("use_valid_length=True needs valid_length")
+    if valid_length is not None and valid_length.shape != query.shape[:1]:
+        raise MXNetError(f"expected valid_length of shape ({query.shape[0]},), got {tuple(valid_length.shape)}")
+
+
+def _heads(x: Tensor, size: int) -> Tensor:
+    return x.unflatten(2, (-1, size)).transpose(1, 2)
+
+
+def _mask(query: Tensor, key: Tensor, valid_length: Tensor | None, causal: bool) -> Tensor | None:
+    """Which keys a query may look at, unless `causal` alone says it."""
+    if valid_length is None:
+        return None
+    steps = torch.arange(key.shape[2], device=key.device)
+    mask = (steps < valid_length.detach().unsqueeze(1))[:, None, None, :]
+    return mask & (steps <= steps.unsqueeze(1)) if causal else mask
+
+
+def _dropping(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool, rate: float, ctx: Any
+) -> Tensor:
+    """Attention with dropout. torch's own takes half as long again on a CPU, and numbers of another generator."""
+    scores = torch.matmul(query * (1 / math.sqrt(query.shape[-1])), key.transpose(2, 3))
+    if causal and mask is None:
+        mask = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril_()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, -1)
+    kept = torch.empty_like(weights, dtype=torch.float32).uniform_(generator=generator(ctx)).lt_(1 - rate)
+    return torch.matmul(weights * kept.mul_(1 / (1 - rate)).to(weights.dtype), value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from .table import Op
 
 Tensor = torch.Tensor
 _NO_LABEL = -(2**62)  # torch skips one label; not one that a program could have
+# Losses of scores that are of another kind of tensor: workers may hold the classes together.
+LOSSES_OF: dict[type, Callable[[Tensor, Tensor], Tensor]] = {}
 _MANY = 256  # classes; with fewer, torch's two kernels are faster than the six operations below
 
 
@@ -39,14 +42,14 @@ class _CrossEntropy(torch.autograd.Function):
 
 def cross_entropy(pred: Tensor, label: Tensor, *, by_example: bool = False) -> Tensor:
     """-pick(log_softmax(pred), label, keepdims=True), classes being on the last axis; or its mean for each example."""
-    losses = _losses(pred, label)
+    losses = LOSSES_OF.get(type(pred), cross_entropy_of_classes)(pred, label)
     if not by_example:
         return losses.view(*pred.shape[:-1], 1)
     return losses if pred.dim() <= 2 else losses.view(pred.shape[0], -1).mean(1)
 
 
-def _losses(pred: Tensor, label: Tensor) -> Tensor:
-    """The losses, in one row."""
+def cross_entropy_of_classes(pred: Tensor, label: Tensor) -> Tensor:
+    """The losses of all labels, in one row."""
     if is_compiling() or pred.dtype not in (torch.float32, torch.float64) or pred.dim() < 2:
         return -pick(torch.log_softmax(pred, -1), label, keepdims=True).reshape(-1)
     shape = tuple(pred.shape[:-1])

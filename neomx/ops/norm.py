@@ -48,7 +48,7 @@ class _BatchNorm(torch.autograd.Function):
         grads = torch.ops.aten.native_batch_norm_backward(
             grad, data, gamma, *moving, mean, inverse, backward_by_batch, eps, needed
         )
-        if by_batch and backward_by_batch:
+        if by_batch and backward_by_batch and not Backward.again:
             ctx.moving[0].lerp_(mean, 1 - momentum)
             ctx.moving[1].lerp_(inverse.pow(-2).sub_(eps), 1 - momentum)
         d_data, d_gamma, d_beta = (g if n else None for g, n in zip(grads, needed, strict=True))
@@ -306,7 +306,7 @@ class _OverWorkers(torch.autograd.Function):
         level, tilt = (part.view(ctx.shape) for part in both.chunk(2))
         of_data = (slope - level - normal * tilt) * (gamma * inverse).view(ctx.shape)
         *averages, weight = ctx.moving
-        for average, found in zip(averages, ctx.found, strict=True):
+        for average, found in () if Backward.again else zip(averages, ctx.found, strict=True):
             average.lerp_(found, weight)
         return of_data.to(grad.dtype), of_gamma, of_beta, None, None, None
 

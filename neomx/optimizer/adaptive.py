@@ -17,6 +17,12 @@ from .moment import Moment
 from .sgd import zeros_of
 
 
+def moments_of(weight: NDArray) -> tuple[Moment, Moment]:
+    """The averages, still zero, of a dense weight's gradient and of its square."""
+    mean, var = (Moment(zeros_of(weight)._data, weight.context) for _ in range(2))
+    return mean, var
+
+
 @register
 class Adam(Optimizer):
     """Running averages of the gradient and of its square, the rate corrected for their start at zero.
@@ -43,7 +49,7 @@ class Adam(Optimizer):
         """(the average of the gradient, the average of its square)."""
         stype = weight.stype if self.lazy_update else "default"
         if stype == "default":
-            return tuple(Moment(zeros_of(weight)._data, weight.context) for _ in range(2))
+            return moments_of(weight)
         return zeros_of(weight, stype), zeros_of(weight, stype)
 
     def _corrected(self, lr: float, count: int) -> float:
@@ -68,34 +74,106 @@ class Adam(Optimizer):
 
 
 @functools.cache
-def _long_ago(device: torch.device) -> torch.Tensor:
+def long_ago(device: torch.device) -> torch.Tensor:
     """A count of updates at which torch's kernel corrects nothing: the correction is in the rate already."""
     return torch.tensor(math.inf, device=device)
+
+
+def run_kernel(
+    kernel: Any,
+    weights: Tensors,
+    grads: Tensors,
+    states: list[Any],
+    scale: float,
+    count: torch.Tensor,
+    eps: float,
+    **settings: float,
+) -> None:
+    """A step by one of torch's kernels of Adam; moments are kept divided by the scale of the gradients."""
+    means, variances = zip(*states, strict=True)
+    moments = kept(means, scale), kept(variances, scale * scale)
+    counts = [count] * len(weights)
+    kernel(weights, grads, *moments, [], counts, eps=eps / scale, amsgrad=False, maximize=False, **settings)
 
 
 @rule(Adam, moments=True)
 def adam(
     optimizer: Adam, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """Adam's step of many weights; moments are kept divided by the scale of the gradients."""
+    """Adam's step of many weights."""
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:
         grads, scale, wd = _decayed(optimizer, weights, grads, wd), 1.0, 0.0
-    means, variances = zip(*states, strict=True)
-    torch._fused_adam_(
+    run_kernel(
+        torch._fused_adam_,
         weights,
         grads,
-        kept(means, scale),
-        kept(variances, scale * scale),
-        [],
-        [_long_ago(weights[0].device)] * len(weights),
+        states,
+        scale,
+        long_ago(weights[0].device),
         lr=optimizer._corrected(lr, count),
         beta1=single(optimizer.beta1),
         beta2=single(optimizer.beta2),
         weight_decay=wd / scale,
-        eps=optimizer.epsilon / scale,
-        amsgrad=False,
-        maximize=False,
+        eps=optimizer.epsilon,
+    )
+
+
+@register
+class AdamW(Adam):
+    """Adam whose decay does not go through the averages: the weight shrinks by lr * wd, as in `torch.optim.AdamW`."""
+
+    def __init__(
+        self,
+        learning_rate: float = 0.001,
+        beta1: float = 0.9,
+        beta2: float = 0.999,
+        epsilon: float = 1e-8,
+        **kwargs: Any,
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, lazy_update=False, **kwargs)
+
+    def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
+        """Change a weight and its state in place."""
+        lr, wd = self._begin(index)
+        count = self._index_update_count[index]
+        # The op averages with betas of single precision; corrected with the same, their rounding cancels out.
+        of_mean, of_var = 1 - single(self.beta1) ** count, math.sqrt(1 - single(self.beta2) ** count)
+        nd.contrib.adamw_update(
+            weight,
+            grad,
+            *state,
+            out=weight,
+            lr=lr * of_var / of_mean,
+            eta=1.0,
+            wd=lr * wd,
+            beta1=self.beta1,
+            beta2=self.beta2,
+            epsilon=self.epsilon * of_var,
+            **self._scaling(),
+        )
+
+
+@rule(AdamW, moments=True)
+def adamw(
+    optimizer: AdamW, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> None:
+    """AdamW's step of many weights."""
+    scale = optimizer.rescale_grad
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    run_kernel(
+        torch._fused_adamw_,
+        weights,
+        grads,
+        states,
+        scale,
+        torch.tensor(float(count), device=weights[0].device),
+        lr=lr,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        weight_decay=wd,
+        eps=optimizer.epsilon,
     )
 
 

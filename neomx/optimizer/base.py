@@ -12,6 +12,7 @@ import torch
 from ..base import suggest
 from ..lr_scheduler import LRScheduler
 from ..ndarray import NDArray
+from .part import Steps, same_part
 
 Index = int | str
 Klass = TypeVar("Klass", bound="type[Optimizer]")
@@ -88,7 +89,7 @@ class Optimizer:
         """The state of a weight; with `multi_precision`, a half precision weight has (float32 copy, its state)."""
         if self.multi_precision and is_half(weight):
             master = weight.astype("float32")
-            return master, self.create_state(index, master)
+            return master, self.create_state(index, same_part(weight, master))
         self._warn_of_half(weight)
         return self.create_state(index, weight)
 
@@ -96,10 +97,24 @@ class Optimizer:
         """`update`, of the float32 copy where there is one, from which the weight is then taken."""
         if self.multi_precision and is_half(weight):
             master, inner = state
-            self.update(index, master, grad.astype("float32"), inner)
+            self.update(index, same_part(weight, master), grad.astype("float32"), inner)
             master.astype(weight.dtype).copyto(weight)
         else:
             self.update(index, weight, grad, state)
+
+    def _steps(self, index: Any, weight: Any, grad: Any, state: Any) -> Steps:
+        """`update` as a generator, which stops where it needs sums over all parts of a weight, if it needs any."""
+        self.update(index, weight, grad, state)
+        yield from ()
+
+    def _steps_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> Steps:
+        """`update_multi_precision` by `_steps`."""
+        if not (self.multi_precision and is_half(weight)):
+            yield from self._steps(index, weight, grad, state)
+            return
+        master, inner = state
+        yield from self._steps(index, same_part(weight, master), grad.astype("float32"), inner)
+        master.astype(weight.dtype).copyto(weight)
 
     def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
         """The float32 copy of a weight, if it has one, and the state that goes with it."""
@@ -144,6 +159,8 @@ class Optimizer:
         """
         spared: dict[Index, float] = {name: 0.0 for name in self.idx2name.values() if not name.endswith(self._decaying)}
         self.wd_mult = {**spared, **self._symbol_attributes("__wd_mult__"), **args_wd_mult}
+
+    _arrays_by_index: ClassVar[tuple[str, ...]] = ()  # attributes that hold arrays like the weights
 
     _decaying: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")
 

@@ -7,8 +7,9 @@ rule cannot do (sparse, half precision alone, subclasses) is left to that method
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from operator import is_
 from typing import Any
 
@@ -17,9 +18,13 @@ import torch
 from ..ndarray import NDArray
 from .base import Index, Optimizer
 from .moment import Moment
+from .part import Part, Steps, in_step
 
 Tensors = list[torch.Tensor]
-Rule = Callable[..., None]  # (optimizer, weights, gradients, states, learning rate, decay, count of updates)
+Sums = Generator[torch.Tensor, torch.Tensor, None]
+# (optimizer, weights, gradients, states, learning rate, decay, count of updates); a rule that needs sums over whole
+# weights is a generator, which gives a row of this rank's shares for each weight, and is sent a row of the sums.
+Rule = Callable[..., Sums | None]
 RULES: dict[type[Optimizer], tuple[Rule, bool]] = {}
 
 
@@ -162,10 +167,14 @@ class Fused:
         copies = [None if master is None else master._data for master in plan.masters]
         memory = [leaf if copy is None else copy for leaf, copy in zip(leaves, copies, strict=True)]
         slopes = [_ordered(grads[i]._data, form) for i, form in zip(plan.positions, plan.formats, strict=True)]
+        stopped = []
         with torch.no_grad():
             for (lr_mult, wd, behind, _), group in plan.group(optimizer):
                 rows = ([of[i] for i in group] for of in (memory, slopes, plan.states))
-                step(optimizer, *rows, lr * lr_mult, wd, optimizer.num_update - behind)
+                sums = step(optimizer, *rows, lr * lr_mult, wd, optimizer.num_update - behind)
+                if sums is not None:
+                    stopped.append(_for_each(sums, [weights[plan.positions[i]] for i in group]))
+            in_step(stopped)
             halves = [i for i, copy in enumerate(copies) if copy is not None]
             if halves:
                 torch._foreach_copy_([leaves[i] for i in halves], [memory[i] for i in halves])
@@ -181,6 +190,17 @@ class Fused:
                 states.update({i: _with_moments(states[i]) for i in indices})
             plan = self.plans[key] = Plan(optimizer, indices, grads, weights, [states[i] for i in indices])
         return plan
+
+
+def _for_each(sums: Sums, weights: list[NDArray]) -> Steps:
+    """The steps of a rule that needs sums over all parts of each weight."""
+    shares = next(sums)
+    if len({weight._total if isinstance(weight, Part) else None for weight in weights}) == 1:
+        (totals,) = yield [(weights[0], shares)]
+    else:
+        totals = torch.stack((yield list(zip(weights, shares.unbind(), strict=True))))
+    with contextlib.suppress(StopIteration):
+        sums.send(totals)
 
 
 def _ordered(grad: torch.Tensor, form: torch.memory_format) -> torch.Tensor:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import torch
+
 from .. import ndarray as nd
 from ..ndarray import NDArray
+from ..ops.optim import single
+from .adaptive import long_ago, moments_of, run_kernel
 from .base import Index, Optimizer, register
+from .fused import Sums, Tensors, clipped, rule
+from .part import Part, Steps, in_step, square
 from .sgd import MasterLast, OfLists, aggregation, sgd_step, zeros_of
 
 
@@ -59,25 +65,24 @@ class LARS(MasterLast):
             told["momentum"] *= self.cur_lr / self.last_lr  # type: ignore[operator]
         return told
 
-    def _update_one(
-        self, index: Index, weight: NDArray, grad: NDArray, state: Any, master: Any, settings: dict[str, Any]
-    ) -> None:
-        lr = settings["lr"] * self._trust(index, weight, grad, settings["wd"])
-        sgd_step(weight, grad, state, master, dict(settings, lr=lr, lazy_update=self.lazy_update))
+    def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
+        in_step([self._steps(index, weight, grad, state, masters)])
 
-    def _trust(self, index: Index, weight: NDArray, grad: NDArray, wd: float) -> float:
-        """What the weight's rate is multiplied by."""
-        if str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias")):
-            return 1.0
-        of_weight, of_grad = l2norm(weight), l2norm(grad) * self.rescale_grad
-        if of_weight <= 0 or of_grad <= 0:
+    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
+        lrs, wds = self._get_lrs(index), self._get_wds(index)
+        settings = {**self._scaling(), **self._momentum(), "lazy_update": self.lazy_update}
+        sums = yield [pair for w, g in zip(weight, grad, strict=True) for pair in ((w, square(w)), (w, square(g)))]
+        norms = torch.stack(sums).sqrt().reshape(-1, 2).tolist()
+        for i, w, g, s, lr, wd, (of_w, of_g) in zip(index, weight, grad, state, lrs, wds, norms, strict=True):
+            inner, master = s if masters else (s, None)
+            sgd_step(w, g, inner, master, dict(settings, lr=lr * self._trust(i, of_w, of_g, wd), wd=wd))
+
+    def _trust(self, index: Index, of_weight: float, of_grad: float, wd: float) -> float:
+        """What the rate is multiplied by for a weight and a gradient of these norms."""
+        of_grad *= self.rescale_grad
+        if of_weight <= 0 or of_grad <= 0 or str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias")):
             return 1.0
         return self.eta * of_weight / (of_grad + wd * of_weight + self.eps)
-
-
-def l2norm(array: NDArray) -> float:
-    """The root of the sum of squares, in float32."""
-    return float(array.astype("float32").norm().asscalar())
 
 
 @register
@@ -87,6 +92,8 @@ class LBSGD(Optimizer):
     `warmup_strategy` is 'linear', 'power2' or 'sqrt', by which the rate grows to `batch_scale` times itself during
     `warmup_epochs`, or 'lars'.
     """
+
+    _arrays_by_index: ClassVar[tuple[str, ...]] = ("cumgrads",)
 
     def __init__(
         self,
@@ -116,6 +123,9 @@ class LBSGD(Optimizer):
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Add the gradient to those gathered; when `batch_scale` are, change the weight and its state."""
+        in_step([self._steps(index, weight, grad, state)])
+
+    def _steps(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Steps:
         lr, wd = self._get_lr(index), self._get_wd(index)
         self._update_count(index)
         gathered = self.cumgrads.setdefault(index, {"cum_grad": 0, "num_cums": self.init_updates})
@@ -125,7 +135,12 @@ class LBSGD(Optimizer):
             return
         grad = gathered["cum_grad"] / self.batch_scale
         gathered["cum_grad"] = 0
-        lr *= self._lars(weight, grad, wd) if self.warmup_strategy == "lars" else self._warmup(count)
+        if self.warmup_strategy == "lars":
+            sums = yield [(weight, square(weight)), (weight, square(grad))]
+            of_weight, of_grad = torch.stack(sums).tolist()
+            lr *= self._lars(of_weight, of_grad, wd)
+        else:
+            lr *= self._warmup(count)
         settings = dict(self._scaling(), lr=lr, wd=wd, momentum=self.momentum)
         sgd_step(weight, grad, state, None, settings)
 
@@ -138,8 +153,8 @@ class LBSGD(Optimizer):
         grown = {"linear": part, "power2": part * part, "sqrt": math.sqrt(part)}.get(self.warmup_strategy, 0.0)
         return 1.0 + (self.batch_scale - 1) * grown if whole > 1 else 1.0
 
-    def _lars(self, weight: NDArray, grad: NDArray, wd: float) -> float:
-        of_weight, of_grad = l2norm(weight) ** 2, l2norm(grad) ** 2
+    def _lars(self, of_weight: float, of_grad: float, wd: float) -> float:
+        """What the rate is multiplied by for a weight and a gradient of these squared norms."""
         return min(max(math.sqrt(of_weight / (of_grad + wd * of_weight + 1e-18)), 0.01), 100.0)
 
 
@@ -169,9 +184,12 @@ class LAMB(OfLists):
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
         """(the average of the gradient, the average of its square)."""
-        return zeros_of(weight), zeros_of(weight)
+        return moments_of(weight)
 
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
+        if any(isinstance(each, Part) for each in weight):
+            in_step([self._steps(index, weight, grad, state, masters)])
+            return
         copies = []
         if masters:
             copies, state = [[each[0] for each in state]], [each[1] for each in state]
@@ -186,11 +204,59 @@ class LAMB(OfLists):
             step_count=[self._index_update_count[i] for i in index],
             lrs=self._get_lrs(index),
             wds=self._get_wds(index),
-            beta1=self.beta1,
-            beta2=self.beta2,
-            epsilon=self.epsilon,
-            bias_correction=self.bias_correction,
-            lower_bound=self.lower_bound or -1.0,
-            upper_bound=self.upper_bound or -1.0,
-            **self._scaling(),
+            **self._settings(),
+            **self._bounds(),
         )
+
+    def _settings(self) -> dict[str, Any]:
+        betas = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        return {**self._scaling(), **betas, "bias_correction": self.bias_correction}
+
+    def _bounds(self) -> dict[str, float]:
+        return {"lower_bound": self.lower_bound or -1.0, "upper_bound": self.upper_bound or -1.0}
+
+    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
+        """The same in two phases: all directions, and when the norms of whole weights are known, all steps."""
+        rates, prefix = zip(self._get_lrs(index), self._get_wds(index), strict=True), "mp_" if masters else ""
+        rows = []
+        for i, w, g, s, (lr, wd) in zip(index, weight, grad, state, rates, strict=True):
+            copies, (mean, var) = ([s[0]], s[1]) if masters else ([], s)
+            settings = dict(self._settings(), wd=wd, t=self._index_update_count[i])
+            direction = getattr(nd, f"{prefix}lamb_update_phase1")(w, g, mean, var, *copies, **settings)
+            rows.append((w, direction, copies, lr))
+        sums = yield [pair for w, d, *_ in rows for pair in ((w, _measured(w, masters)), (w, square(d)))]
+        for (w, direction, copies, lr), *squares in zip(rows, sums[::2], sums[1::2], strict=True):
+            norms = [NDArray(each.sqrt().to(direction._data.dtype), w.context) for each in squares]
+            getattr(nd, f"{prefix}lamb_update_phase2")(w, direction, *norms, *copies, out=w, lr=lr, **self._bounds())
+
+
+def _measured(weight: NDArray, has_master: bool) -> torch.Tensor:
+    """This rank's share of the squared norm of a weight for LAMB: with a master, of squares in half precision."""
+    return weight._data.detach().square().sum(dtype=torch.float32).double() if has_master else square(weight)
+
+
+@rule(LAMB, moments=True)
+def lamb(
+    optimizer: LAMB, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
+) -> Sums:
+    """LAMB's step of many weights.
+
+    torch's Adam makes the directions: at the rate 1 it leads from -wd * weight to their opposites, here over `factor`.
+    """
+    scale = optimizer.rescale_grad
+    if optimizer.clip_gradient:
+        grads, scale = clipped(optimizer, grads), 1.0
+    betas = {"beta1": single(optimizer.beta1), "beta2": single(optimizer.beta2)}
+    of_mean, of_var = (1 - beta**count for beta in betas.values()) if optimizer.bias_correction else (1.0, 1.0)
+    factor = math.sqrt(of_var) / of_mean
+    opposites = list(torch._foreach_mul(weights, -wd / factor))
+    settings = dict(betas, lr=1.0, weight_decay=0.0, eps=optimizer.epsilon * math.sqrt(of_var))
+    run_kernel(torch._fused_adam_, opposites, grads, states, scale, long_ago(weights[0].device), **settings)
+    norms = torch.stack([torch.stack(torch._foreach_norm(each)) for each in (weights, opposites)], 1)
+    squares = yield norms.double().square()
+    lengths, of_opposites = squares.sqrt().unbind(1)
+    if optimizer.lower_bound or optimizer.upper_bound:
+        lengths = lengths.clamp(optimizer.lower_bound, optimizer.upper_bound)
+    ratios = torch.where((lengths == 0) | (of_opposites == 0), factor, lengths / of_opposites)
+    for weight, opposite, ratio in zip(weights, opposites, ratios.tolist(), strict=True):
+        weight.add_(opposite, alpha=lr * ratio)

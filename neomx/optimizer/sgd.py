@@ -13,6 +13,7 @@ from ..dtype import to_torch
 from ..ndarray import NDArray
 from .base import Index, Optimizer, is_half, register
 from .fused import Tensors, clipped, rule
+from .part import Part, Steps
 
 
 def zeros_of(weight: NDArray, stype: str | None = None, dtype: Any = None) -> NDArray:
@@ -44,6 +45,14 @@ class OfLists(Optimizer):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         self._update_each(index, weight, grad, state, masters)
+
+    def _steps_multi_precision(self, index: list, weight: list, grad: list, state: list) -> Steps:
+        self._update_count(index)
+        yield from self._steps(index, weight, grad, state, self.multi_precision and is_half(weight[0]))
+
+    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
+        self._update_each(index, weight, grad, state, masters)
+        yield from ()
 
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         raise NotImplementedError
@@ -201,8 +210,14 @@ class SGLD(Optimizer):
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Change a weight in place."""
         lr, wd = self._begin(index)
-        noise = nd.random.normal(0, math.sqrt(lr), shape=weight.shape, dtype=weight.dtype, ctx=weight.context)
-        weight[:] += -lr / 2 * (self._scaled(grad) + wd * weight) + noise
+        weight[:] += -lr / 2 * (self._scaled(grad) + wd * weight) + _noise(weight, math.sqrt(lr))
+
+
+def _noise(weight: NDArray, scale: float) -> NDArray:
+    """Noise for a weight; for a Part, that part of what the whole would get: the same on all ranks of one seed."""
+    shape = weight.whole_shape if isinstance(weight, Part) else weight.shape
+    noise = nd.random.normal(0, scale, shape=shape, dtype=weight.dtype, ctx=weight.context)
+    return NDArray(weight.cut(noise._data), weight.context) if isinstance(weight, Part) else noise
 
 
 @register

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base import MXNetError
@@ -10,7 +11,9 @@ from ..context import Context
 from ..ndarray import NDArray
 from .base import Index, Optimizer
 from .fused import Fused
+from .part import Part, in_step
 from .states import dumps, loads
+from .whole import Gather, cut_state, cut_states, gather_states, marked
 
 
 class Updater:
@@ -43,7 +46,10 @@ class Updater:
             if i not in self.states:
                 self.states[i] = self.optimizer.create_state_multi_precision(i, w)
             elif not self.states_synced.get(i, True):
-                self.states[i] = self._fitting(i, w, self.sync_state_context(self.states[i], w.context))
+                state = cut_state(self.sync_state_context(self.states[i], w.context), w)
+                self.states[i] = self._fitting(i, w, state)
+                for held in map(vars(self.optimizer).__getitem__, self.optimizer._arrays_by_index):
+                    held.update(cut_states({i: held[i]} if i in held else {}, {i: w}))
             self.states_synced[i] = True
 
     def _fitting(self, index: Index, weight: NDArray, state: Any) -> Any:
@@ -52,7 +58,7 @@ class Updater:
         if fresh is None:
             return None
         if _describe(state) == _describe(fresh):
-            return state
+            return marked(state, fresh)
         raise MXNetError(
             f"the state loaded for weight {index!r} is {_describe(state)}; {type(self.optimizer).__name__} with its "
             f"settings needs {_describe(fresh)}. Load it with the optimizer and the model it was saved from"
@@ -60,17 +66,28 @@ class Updater:
 
     def _update_by_method(self, indices: Any, grads: Any, weights: Any) -> None:
         """Through the optimizer's own method: one by one, or as many at once, of one dtype, as it wants."""
+        rows = self._rows(indices, grads, weights)
+        if any(isinstance(weight, Part) for weight in weights):
+            _refuse_sparse(indices, grads, weights)
+            if "_steps" in vars(type(self.optimizer)):  # a subclass may have changed what an update is
+                in_step(self.optimizer._steps_multi_precision(*row) for row in rows)
+                return
+        for row in rows:
+            self.optimizer.update_multi_precision(*row)
+
+    def _rows(self, indices: Any, grads: Any, weights: Any) -> Iterator[Any]:
+        """The arguments for each call of that method: (index, weight, gradient, state), or lists of each."""
+        rows = [(i, w, g, self.states[i]) for i, g, w in zip(indices, grads, weights, strict=True)]
         if not self.aggregate_updates:
-            for i, g, w in zip(indices, grads, weights, strict=True):
-                self.optimizer.update_multi_precision(i, w, g, self.states[i])
+            yield from rows
             return
-        rows: dict[Any, list[tuple[Index, NDArray, NDArray, Any]]] = {}
-        for i, g, w in zip(indices, grads, weights, strict=True):
-            rows.setdefault(w.dtype, []).append((i, w, g, self.states[i]))
+        by_dtype: dict[Any, list[Any]] = {}
+        for row in rows:
+            by_dtype.setdefault(row[1].dtype, []).append(row)
         size = min(self.optimizer.aggregate_num, len(indices))
-        for same in rows.values():
+        for same in by_dtype.values():
             for start in range(0, len(same), size):
-                self.optimizer.update_multi_precision(*map(list, zip(*same[start : start + size], strict=True)))
+                yield map(list, zip(*same[start : start + size], strict=True))
 
     def sync_state_context(self, state: Any, context: Context) -> Any:
         """A state with its arrays on this context."""
@@ -83,6 +100,17 @@ class Updater:
     def get_states(self, dump_optimizer: bool = False) -> bytes:
         """The states, and if told the optimizer, as bytes for a file."""
         return dumps(self.states, self.optimizer if dump_optimizer else None)
+
+    def gathered(self, weights: Mapping[Index, NDArray], gather: Gather) -> Updater:
+        """An Updater with the states of whole weights, whose `get_states` is that of one process.
+
+        All ranks of the weights call it; `gather(tensor, part)` makes the whole of this rank's part of a tensor.
+        """
+        other = Updater(copy.copy(self.optimizer))
+        other.states = gather_states(self.states, weights, gather)
+        for name in self.optimizer._arrays_by_index:
+            setattr(other.optimizer, name, gather_states(getattr(self.optimizer, name), weights, gather))
+        return other
 
     def restored(self, fname: str, weights: Mapping[Index, NDArray | None]) -> Updater:
         """A new Updater that goes on from the states in a file, which must be of these weights.
@@ -112,7 +140,10 @@ class Updater:
         self._prepare_states(known, known.values())
 
     def set_states(self, states: bytes) -> None:
-        """Take the states, and the optimizer if it is there, from what `get_states` gave here or in MXNet."""
+        """Take the states, and the optimizer if it is there, from what `get_states` gave here or in MXNet.
+
+        They are those of whole weights; for Parts they are cut when these are first updated.
+        """
         self.states, optimizer = loads(states)
         if optimizer is not None:
             self.optimizer = optimizer
@@ -127,6 +158,15 @@ def _check_lengths(indices: Any, grads: Any, weights: Any) -> None:
             "an update needs as many gradients and weights as indices, received "
             f"{len(indices)} indices, {len(grads)} gradients and {len(weights)} weights"
         )
+
+
+def _refuse_sparse(indices: Any, grads: Any, weights: Any) -> None:
+    for i, grad, weight in zip(indices, grads, weights, strict=True):
+        if isinstance(weight, Part) and grad._sparse:
+            raise MXNetError(
+                f"weight {i!r} is shared among ranks, and its gradient is {grad.stype}: such weights take dense "
+                "gradients only. Make the layer with sparse_grad=False, or leave it whole on every rank"
+            )
 
 
 def _describe(state: Any) -> str:

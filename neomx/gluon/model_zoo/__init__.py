@@ -1,5 +1,5 @@
 """`mx.gluon.model_zoo`: well known networks, and their published weights."""
 
-from . import model_store, vision
+from . import model_store, transformer, vision
 
-__all__ = ["model_store", "vision"]
+__all__ = ["model_store", "transformer", "vision"]

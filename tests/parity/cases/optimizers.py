@@ -375,7 +375,7 @@ def rates_that_change_on_the_way(mx):
 @program
 def registry(mx):
     opt = mx.optimizer
-    names = sorted(name for name in opt.Optimizer.opt_registry)
+    names = sorted(name for name in opt.Optimizer.opt_registry if name != "adamw")  # MXNet 1.9 has only its op
     created = [type(opt.create(name)).__name__ for name in names]
 
     @opt.register

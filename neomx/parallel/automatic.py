@@ -1,0 +1,84 @@
+"""The plan that a net gets when none is given: transformers bring theirs, and pairs of Dense layers are divided."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+import torch
+
+from ..base import MXNetError
+from ..gluon import nn
+from .styles import kind_of, layer_of
+
+_SEQUENTIAL = (nn.Sequential, nn.HybridSequential, torch.nn.Sequential)
+# What may stand between the layers of a pair: it treats every element alike, and has no weights.
+_BETWEEN = (
+    *(nn.Activation, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.Swish, nn.Dropout),
+    *(torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.ELU, torch.nn.SELU, torch.nn.LeakyReLU, torch.nn.Tanh),
+    *(torch.nn.Sigmoid, torch.nn.Softplus, torch.nn.Mish, torch.nn.Dropout, torch.nn.Identity),
+)
+_TORCH_LAYERS = (torch.nn.TransformerEncoderLayer, torch.nn.TransformerDecoderLayer)
+Found = list[tuple[str, str]]
+
+
+def automatic_plan(modules: dict[str, torch.nn.Module], degree: int) -> Found:
+    """(name, style) of all layers that can be divided without being told how."""
+    found: Found = []
+    passed: list[str] = []
+    for name, module in modules.items():
+        plan = getattr(layer_of(module), "TENSOR_PLAN", None)
+        if isinstance(plan, dict):
+            found += _own_plan(name, plan, modules)
+        elif isinstance(layer_of(module), _SEQUENTIAL):
+            pairs = list(_pairs(name, module))
+            found += _fitting(pairs, modules, degree, passed)
+        elif isinstance(module, _TORCH_LAYERS):
+            found += _fitting([(f"{name}.linear1".lstrip("."), f"{name}.linear2".lstrip("."))], modules, degree, passed)
+    if not found:
+        why = f"; the pairs {', '.join(passed)} cannot be divided by {degree}" if passed else ""
+        raise MXNetError(
+            "plan 'auto' finds nothing to divide: no transformer that brings its plan, and no Dense, activation, Dense "
+            f"in a sequential Block{why}. Give a plan, {{name pattern: style}}"
+        )
+    return list(dict.fromkeys(found))
+
+
+def _own_plan(name: str, plan: dict[str, str], modules: dict[str, torch.nn.Module]) -> Found:
+    """The plan that a Block brings, for its layers; a pattern may be for layers that this one does not have."""
+    prefix = f"{name}." if name else ""
+    return [
+        (each, chosen)
+        for pattern, chosen in plan.items()
+        for each in modules
+        if each.startswith(prefix) and fnmatchcase(each[len(prefix) :], pattern)
+    ]
+
+
+def _pairs(name: str, sequential: torch.nn.Module) -> list[tuple[str, str]]:
+    """Dense layers with nothing but activations and Dropout between them, two by two."""
+    pairs, first = [], None
+    for child, module in sequential._modules.items():
+        whole = ".".join(filter(None, (name, child)))
+        if module is not None and kind_of(module) == "dense":
+            if first is None:
+                first = whole
+            else:
+                pairs.append((first, whole))
+                first = None
+        elif not isinstance(layer_of(module) if module is not None else None, _BETWEEN):
+            first = None
+    return pairs
+
+
+def _fitting(
+    pairs: list[tuple[str, str]], modules: dict[str, torch.nn.Module], degree: int, passed: list[str]
+) -> Found:
+    """Those whose inner width can be divided; the names of others are added to `passed`."""
+    found: Found = []
+    for first, second in pairs:
+        width = modules[first]._parameters["weight"].shape[0]  # type: ignore[union-attr]
+        if width % degree:
+            passed.append(f"{first} and {second} (width {width})")
+        else:
+            found += [(first, "column"), (second, "row")]
+    return found

@@ -1,0 +1,241 @@
+"""Where the values of a Block's Parameters are when several workers hold them together.
+
+`apply` and `train_step` give each Parameter a Placement. Parameter asks it when values are read or written as a whole,
+Trainer when they are updated. All Parameters of a Block share one Ensemble: the workers of the layout.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from ..base import MXNetError
+from ..comm.session import session
+from ..gluon.contrib.nn.basic_layers import sync_over
+from ..ndarray import NDArray
+from ..optimizer.part import Part
+from .layout import Layout, backend
+
+# torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
+logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+
+
+class Ensemble:
+    """The workers of a layout, as the Parameters of one Block know them."""
+
+    def __init__(self, layout: Layout, shard: str | None) -> None:
+        self.layout, self.shard = layout, shard
+        self.mesh = layout.mesh()
+        self.everyone = session().group
+        self.sharded: list[Any] = []  # the modules that fully_shard has in hand
+
+    def synchronise_norms(self) -> None:
+        """Have SyncBatchNorm sum over the workers that take different samples."""
+        sync_over(self.batch_group.clone("batch norm"))
+
+    def reshard(self) -> None:
+        """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
+        for module in self.sharded:
+            module.reshard()
+
+    def group(self, *lines: str) -> Any:
+        """The workers along some lines of the layout, this one among them."""
+        return _group(self.everyone, tuple(self.layout.peers(*lines)))
+
+    @property
+    def batch_group(self) -> Any:
+        """Those that take different samples for the same parameters."""
+        return self.group("data", "shard")
+
+    @property
+    def pipeline_group(self) -> Any:
+        """Those that have the other stages; None without a pipeline."""
+        return self.group("pipeline") if self.layout.pipeline > 1 else None
+
+    @property
+    def batch_mesh(self) -> Any:
+        """The part of the mesh along which samples differ, of one dimension."""
+        if self.layout.shard == 1:
+            return self.mesh["data"]
+        if self.layout.data == 1:
+            return self.mesh["shard"]
+        return self.mesh["data", "shard"]._flatten("samples", backend_override=backend())
+
+    def exchange(self, trainer: Any) -> Any:
+        """How the gradients of a Trainer's Parameters meet."""
+        from .exchange import LayoutExchange
+
+        return LayoutExchange(trainer, self)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on any worker."""
+        return bool(self.everyone.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Whether this worker writes a file for all; after it all know that it is there, or why it is not."""
+        writes = self.everyone.rank == 0
+        failure = ""
+        try:
+            yield writes
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            said = self.everyone.all_gather(
+                torch.tensor(list(failure.encode()), dtype=torch.uint8), "whether it was written"
+            )
+            if not failure and len(said[0]):
+                raise MXNetError(f"worker 0, which writes for all, failed: {bytes(said[0].tolist()).decode()}")
+
+
+@cache
+def _group(everyone: Any, ranks: tuple[int, ...]) -> Any:
+    return everyone.subgroup(ranks)
+
+
+class Placement:
+    """Where one Parameter's values are: here, as a part or whole, or in another stage of a pipeline."""
+
+    def __init__(self, ensemble: Ensemble, stages: Sequence[int] = (0,)) -> None:
+        self.ensemble = ensemble
+        self.stages = tuple(stages)  # of the pipeline, that have it; several share it
+        here = ensemble.layout.place().pipeline
+        self.is_here, self.is_first = here in self.stages, here == self.stages[0]
+
+    def refuse_elsewhere(self, name: str) -> None:
+        """Say where a Parameter is that this worker does not have."""
+        if not self.is_here:
+            raise MXNetError(
+                f"Parameter {name!r} is in stage {', '.join(map(str, self.stages))} of the pipeline, this worker in "
+                f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all, writes all of them"
+            )
+
+    def tensor_of(self, param: Any) -> int:
+        """Changes when torch puts another tensor in the place of the Parameter's."""
+        return id(next(iter(param._arrays.values()))._data)
+
+    def part(self, array: NDArray) -> NDArray:
+        """What this worker updates of it."""
+        return LeafPart(array) if isinstance(array._data, DTensor) else array
+
+    def whole(self, array: NDArray) -> torch.Tensor:
+        """All of its values, on the CPU of worker 0, which writes files; nothing elsewhere. All workers call it."""
+        values = None
+        if self.is_here:
+            values = full(array._data.detach()).cpu()
+        if self.ensemble.layout.pipeline > 1 and 0 not in self.stages:
+            values = self._fetched(array, values)
+        return torch.empty(0) if values is None or self.ensemble.everyone.rank else values
+
+    def _fetched(self, array: NDArray, values: torch.Tensor | None) -> torch.Tensor | None:
+        """From the stage that has it to stage 0, between the first workers of both."""
+        everyone, layout = self.ensemble.everyone, self.ensemble.layout
+        owner = self.stages[0] * layout.data * layout.shard * layout.tensor
+        if everyone.rank == owner:
+            assert values is not None
+            everyone.send(values.contiguous(), 0, what="a parameter")
+        elif everyone.rank == 0:
+            values = torch.empty(array.shape, dtype=array._data.dtype)
+            everyone.recv(values, owner, what="a parameter")
+        return values
+
+    def put(self, array: NDArray, values: torch.Tensor) -> None:
+        """Take this worker's part of whole values."""
+        if not self.is_here:
+            return
+        leaf = array._data.detach()
+        with torch.no_grad():
+            if isinstance(leaf, DTensor):
+                leaf.to_local().copy_(values[region(leaf)])
+            else:
+                leaf.copy_(values)
+
+
+def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
+    """Give Parameters to stages of a pipeline; a worker of other stages frees their memory."""
+    for param, stages in params.items():
+        param._placement = Placement(ensemble, stages)
+        if not param._placement.is_here:
+            for array in param._arrays.values():
+                empty = torch.empty_like(array._data, device="meta", requires_grad=False)
+                array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None
+            param._move_in()
+
+
+def full(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor that several workers hold. All of them call it."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+def region(tensor: DTensor) -> tuple[slice, ...]:
+    """Which part of the whole this worker has."""
+    shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(slice(at, at + length) for at, length in zip(offset, shape, strict=True))
+
+
+class LeafPart(Part):
+    """This worker's part of a Parameter that is a DTensor, with the gradient that torch keeps beside it."""
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self, array: NDArray) -> None:
+        leaf: Any = array._data
+        super().__init__(leaf.detach().to_local(), array._ctx, tuple(leaf.shape), region(leaf.detach()), total_of(leaf))
+        self._leaf = leaf
+        self._grad = LeafGradient(leaf, array._ctx)
+
+
+class LeafGradient(NDArray):
+    """This worker's part of the gradient of a DTensor."""
+
+    __slots__ = ("_leaf",)
+
+    def __init__(self, leaf: Any, ctx: Any) -> None:
+        self._leaf, self._ctx, self._grad = leaf, ctx, None
+
+    @property
+    def _data(self) -> torch.Tensor:  # type: ignore[override]
+        gradient = local_gradient(self._leaf)
+        if gradient is None:
+            self._leaf.grad = torch.zeros_like(self._leaf)
+            gradient = self._leaf.grad.to_local()
+        return gradient
+
+
+def local_gradient(leaf: Any) -> torch.Tensor | None:
+    """This worker's part of a parameter's gradient; summed over workers first where each has an addend."""
+    gradient = leaf.grad
+    if not isinstance(gradient, DTensor):
+        return gradient
+    if gradient.placements != leaf.placements:
+        leaf.grad = gradient = gradient.redistribute(placements=leaf.placements)
+    return gradient._local_tensor
+
+
+@cache
+def _total(groups: tuple[Any, ...]) -> Any:
+    def total(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        for group in groups:
+            dist.all_reduce(x, group=group)
+        return x
+
+    return total
+
+
+def total_of(leaf: DTensor) -> Any:
+    """A function that sums over the workers that hold the different parts; one for all parameters alike."""
+    mesh = leaf.device_mesh
+    lines = [
+        line for line, placement in enumerate(leaf.placements) if not placement.is_replicate() and mesh.size(line) > 1
+    ]
+    return _total(tuple(mesh.get_group(line) for line in lines))

@@ -1,0 +1,67 @@
+"""An optimizer whose states are divided: each worker updates its rows of every weight, and all gather the result."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+import torch
+
+from ..ndarray import NDArray
+from ..optimizer.part import Part
+
+
+def apply_in_shares(updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], group: Any) -> None:
+    """Update this worker's rows of the weights, with states for those alone, and take the others' rows from them."""
+    rows = [share(weight._data, group.rank, group.size) for weight in weights]
+    gradients = [NDArray(total._data.detach()[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
+    updater(indices, gradients, [share_of(weight, group) for weight in weights])
+    gather([weight._data for weight in weights], group)
+
+
+def share(tensor: torch.Tensor, rank: int, size: int) -> slice:
+    """The rows of a tensor that are a worker's."""
+    rows = tensor.shape[0]
+    width = -(-rows // size)
+    return slice(min(rank * width, rows), min((rank + 1) * width, rows))
+
+
+def share_of(weight: NDArray, group: Any) -> Part:
+    """This worker's rows of a weight, which may be a part itself."""
+    mine = share(weight._data, group.rank, group.size)
+    whole, split, total = tuple(weight.shape), [slice(None)] * len(weight.shape), None
+    if isinstance(weight, Part):
+        whole, split, total = weight.whole_shape, list(weight.split), weight._total
+    start = split[0].start or 0
+    split[0] = slice(start + mine.start, start + mine.stop)
+    return Part(weight._data.detach()[mine], weight._ctx, whole, split, _sum_over(group, total))
+
+
+@cache
+def _sum_over(group: Any, total: Any) -> Any:
+    """A sum over a group, then over what the part was a part of: one function for all weights alike."""
+
+    def sum_all(x: torch.Tensor) -> torch.Tensor:
+        x = group.all_reduce_(x.clone(), what="norms")
+        return x if total is None else total(x)
+
+    return sum_all
+
+
+def gather(tensors: list[torch.Tensor], group: Any) -> None:
+    """Every worker's rows everywhere, in place, all of one type in one go."""
+    by_kind: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for tensor in tensors:
+        by_kind[tensor.dtype, tensor.device].append(tensor.detach())
+    for same in by_kind.values():
+        mine = torch.cat([tensor[share(tensor, group.rank, group.size)].reshape(-1) for tensor in same])
+        for rank, part in enumerate(group.all_gather(mine, "updated weights")):
+            if rank != group.rank:
+                _spread(same, part, rank, group.size)
+
+
+def _spread(tensors: list[torch.Tensor], part: torch.Tensor, rank: int, size: int) -> None:
+    rows = [tensor[share(tensor, rank, size)] for tensor in tensors]
+    for row, values in zip(rows, part.split([row.numel() for row in rows]), strict=True):
+        row.copy_(values.view(row.shape))

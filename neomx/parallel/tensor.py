@@ -1,0 +1,249 @@
+"""Tensor parallelism: the workers of a group compute each layer together, each with a part of its weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.placement_types import Placement, Replicate, Shard
+
+from ..base import MXNetError, suggest
+from ..gluon import Block
+from ..gluon.twin import Twin
+from .automatic import automatic_plan
+from .styles import STYLES, Inputs, Style, fits, install, kind_of, layer_of
+
+
+@dataclass(frozen=True)
+class Target:
+    """A layer and the style chosen for it."""
+
+    name: str
+    module: torch.nn.Module
+    chosen: str
+
+    @property
+    def style(self) -> Style:
+        return STYLES[self.chosen]
+
+    def weights(self) -> Iterator[tuple[str, torch.nn.Parameter, Placement]]:
+        """(name, tensor, how workers hold it) of the layer's own parameters."""
+        for name, tensor in self.module._parameters.items():
+            if tensor is not None:
+                yield name, tensor, self.style.weights.get(name, Replicate())
+
+
+def parallelize(net: Any, mesh: Any, plan: Mapping[str, str] | str = "auto") -> None:
+    """Divide a Block's, or a torch module's, layers over the workers of a one-dimensional mesh, in place.
+
+    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers come with
+    the same values.
+    """
+    targets = targets_of(net, plan, mesh.size())
+    module = _module(net)
+    _distribute(targets, mesh)
+    inputs = Inputs()
+    for target in targets:
+        install(target.module, target.name, target.chosen, mesh, inputs)
+    for each in module.modules():  # a Parameter finds its new tensor in the twin
+        for param in each._block._reg_params.values() if isinstance(each, Twin) else ():
+            param._follow()
+
+
+# ---- from a plan to layers ----
+
+
+def targets_of(net: Any, plan: Mapping[str, str] | str, degree: int) -> list[Target]:
+    """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
+    module = _module(net)
+    modules = dict(module.named_modules(remove_duplicate=False))
+    if plan == "auto":
+        targets = _join(modules, automatic_plan(modules, degree))
+    elif isinstance(plan, Mapping) and plan:
+        targets = _join(modules, _matches(modules, plan))
+    else:
+        raise TypeError(f"plan must be 'auto' or {{name pattern: style}}, received {plan!r:.80}")
+    _check(module, targets, degree)
+    return targets
+
+
+def _module(net: Any) -> torch.nn.Module:
+    return net.torch() if isinstance(net, Block) else net
+
+
+def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(name, style) of what the patterns match."""
+    found: list[tuple[str, str]] = []
+    for pattern, chosen in plan.items():
+        if chosen not in STYLES:
+            raise MXNetError(
+                f"plan: {pattern!r} has the style {chosen!r}.{suggest(str(chosen), STYLES)} Styles are "
+                f"{', '.join(STYLES)}"
+            )
+        names = [name for name in modules if fnmatchcase(name, "" if pattern == "." else pattern)]
+        if not names:
+            raise MXNetError(f"plan: {pattern!r} matches no layer.{_known(pattern, modules)}")
+        found += [(name, chosen) for name in names]
+    return found
+
+
+def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> list[Target]:
+    """One target for each module; refuses two styles for one, and a style for a layer of another kind."""
+    targets: dict[int, Target] = {}
+    for name, chosen in found:
+        target = targets.setdefault(id(modules[name]), Target(name, modules[name], chosen))
+        if target.chosen != chosen:
+            also = "" if name == target.name else f" (also called {target.name!r})"
+            raise MXNetError(
+                f"plan: {name!r}{also} matches two patterns, of the styles {target.chosen!r} and {chosen!r}. "
+                "Make one of them narrower"
+            )
+    for target in targets.values():
+        if not fits(target.style, target.module):
+            kind = type(layer_of(target.module)).__name__
+            raise MXNetError(
+                f"plan: {target.name or 'the net'!r} is of class {kind}, and the style {target.chosen!r} is for "
+                f"{_WANTED[target.style.layer]}"
+            )
+    return list(targets.values())
+
+
+_WANTED = {
+    "dense": "Dense or torch.nn.Linear layers",
+    "embedding": "Embedding layers",
+    "norm": "LayerNorm and layers without weights, such as Dropout",
+    "container": "Blocks and modules that have no weights themselves",
+}
+
+
+def _known(pattern: str, modules: dict[str, torch.nn.Module]) -> str:
+    """The names that there are, those that only differ in a number written once."""
+    names = [name for name in modules if name]
+    short = dict.fromkeys(re.sub(r"(?<![^.])\d+(?![^.])", "*", name) for name in names)
+    return f"{suggest(pattern, [*names, *short])} The net has {', '.join(short) or 'no layers inside'}"
+
+
+# ---- what cannot be ----
+
+
+def _check(module: torch.nn.Module, targets: list[Target], degree: int) -> None:
+    """Refuse what cannot be divided, before anything is changed."""
+    for name, tensor in module.named_parameters():
+        if isinstance(tensor, DTensor):
+            raise MXNetError(f"{name} is divided over workers already. Apply a layout once, tensor parallelism first")
+    for target in targets:
+        for name, tensor, placement in target.weights():
+            where = ".".join(filter(None, (target.name, name)))
+            if isinstance(placement, Shard):
+                _check_size(where, tensor.shape[placement.dim], target, degree)
+        _check_layer(target)
+        _check_heads(module, target, degree)
+    _check_shared(module, targets)
+    _check_regions(targets)
+
+
+def _check_size(where: str, size: int, target: Target, degree: int) -> None:
+    if target.style.even and size % degree:
+        raise MXNetError(
+            f"{where}: {size} cannot be divided by {degree} tensor-parallel workers (style {target.chosen!r}). Choose "
+            f"a size that {degree} divides, another degree, or leave the layer out of the plan"
+        )
+    if size <= -(-size // degree) * (degree - 1):
+        raise MXNetError(
+            f"{where}: {size} rows leave one of {degree} tensor-parallel workers with none (style {target.chosen!r})"
+        )
+
+
+def _check_layer(target: Target) -> None:
+    """Refuse options of an embedding that need the whole weight."""
+    if target.style.layer != "embedding":
+        return
+    layer = layer_of(target.module)
+    if isinstance(target.module, Twin):
+        wrong = ["sparse_grad"] if layer._kwargs["sparse_grad"] else []
+    else:
+        wrong = [name for name in ("max_norm", "scale_grad_by_freq", "sparse") if getattr(layer, name)]
+    if wrong:
+        raise MXNetError(f"{target.name}: an embedding with {', '.join(wrong)} cannot be divided over workers")
+
+
+def _check_heads(module: torch.nn.Module, target: Target, degree: int) -> None:
+    """Refuse a number of heads of the attention that the layer is a part of, if workers cannot have as many each."""
+    if target.style.layer != "dense" or not target.name:
+        return
+    parent = module.get_submodule(target.name.rpartition(".")[0])
+    if isinstance(parent, torch.nn.MultiheadAttention):
+        raise MXNetError(
+            f"{target.name}: torch.nn.MultiheadAttention does not call its layers, so it cannot be divided. Leave it "
+            "out of the plan, or write the attention with Linear layers"
+        )
+    heads = getattr(layer_of(parent), "heads", None)
+    if isinstance(heads, int) and heads % degree:
+        raise MXNetError(
+            f"{target.name}: {heads} heads cannot be divided by {degree} tensor-parallel workers. Choose a number of "
+            f"heads that {degree} divides, or another degree"
+        )
+
+
+def _check_shared(module: torch.nn.Module, targets: list[Target]) -> None:
+    """Refuse a weight that two layers share and want divided in two ways."""
+    ways: dict[int, tuple[str, str, Placement]] = {}
+    for target in targets:
+        for name, tensor, placement in target.weights():
+            where, chosen, other = ways.setdefault(id(tensor), (target.name, target.chosen, placement))
+            if other != placement:
+                raise MXNetError(
+                    f"{target.name} and {where} share {name}, which the styles {target.chosen!r} and {chosen!r} divide "
+                    "differently. A tied head goes with its embedding as 'logits' with 'vocabulary'"
+                )
+    planned = {id(target.module) for target in targets}
+    for name, each in module.named_modules():
+        for tensor in each._parameters.values() if id(each) not in planned else ():
+            if id(tensor) in ways:
+                where, chosen, _ = ways[id(tensor)]
+                raise MXNetError(
+                    f"{where} shares its weight with {name or 'the net'}, which has no style. Give it one that divides "
+                    f"the weight as {chosen!r} does: a tied head is 'logits' where its embedding is 'vocabulary'"
+                )
+
+
+def _check_regions(targets: list[Target]) -> None:
+    """Refuse weights where workers have parts of the sequence, unless their style brings the gradients together."""
+    good = {id(target.module) for target in targets if target.style.inside_sequence}
+    for target in targets:
+        if target.chosen != "sequence_region":
+            continue
+        for name, inside in target.module.named_modules():
+            if inside._parameters and id(inside) not in good:
+                raise MXNetError(
+                    f"{target.name or 'the net'} is a 'sequence_region', and {name} inside has weights: give it the "
+                    f"style 'sequence', 'sequence_column' or 'sequence_row' (it is a {kind_of(inside)} layer)"
+                )
+
+
+# ---- doing it ----
+
+
+def _distribute(targets: list[Target], mesh: Any) -> None:
+    """Put DTensors in the place of the layers' weights, one for a weight that several share."""
+    made: dict[int, torch.nn.Parameter] = {}
+    for target in targets:
+        for name, tensor, placement in list(target.weights()):
+            if id(tensor) not in made:
+                made[id(tensor)] = _divided(tensor, placement, mesh)
+            target.module._parameters[name] = made[id(tensor)]
+
+
+def _divided(tensor: torch.nn.Parameter, placement: Placement, mesh: Any) -> torch.nn.Parameter:
+    """A parameter of which this worker has its part, in memory of its own."""
+    local = tensor.detach()
+    if isinstance(placement, Shard):
+        local = local.chunk(mesh.size(), placement.dim)[mesh.get_local_rank()]
+        local = local.clone(memory_format=torch.contiguous_format)
+    whole = DTensor.from_local(local, mesh, [placement], run_check=False, shape=tensor.shape, stride=tensor.stride())
+    return torch.nn.Parameter(whole, requires_grad=tensor.requires_grad)
