@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from .. import autograd, initializer
 from ..base import MXNetError
@@ -40,13 +41,7 @@ def hollow(net: Block) -> None:
 
 def fill(net: Block, init: Any) -> None:
     """Initialise what was laid out: the values that `initialize(init)` gives, of which each worker keeps its part."""
-    module, device = net.torch(), torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    homes = [(each, name) for each in module.modules() for name in each._parameters]
-    tensors = {home: home[0]._parameters[home[1]] for home in homes}
-    module.to_empty(device=device)
-    made: dict[int, Any] = {}
-    for (each, name), before in tensors.items():  # a tensor that Blocks share is one again
-        each._parameters[name] = made.setdefault(id(before), each._parameters[name])
+    _allocate(net.torch())
     default = initializer.create(initializer.Uniform() if init is None else init)
     for param in net.collect_params().values():
         param._follow()
@@ -54,5 +49,25 @@ def fill(net: Block, init: Any) -> None:
         described = initializer.InitDesc(param.name, {"__init__": default if param.init is None else param.init})
         with autograd.pause():
             default(described, whole)
-        session().group.broadcast_(whole._data, what=f"{param.name} as it begins")
+        session().group.broadcast_(whole._data, what="a parameter as it begins")
         param._placement.put(next(iter(param._arrays.values())), whole._data)
+
+
+def _allocate(module: torch.nn.Module) -> None:
+    """Memory for this worker's parts; a tensor that Blocks share stays one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    made: dict[int, Any] = {}
+    for each in module.modules():
+        for tensors in (each._parameters, each._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and tensor.is_meta and id(tensor) not in made:
+                    empty: Any = torch.empty_like(tensor, device=device)
+                    made[id(tensor)] = empty
+                    if isinstance(tensor, torch.nn.Parameter):
+                        made[id(tensor)] = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
+                tensors[name] = made.get(id(tensor), tensor)
+    for each in module.modules():
+        if isinstance(each, FSDPModule):
+            for group in each._get_fsdp_state()._fsdp_param_groups:
+                for param in group.fsdp_params:
+                    param.reset_sharded_param()
