@@ -31,6 +31,7 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_states.py
 	.venv-oracle/bin/python tests/parity/record_kvstore.py
 	.venv-oracle/bin/python tests/parity/record_symbols.py
+	.venv-oracle/bin/python tests/parity/record_amp.py
 	.venv-oracle/bin/python tests/parity/check_exports.py
 	.venv-oracle/bin/python tests/parity/record.py
 

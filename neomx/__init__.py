@@ -1,11 +1,13 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
 from . import (
+    amp,
     attribute,
     autograd,
     base,
     callback,
     context,
+    contrib,
     dist,
     executor,
     gluon,
@@ -44,11 +46,13 @@ __all__ = [
     "AttrScope",
     "Context",
     "MXNetError",
+    "amp",
     "attribute",
     "autograd",
     "base",
     "callback",
     "context",
+    "contrib",
     "cpu",
     "cpu_pinned",
     "cpu_shared",

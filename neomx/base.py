@@ -73,6 +73,7 @@ class Backward:
 
     train_mode: bool | None = None  # as it was given; None while none runs
     accumulating = False  # whether gradients go to `.grad`: not those of autograd.grad
+    again = False  # whether it runs for the second time, for what the first left out: averages have taken their step
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -81,3 +81,12 @@ def test_lstm_text():
     perplexity, recited = lstm_text.main()
     assert perplexity < 1.2
     assert recited.startswith(lstm_text.POEM[:100])
+
+
+def test_gpt2(capsys):
+    import gpt2
+
+    loss, recited = gpt2.main()
+    assert loss < 0.5
+    assert recited.startswith(gpt2.POEM[:45])
+    assert capsys.readouterr().out.count("step") == 3

@@ -37,6 +37,8 @@ MAY_IMPORT = {
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "parallel": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
+    "amp": ARRAYS | {"name", "symbol", "gluon"},
+    "contrib": {"amp"},
     "model": ARRAYS | {"symbol"},
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"comm"},

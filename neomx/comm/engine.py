@@ -6,6 +6,7 @@ shared memory, and an error names the worker that is missing and the call. It is
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -48,14 +49,17 @@ class _Ended(Work):
 class _Message(Work):
     """A message between two workers that has begun."""
 
-    def __init__(self, finish: Callable[[], Any]) -> None:
+    def __init__(self, group: EngineGroup, finish: Callable[[], Any]) -> None:
         super().__init__()
+        self._group = group
         self._finish: Callable[[], Any] | None = finish
 
     def wait(self, timeout: Any = None) -> bool:
         finish, self._finish = self._finish, None
         if finish is not None:
+            began = time.perf_counter()
             finish()
+            self._group.waited += time.perf_counter() - began
         return True
 
     def is_completed(self) -> bool:
@@ -69,6 +73,8 @@ class EngineGroup(_ProcessGroup):
         super().__init__(group.rank, group.size)
         self.group = group
         self.what = ""  # what the layout says this group exchanges, for errors
+        self.messages: dict[int, str] = {}  # the same for messages with these tags
+        self.waited = 0.0  # seconds that messages have taken to come, or to be taken, all in all
         self._name = ""
 
     @property
@@ -190,11 +196,11 @@ class EngineGroup(_ProcessGroup):
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
         """Begin to send to one member."""
-        return _Message(self.group.start_send(tensors[0], to, tag, self.what))
+        return _Message(self, self.group.start_send(tensors[0], to, tag, self.messages.get(tag, self.what)))
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
         """Begin to receive from one member."""
-        return _Message(self.group.start_recv(tensors[0], source, tag, self.what))
+        return _Message(self, self.group.start_recv(tensors[0], source, tag, self.messages.get(tag, self.what)))
 
 
 def _op(opts: Any) -> str:

@@ -41,6 +41,7 @@ class Exchange:
         self._params: list[Any] = []
         self._named: set[str] = set()
         self._hooks: list[Any] = []
+        self.holds = False  # whether gradients stay here until `step`: more will be added to them
 
     # ---- among the workers ----
 
@@ -70,6 +71,8 @@ class Exchange:
         self._group.broadcast_(content, source)
         if self._group.rank != source:
             trainer._take_states(content.numpy().tobytes())
+        if trainer._amp_loss_scaler is not None:
+            trainer._amp_loss_scaler.take_over(lambda numbers: self._group.broadcast_(numbers, source))
 
     def apply(self, updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray]) -> None:
         """Update weights by summed gradients."""
@@ -109,9 +112,16 @@ class Exchange:
             hook.remove()
         weights = self._weights[0]
         self._hooks = [
-            leaf_of(weights[i]).register_post_accumulate_grad_hook(functools.partial(_sent, send, i, weights[i]))
-            for i in places
+            leaf_of(weight).register_post_accumulate_grad_hook(functools.partial(self._pass_on, send, i, weight))
+            for i, weight in ((i, weights[i]) for i in places)
         ]
+
+    def _pass_on(
+        self, send: Callable[[int, torch.Tensor], None], i: int, weight: NDArray, leaf: torch.Tensor
+    ) -> None:
+        if leaf.grad is not None and not self.holds:
+            with torch.no_grad():
+                send(i, weight._grad._data)  # type: ignore[union-attr]
 
     def _gradients(self) -> dict[int, Any]:
         """The new gradients of this worker: tensors; a list of arrays for those that go through the store."""
@@ -142,12 +152,6 @@ class Exchange:
                 self._store.rank,
                 ", ".join(lacking),
             )
-
-
-def _sent(send: Callable[[int, torch.Tensor], None], i: int, weight: NDArray, leaf: torch.Tensor) -> None:
-    if leaf.grad is not None:
-        with torch.no_grad():
-            send(i, weight._grad._data)  # type: ignore[union-attr]
 
 
 class WorkerExchange(Exchange):

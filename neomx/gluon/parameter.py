@@ -13,7 +13,7 @@ from .. import autograd, initializer, symbol
 from .. import ndarray as nd
 from ..base import MXNetError, mx_real_t
 from ..context import Context, cpu, current_context
-from ..dtype import NUMPY_OF_TORCH, to_torch
+from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from .loading import load_into, named, save_from, without_kind
@@ -253,7 +253,7 @@ class Parameter:
             return f"shape incompatible expected {shape} vs saved {data.shape}"
         if not cast_dtype and to_torch(self.dtype) is not data._data.dtype:
             return (
-                f"dtype incompatible expected {np.dtype(self.dtype)} vs saved {np.dtype(data.dtype)}. "
+                f"dtype incompatible expected {_name(self.dtype)} vs saved {_name(data.dtype)}. "
                 "Set cast_dtype=True to cast the dtype of saved params."
             )
         wanted = [] if ctx is None else [each.check() for each in contexts(ctx)]
@@ -350,6 +350,8 @@ class Parameter:
             return
         if self._trainer is not None:
             self._trainer._parameter_was_set()
+        if self._placement is not None:
+            self._placement.ensemble.reshard()
         for array in self._list():
             if self._placement is None:
                 array[:] = data
@@ -407,6 +409,7 @@ class Parameter:
         """The mean of the replicas, on the CPU; of what workers hold together the whole on the first, else nothing."""
         if self._placement is not None:
             assert self._arrays is not None
+            self._placement.ensemble.reshard()
             self._follow()
             return NDArray(self._placement.whole(next(iter(self._arrays.values()))), cpu())
         arrays = [array.detach().as_in_context(cpu()) for array in self._list()]
@@ -473,7 +476,11 @@ def _shapes_agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 def _same(key: str, value: Any, existing: Any) -> bool:
     """Whether two values of a Parameter's attribute mean the same."""
-    return bool(value == existing) or (key == "dtype" and np.dtype(value) == np.dtype(existing))
+    return bool(value == existing) or (key == "dtype" and to_torch(value) is to_torch(existing))
+
+
+def _name(dtype: Any) -> str:
+    return NAME_OF_TORCH[to_torch(dtype)]
 
 
 class Constant(Parameter):

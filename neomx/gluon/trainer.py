@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -39,6 +40,8 @@ class Trainer:
         self._kv_initialized = False
         self._plan: Any = None
         self._exchange: WorkerExchange | ServerExchange | None = None  # with other workers
+        self._amp_loss_scaler: Any = None  # set by amp.init_trainer
+        self._amp_agree: Callable[[bool], bool] | None = None  # whether any rank's part of the gradients overflowed
         for param in self._params:
             param._set_trainer(self)
         if isinstance(kvstore, str) and kv.is_distributed(kvstore):
@@ -94,7 +97,7 @@ class Trainer:
         if self._is_placed():
             placement = next(param._placement for param in self._params if param._placement is not None)
             self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
-            self._exchange = placement.ensemble.exchange(self)
+            self._exchange, self._amp_agree = placement.ensemble.exchange(self), placement.ensemble.any
             return
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
@@ -206,6 +209,8 @@ class Trainer:
             return
         divisor, stale = exchange.reduce(batch_size)
         self._rescale(divisor)
+        if self._overflowed([exchange.sums]):
+            return
         self._refuse_stale(stale, ignore_stale_grad)
         kept = [i for i, each in enumerate(stale) if not each]
         for updater, (indices, _, weights) in zip(self._updaters, self._current_plan(), strict=True):
@@ -274,7 +279,14 @@ class Trainer:
                 raise UserWarning(_stale_message(self._params[indices[min(found)]].name, ctx))
         return stale
 
+    def _overflowed(self, gradients: list[list[NDArray]]) -> bool:
+        """Whether gradients of a scaled loss are not finite, so that this step is to be left out."""
+        scaler = self._amp_loss_scaler
+        return scaler is not None and scaler.overflowed([g for listed in gradients for g in listed], self._amp_agree)
+
     def _update(self, ignore_stale_grad: bool) -> None:
+        if self._overflowed([gradients for _, gradients, _ in self._current_plan()]):
+            return
         stale = self._find_stale(ignore_stale_grad)
         for at, (indices, gradients, weights) in enumerate(self._current_plan()):
             if stale[at]:

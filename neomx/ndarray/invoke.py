@@ -20,6 +20,8 @@ from ..ops.table import OP_ERRORS, Op
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
     """Call `op` on arrays (or None) and converted attributes; wrap what it returns in `cls`."""
+    if op.on_arrays is not None:
+        arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
     tensors: list[torch.Tensor | None] = []
     in_graph, same_dtype, dtype = False, op.same_dtype, None
@@ -38,7 +40,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if same_dtype:
             if dtype is None:
                 dtype = tensor.dtype
-            elif tensor.dtype is not dtype:
+            elif tensor.dtype is not dtype and not torch.is_autocast_enabled(tensor.device.type):
                 raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
         if array._ctx is not ctx:
             if ctx is None:
@@ -87,11 +89,16 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
     A result in the autograd graph may stay a view: nothing may be written to it while recording.
     """
     if not is_compiling() and result.grad_fn is None:
-        memory = result.untyped_storage().data_ptr()
+        memory = _memory(result)
         for tensor in inputs:
-            if tensor is not None and tensor.untyped_storage().data_ptr() == memory:
+            if tensor is not None and _memory(tensor) == memory:
                 return result.clone(memory_format=torch.contiguous_format)
     return result
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins; a DTensor's is that of this worker's part."""
+    return int(getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr())
 
 
 class _Joined(torch.autograd.Function):

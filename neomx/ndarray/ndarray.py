@@ -159,9 +159,7 @@ class NDArray:
 
     def asnumpy(self) -> np.ndarray:
         """A numpy copy; of an array that several workers hold together, the whole, for which all of them must ask."""
-        data = self._data.detach()
-        if hasattr(data, "full_tensor"):  # torch's DTensor
-            data = data.full_tensor()
+        data = whole(self._data.detach())
         if data.dtype is torch.bfloat16:
             data = data.float()
         return np.array(data.numpy(force=True), order="C")
@@ -589,6 +587,11 @@ def inherit_overwriting(leaf: torch.Tensor, before: torch.Tensor) -> None:
     if not _overwrites(leaf):
         for hook in _overwrites(before).values():
             hook.watch(leaf)
+
+
+def whole(tensor: torch.Tensor) -> torch.Tensor:
+    """All of a tensor: of one that several workers hold together, torch's DTensor, all of them must ask."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

@@ -48,7 +48,7 @@ class _BatchNorm(torch.autograd.Function):
         grads = torch.ops.aten.native_batch_norm_backward(
             grad, data, gamma, *moving, mean, inverse, backward_by_batch, eps, needed
         )
-        if by_batch and backward_by_batch:
+        if by_batch and backward_by_batch and not Backward.again:
             ctx.moving[0].lerp_(mean, 1 - momentum)
             ctx.moving[1].lerp_(inverse.pow(-2).sub_(eps), 1 - momentum)
         d_data, d_gamma, d_beta = (g if n else None for g, n in zip(grads, needed, strict=True))
@@ -270,7 +270,7 @@ def sync_batch_norm(
 class Workers:
     """The other workers, as far as ops know them."""
 
-    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over all workers; None if there is one
+    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over those that normalise together; or nobody
 
 
 class _OverWorkers(torch.autograd.Function):
@@ -284,7 +284,7 @@ class _OverWorkers(torch.autograd.Function):
         axes = [axis for axis in range(data.dim()) if axis != 1]
         shape = [1, -1, *[1] * (data.dim() - 2)]
         statistics = gamma.dtype
-        count = torch.full((1,), data.numel() // max(data.shape[1], 1), dtype=statistics)
+        count = gamma.new_full((1,), data.numel() // max(data.shape[1], 1))
         summed = total(torch.cat([data.to(statistics).sum(axes), count]))
         samples = summed[-1]
         mean = summed[:-1] / samples
@@ -306,7 +306,7 @@ class _OverWorkers(torch.autograd.Function):
         level, tilt = (part.view(ctx.shape) for part in both.chunk(2))
         of_data = (slope - level - normal * tilt) * (gamma * inverse).view(ctx.shape)
         *averages, weight = ctx.moving
-        for average, found in zip(averages, ctx.found, strict=True):
+        for average, found in () if Backward.again else zip(averages, ctx.found, strict=True):
             average.lerp_(found, weight)
         return of_data.to(grad.dtype), of_gamma, of_beta, None, None, None
 

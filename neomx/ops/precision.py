@@ -21,7 +21,12 @@ def cast(data: Tensor, *, dtype: DType) -> Tensor:
     return data.to(dtype)
 
 
-@op("amp_cast", may_alias=True, infer="same")
+def _cast_type(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    (given,) = types
+    return types, [to_torch(attrs["dtype"]) if given is None or given.is_floating_point else given]
+
+
+@op("amp_cast", may_alias=True, infer="same", types=_cast_type)
 def amp_cast(
     data: Tensor,
     *,

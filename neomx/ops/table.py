@@ -74,6 +74,8 @@ class Op:
         "visible",
         "infer",
         "types",
+        "on_arrays",
+        "on_node",
     )
 
     def __init__(
@@ -95,6 +97,9 @@ class Op:
         self.takes, self.states, self.starts = takes, states, starts or {}
         self.outputs, self.visible = outputs, visible
         self.infer, self.types = infer, types
+        # Mixed precision's: what it makes of the arrays and attributes of a call, and of the inputs of a new node.
+        self.on_arrays: Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]] | None = None
+        self.on_node: Callable[[Any], list[Any]] | None = None
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
         parameters = inspect.signature(fn, eval_str=True).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)

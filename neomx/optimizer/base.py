@@ -114,6 +114,10 @@ class Optimizer:
         yield from self._steps(index, same_part(weight, master), grad.astype("float32"), inner)
         master.astype(weight.dtype).copyto(weight)
 
+    def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
+        """The float32 copy of a weight, if it has one, and the state that goes with it."""
+        return state if self.multi_precision and is_half(weight) else (None, state)
+
     def _warn_of_half(self, weight: NDArray) -> None:
         if is_half(weight):
             warnings.warn(

@@ -1,7 +1,8 @@
-"""Updating many dense float32 weights in a few calls, where torch has kernels for it.
+"""Updating many dense weights in a few calls, where torch has kernels for it.
 
-A rule does for a list of weights of one learning rate, decay and count what the optimizer's `update` does for one.
-What a rule cannot do (sparse, half precision, subclasses) is left to that method.
+A rule does for a list of float32 weights of one learning rate, decay and count what the optimizer's `update` does for
+one. Of half precision weights with float32 copies it updates the copies, from which the weights are then taken. What a
+rule cannot do (sparse, half precision alone, subclasses) is left to that method.
 """
 
 from __future__ import annotations
@@ -52,22 +53,25 @@ def rule(optimizer: type[Optimizer], moments: bool = False) -> Callable[[Rule], 
 class Plan:
     """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
 
-    def __init__(self, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
+    def __init__(self, optimizer: Optimizer, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
         for array in (*weights, *grads):
             if not isinstance(array, NDArray):
                 raise AssertionError(f"an update needs NDArrays, received a {type(array).__name__}")
         self.arrays = [weakref.ref(array) for array in (*weights, *grads)]
         self.all_states = states
         formats = [_format_of(weight) for weight in weights]
-        rows = zip(weights, grads, states, formats, strict=True)
-        plain = [form is not None and _is_plain(weight, grad, state) for weight, grad, state, form in rows]
+        splits = [optimizer._split_state(weight, state) for weight, state in zip(weights, states, strict=True)]
+        rows = zip(weights, grads, splits, formats, strict=True)
+        plain = [form is not None and _is_plain(weight, grad, *split) for weight, grad, split, form in rows]
         self.rest = [i for i, is_plain in enumerate(plain) if not is_plain]
         self.positions = [i for i, is_plain in enumerate(plain) if is_plain]
         self.indices = [indices[i] for i in self.positions]
-        self.states = [states[i] for i in self.positions]
+        self.masters = [splits[i][0] for i in self.positions]
+        self.states = [splits[i][1] for i in self.positions]
         self.formats: list[Any] = [formats[i] for i in self.positions]
-        for form, state in zip(self.formats, self.states, strict=True):
-            _lay_out(state, form)
+        for form, *parts in zip(self.formats, self.masters, self.states, strict=True):
+            for part in parts:
+                _lay_out(part, form)
         self.keys: list[Any] = []
         self.groups: list[tuple[Any, list[int]]] = []
 
@@ -129,14 +133,16 @@ def _lay_out(state: Any, form: torch.memory_format) -> None:
                 array._data = tensor.contiguous(memory_format=form)
 
 
-def _is_plain(weight: NDArray, grad: NDArray, state: Any) -> bool:
-    arrays = [weight, grad, *_parts(state)]
-    if any(not isinstance(array, NDArray) or array._sparse for array in arrays):
+def _is_plain(weight: NDArray, grad: NDArray, master: NDArray | None, state: Any) -> bool:
+    arrays = [weight if master is None else master, *_parts(state)]
+    if any(not isinstance(array, NDArray) or array._sparse for array in (weight, grad, *arrays)):
         return False
     memory = weight._data
-    return all(
-        tensor.dtype is torch.float32 and tensor.shape == memory.shape and tensor.device == memory.device
-        for tensor in map(_memory, arrays)
+    tensors = list(map(_memory, arrays))
+    return (
+        all(tensor.dtype is torch.float32 for tensor in tensors)
+        and grad._data.dtype in (memory.dtype, torch.float32)
+        and all(tensor.shape == memory.shape and tensor.device == memory.device for tensor in (*tensors, grad._data))
     )
 
 
@@ -153,7 +159,7 @@ class Fused:
         step, moments = RULES.get(type(optimizer), (None, False))
         if step is None or optimizer.rescale_grad <= 0 or not _in_step(optimizer, indices):
             return range(len(indices))
-        plan = self._plan(states, indices, grads, weights, moments)
+        plan = self._plan(optimizer, states, indices, grads, weights, moments)
         if plan.rest and isgeneratorfunction(step):
             _refuse_scattered([indices[i] for i in plan.rest], [weights[i] for i in plan.rest])
         if not plan.indices:
@@ -161,7 +167,9 @@ class Fused:
         optimizer._update_count(plan.indices)
         lr = optimizer.learning_rate
         # The leaf's memory past torch's version counter: backward may still need the leaf, as in MXNet.
-        memory = [weights[i]._data.data for i in plan.positions]
+        leaves = [weights[i]._data.data for i in plan.positions]
+        copies = [None if master is None else master._data for master in plan.masters]
+        memory = [leaf if copy is None else copy for leaf, copy in zip(leaves, copies, strict=True)]
         slopes = [_ordered(grads[i]._data, form) for i, form in zip(plan.positions, plan.formats, strict=True)]
         stopped = []
         with torch.no_grad():
@@ -171,15 +179,20 @@ class Fused:
                 if sums is not None:
                     stopped.append(_for_each(sums, [weights[plan.positions[i]] for i in group]))
             in_step(stopped)
+            halves = [i for i, copy in enumerate(copies) if copy is not None]
+            if halves:
+                torch._foreach_copy_([leaves[i] for i in halves], [memory[i] for i in halves])
         return plan.rest
 
-    def _plan(self, states: dict[Index, Any], indices: Any, grads: Any, weights: Any, moments: bool) -> Plan:
+    def _plan(
+        self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any, moments: bool
+    ) -> Plan:
         key = tuple(indices)
         plan = self.plans.get(key)
         if plan is None or not plan.is_of(grads, weights, [states[i] for i in indices]):
             if moments:
                 states.update({i: _with_moments(states[i]) for i in indices})
-            plan = self.plans[key] = Plan(indices, grads, weights, [states[i] for i in indices])
+            plan = self.plans[key] = Plan(optimizer, indices, grads, weights, [states[i] for i in indices])
         return plan
 
 
@@ -205,6 +218,9 @@ def _for_each(sums: Sums, weights: list[NDArray]) -> Steps:
 
 
 def _ordered(grad: torch.Tensor, form: torch.memory_format) -> torch.Tensor:
+    """A gradient in float32, in the order of its weight."""
+    if grad.dtype is not torch.float32:
+        return grad.to(torch.float32, memory_format=form)
     return grad if grad.is_contiguous(memory_format=form) else grad.contiguous(memory_format=form)
 
 
@@ -215,7 +231,12 @@ def _in_step(optimizer: Optimizer, indices: Sequence[Index]) -> bool:
 
 
 def _with_moments(state: Any) -> Any:
-    """A state with plain arrays, as it comes from a file, with moments in their place, in memory of their own."""
+    """A state with plain arrays, as it comes from a file, with moments in their place, in memory of their own.
+
+    With a float32 copy of the weight before it, the copy stays.
+    """
+    if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], tuple):
+        return state[0], _with_moments(state[1])
     if isinstance(state, tuple) and all(type(each) is NDArray for each in state):
         return tuple(Moment(each._data.clone(), each._ctx) for each in state)
     return state

@@ -67,6 +67,10 @@ class MasterLast(OfLists):
         self._warn_of_half(weight)
         return self.create_state(index, weight)
 
+    def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
+        """The float32 copy of a weight, if it has one, and the state that goes with it."""
+        return state[::-1] if self.multi_precision and is_half(weight) else (None, state)
+
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         lrs, wds = self._get_lrs(index), self._get_wds(index)
         settings = {**self._scaling(), **self._momentum()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
 from .layout import Layout
+from .module import laid_out
 from .placement import Ensemble, Placement
 
 SHARDS = ("full", "grads", "optimizer")
@@ -45,8 +47,13 @@ def check(net: Any, layout: Layout, shard: str | None) -> str | None:
     layout.check(session().world.size)
     if shard is not None and shard not in SHARDS:
         raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
-    if any(param._placement is not None for param in _parameters(net).values()):
-        raise MXNetError("the Block has a layout already. Make a new one, and load its parameters")
+    if not isinstance(net, Block) and shard == "optimizer" and layout.tensor * layout.shard > 1:
+        raise MXNetError(
+            f"layout {layout}: ZeroRedundancyOptimizer, which serves shard='optimizer' for torch modules, takes "
+            "workers that differ in their samples alone: data=N. Use shard='grads' or 'full'"
+        )
+    if net in laid_out or any(param._placement is not None for param in _parameters(net).values()):
+        raise MXNetError("the model has a layout already. Make a new one, and load its parameters")
     return "full" if shard is None and layout.shard > 1 else shard
 
 
@@ -58,15 +65,18 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     group = session().group
     group.broadcast_all_([*module.parameters(), *module.buffers()], what="the parameters as they begin")
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     if layout.tensor > 1:
         from .tensor import parallelize
 
         parallelize(net, ensemble.mesh["tensor"], plan)
     _checkpointed(net, checkpoint)
     if layout.batch_size > 1 and shard in ("full", "grads"):
-        shard_fully(net, module, ensemble)
+        shard_fully(net, module, ensemble, isinstance(net, Block))
     elif layout.batch_size > 1 and not isinstance(net, Block):
         replicate(module, ensemble)
+    if not isinstance(net, Block):
+        laid_out[net] = ensemble
     for param in _parameters(net).values():
         param._placement = Placement(ensemble)
         param._follow()
@@ -85,25 +95,26 @@ def _parameters(net: Any) -> dict[str, Any]:
     return net._collect_params_with_prefix() if isinstance(net, Block) else {}
 
 
-def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble) -> None:
+def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble, sums: bool) -> None:
     """Have each worker keep a part of the parameters: gathered block by block when they are needed, then freed.
 
-    A Block's gradients are sums over the workers, a torch module's are means.
+    Gradients become sums over the workers, as a Block's, or means.
     """
     from torch.distributed.fsdp import fully_shard
 
-    layout, mesh = ensemble.layout, ensemble.mesh
-    if layout.shard == 1:
-        mesh = mesh["data"]
-    else:
-        mesh = mesh["shard"] if layout.data == 1 else mesh["data", "shard"]
+    layout = ensemble.layout
+    mesh = ensemble.mesh["data", "shard"] if layout.data > 1 and layout.shard > 1 else ensemble.batch_mesh
+    for param in module.parameters():
+        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
-    for unit in [*units(net), module]:
-        sharded: Any = fully_shard(unit, **options)
-        ensemble.sharded.append(sharded)
-        if isinstance(net, Block):
-            sharded.set_gradient_divide_factor(1.0)
-            sharded.set_force_sum_reduction_for_comms(True)
+    blocks: list[Any] = [fully_shard(unit, **options) for unit in units(net)]
+    for block, following in pairwise(blocks):  # while one computes, the next is gathered; torch does so in backward
+        block.set_modules_to_forward_prefetch([following])
+    sharded: list[Any] = [*blocks, fully_shard(module, **options)]
+    for each in sharded if sums else ():
+        each.set_gradient_divide_factor(1.0)
+        each.set_force_sum_reduction_for_comms(True)
+    ensemble.sharded += sharded
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
@@ -126,8 +137,9 @@ def _pieces(net: Any) -> Iterable[torch.nn.Module]:
 def replicate(module: torch.nn.Module, ensemble: Ensemble) -> None:
     """Have a torch module's gradients averaged over the workers in backward."""
     from torch.distributed._composable.replicate import replicate as by_hooks
+    from torch.distributed.fsdp import fully_shard
 
-    layout = ensemble.layout
-    lines = tuple(line for line in ("data", "shard") if getattr(layout, line) > 1)
-    mesh = ensemble.mesh[lines] if len(lines) > 1 else ensemble.mesh[lines[0]]
-    by_hooks(module, device_mesh=mesh)
+    if ensemble.layout.tensor == 1:
+        by_hooks(module, device_mesh=ensemble.batch_mesh)
+    else:  # those hooks know no divided parameters; a shard of one worker is a copy
+        fully_shard(module, mesh=ensemble.mesh["data", "shard"], reshard_after_forward=False)

@@ -138,14 +138,20 @@ def _mesh(layout: Layout, opened: Any) -> Any:
     return _meshes[key]
 
 
+def backend() -> Any:
+    """The backend of the mesh's groups: ours, and torch's own for GPUs."""
+    from ..comm.engine import register
+
+    name = register()
+    return None if torch.cuda.is_available() else name
+
+
 def _make_mesh(layout: Layout) -> Any:
     from torch.distributed.device_mesh import init_device_mesh
 
-    from ..comm.engine import register
-
-    backend = register()
     names = ("pipeline", "data", "shard", "tensor")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    override: Any = None if device == "cuda" else dict.fromkeys(names, backend)
     degrees = tuple(getattr(layout, name) for name in names)
+    ours = backend()
+    override: Any = None if ours is None else dict.fromkeys(names, ours)
+    device = "cuda" if ours is None else "cpu"
     return init_device_mesh(device, degrees, mesh_dim_names=names, backend_override=override)

@@ -19,9 +19,10 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from ..base import MXNetError
 from ..comm.session import session
+from ..gluon.contrib.nn.basic_layers import sync_over
 from ..ndarray import NDArray
 from ..optimizer.part import Part
-from .layout import Layout
+from .layout import Layout, backend
 
 # torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
@@ -35,6 +36,10 @@ class Ensemble:
         self.mesh = layout.mesh()
         self.everyone = session().group
         self.sharded: list[Any] = []  # the modules that fully_shard has in hand
+
+    def synchronise_norms(self) -> None:
+        """Have SyncBatchNorm sum over the workers that take different samples."""
+        sync_over(self.batch_group.clone("batch norm"))
 
     def reshard(self) -> None:
         """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
@@ -55,11 +60,24 @@ class Ensemble:
         """Those that have the other stages; None without a pipeline."""
         return self.group("pipeline") if self.layout.pipeline > 1 else None
 
+    @property
+    def batch_mesh(self) -> Any:
+        """The part of the mesh along which samples differ, of one dimension."""
+        if self.layout.shard == 1:
+            return self.mesh["data"]
+        if self.layout.data == 1:
+            return self.mesh["shard"]
+        return self.mesh["data", "shard"]._flatten("samples", backend_override=backend())
+
     def exchange(self, trainer: Any) -> Any:
         """How the gradients of a Trainer's Parameters meet."""
         from .exchange import LayoutExchange
 
         return LayoutExchange(trainer, self)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on any worker."""
+        return bool(self.everyone.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
 
     @contextmanager
     def writing(self) -> Iterator[bool]:

@@ -111,6 +111,8 @@ def _distribute(tensor: torch.Tensor, style: Style, mesh: Any) -> DTensor:
 
 
 def _enter(style: Style, mesh: Any, inputs: Inputs, module: torch.nn.Module, args: Any) -> Any:
+    if not args:
+        raise MXNetError("a tensor-parallel layer takes its input as the first argument, without a name")
     return inputs.distribute(args[0], style, mesh), *args[1:]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement, Replicate, Shard
 
@@ -39,17 +38,15 @@ class Target:
                 yield name, tensor, self.style.weights.get(name, Replicate())
 
 
-def parallelize(net: Any, mesh: Any, plan: dict[str, str] | str = "auto") -> None:
+def parallelize(net: Any, mesh: Any, plan: Mapping[str, str] | str = "auto") -> None:
     """Divide a Block's, or a torch module's, layers over the workers of a one-dimensional mesh, in place.
 
-    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers begin
-    with the values of the group's first.
+    `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers come with
+    the same values.
     """
-    module = net.torch() if isinstance(net, Block) else net
-    targets = plan_targets(module, plan, mesh.size())
-    _check(module, targets, mesh.size())
-    _begin_alike(module, mesh)
-    _distribute(module, targets, mesh)
+    targets = targets_of(net, plan, mesh.size())
+    module = _module(net)
+    _distribute(targets, mesh)
     inputs = Inputs()
     for target in targets:
         install(target.module, target.name, target.chosen, mesh, inputs)
@@ -58,30 +55,29 @@ def parallelize(net: Any, mesh: Any, plan: dict[str, str] | str = "auto") -> Non
             param._follow()
 
 
-def local_gradient(param: torch.Tensor) -> torch.Tensor | None:
-    """This worker's part of a parameter's gradient, divided as the parameter is; None if there is no gradient.
-
-    Where workers have summed over different steps of a sequence, they add up first: all of them must call it.
-    """
-    gradient = param.grad
-    if not isinstance(gradient, DTensor) or not isinstance(param, DTensor):
-        return gradient
-    if gradient.placements != param.placements:
-        gradient = gradient.redistribute(placements=param.placements)
-        param.grad = gradient  # type: ignore[assignment]
-    return gradient.to_local()
-
-
 # ---- from a plan to layers ----
 
 
-def plan_targets(module: torch.nn.Module, plan: dict[str, str] | str, degree: int) -> list[Target]:
-    """The layers that a plan divides; refuses a plan that does not fit the net."""
+def targets_of(net: Any, plan: Mapping[str, str] | str, degree: int) -> list[Target]:
+    """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
+    module = _module(net)
     modules = dict(module.named_modules(remove_duplicate=False))
     if plan == "auto":
-        return _join(modules, automatic_plan(modules, degree))
-    if not isinstance(plan, dict):
+        targets = _join(modules, automatic_plan(modules, degree))
+    elif isinstance(plan, Mapping) and plan:
+        targets = _join(modules, _matches(modules, plan))
+    else:
         raise TypeError(f"plan must be 'auto' or {{name pattern: style}}, received {plan!r:.80}")
+    _check(module, targets, degree)
+    return targets
+
+
+def _module(net: Any) -> torch.nn.Module:
+    return net.torch() if isinstance(net, Block) else net
+
+
+def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(name, style) of what the patterns match."""
     found: list[tuple[str, str]] = []
     for pattern, chosen in plan.items():
         if chosen not in STYLES:
@@ -93,7 +89,7 @@ def plan_targets(module: torch.nn.Module, plan: dict[str, str] | str, degree: in
         if not names:
             raise MXNetError(f"plan: {pattern!r} matches no layer.{_known(pattern, modules)}")
         found += [(name, chosen) for name in names]
-    return _join(modules, found)
+    return found
 
 
 def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> list[Target]:
@@ -109,9 +105,10 @@ def _join(modules: dict[str, torch.nn.Module], found: list[tuple[str, str]]) -> 
             )
     for target in targets.values():
         if not fits(target.style, target.module):
+            kind = type(layer_of(target.module)).__name__
             raise MXNetError(
-                f"plan: {target.name or 'the net'!r} is a {type(layer_of(target.module)).__name__}, and the style "
-                f"{target.chosen!r} is for {_WANTED[target.style.layer]}"
+                f"plan: {target.name or 'the net'!r} is of class {kind}, and the style {target.chosen!r} is for "
+                f"{_WANTED[target.style.layer]}"
             )
     return list(targets.values())
 
@@ -136,11 +133,12 @@ def _known(pattern: str, modules: dict[str, torch.nn.Module]) -> str:
 
 def _check(module: torch.nn.Module, targets: list[Target], degree: int) -> None:
     """Refuse what cannot be divided, before anything is changed."""
+    for name, tensor in module.named_parameters():
+        if isinstance(tensor, DTensor):
+            raise MXNetError(f"{name} is divided over workers already. Apply a layout once, tensor parallelism first")
     for target in targets:
         for name, tensor, placement in target.weights():
             where = ".".join(filter(None, (target.name, name)))
-            if isinstance(tensor, DTensor):
-                raise MXNetError(f"{where} is divided over workers already. Apply a layout once")
             if isinstance(placement, Shard):
                 _check_size(where, tensor.shape[placement.dim], target, degree)
         _check_layer(target)
@@ -231,15 +229,7 @@ def _check_regions(targets: list[Target]) -> None:
 # ---- doing it ----
 
 
-def _begin_alike(module: torch.nn.Module, mesh: Any) -> None:
-    """The values of the group's first worker everywhere."""
-    with torch.no_grad():
-        for tensor in (*module.parameters(), *module.buffers()):
-            if not tensor.is_meta:
-                dist.broadcast(tensor.data, group=mesh.get_group(), group_src=0)
-
-
-def _distribute(module: torch.nn.Module, targets: list[Target], mesh: Any) -> None:
+def _distribute(targets: list[Target], mesh: Any) -> None:
     """Put DTensors in the place of the layers' weights, one for a weight that several share."""
     made: dict[int, torch.nn.Parameter] = {}
     for target in targets:

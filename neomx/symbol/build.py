@@ -50,6 +50,8 @@ def create(
     node.inputs = _inputs(node, op, inputs, by_name, cls)
     if op.starts:
         hint_starts(node)
+    if op.on_node is not None:
+        node.inputs = op.on_node(node)
     return cls([(node, i) for i in range(op.visible_outputs(values))])
 
 

@@ -158,20 +158,22 @@ class Types(_Knowledge):
         return old or new
 
     def visit(self, node: Node) -> None:
-        assert node.op is not None
-        inputs, outputs = self.inputs(node), self.outputs(node)
-        if node.op.types is not None:
-            self.learn(node, *node.op.types(inputs, node.op.with_defaults(node.values)))
-            return
-        fixed = node.op.with_defaults(node.values).get("dtype")
-        if isinstance(fixed, torch.dtype):
-            self.learn(node, inputs, [fixed] * len(outputs))
-            return
-        known = next((t for t in (*inputs, *outputs) if t is not None), None)
-        if node.op.same_dtype or not inputs:
-            self.learn(node, [known] * len(inputs), [known] * len(outputs))
-        else:
-            self.learn(node, [t or known for t in inputs], [inputs[0] or known] * len(outputs))
+        self.learn(node, *types_of(node, self.inputs(node), self.outputs(node)))
+
+
+def types_of(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The dtypes of a node's inputs and outputs, as far as those that are known tell them."""
+    op = node.op
+    assert op is not None
+    if op.types is not None:
+        return op.types(inputs, op.with_defaults(node.values))
+    fixed = op.with_defaults(node.values).get("dtype")
+    if isinstance(fixed, torch.dtype):
+        return inputs, [fixed] * len(outputs)
+    known = next((t for t in (*inputs, *outputs) if t is not None), None)
+    if op.same_dtype or not inputs:
+        return [known] * len(inputs), [known] * len(outputs)
+    return [t or known for t in inputs], [inputs[0] or known] * len(outputs)
 
 
 class Shapes(_Knowledge):

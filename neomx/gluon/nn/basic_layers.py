@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 
 from ... import ndarray, symbol
+from ...dtype import to_torch
 from ..block import Block, HybridBlock
 from ..parameter import Parameter
 from .activations import Activation
@@ -273,8 +275,8 @@ class _BatchNorm(HybridBlock):
             setattr(self, name, _per_channel(self, name, in_channels, learnt, init, differentiable=learnt))
 
     def cast(self, dtype: Any) -> None:
-        """Change the dtype; parameters stay float32 beside float16 data, as the op wants it."""
-        super().cast("float32" if np.dtype(dtype).name == "float16" else dtype)
+        """Change the dtype; parameters stay float32 beside half precision data, as the op wants it."""
+        super().cast("float32" if to_torch(dtype) in (torch.float16, torch.bfloat16) else dtype)
 
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
         norm = F.contrib.BatchNormWithReLU if self.fuse_relu else F.BatchNorm

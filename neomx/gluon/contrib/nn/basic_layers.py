@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -84,9 +83,10 @@ class SparseEmbedding(Block):
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm by the mean and variance of what all workers hold, one device each.
+    """BatchNorm by the mean and variance of what all workers hold, one device each, however much each has.
 
-    All workers must run it equally often: it sums over them in forward and in backward.
+    All workers must run it equally often: it sums over them in forward and in backward. `sync_over` chooses others than
+    all.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class SyncBatchNorm(BatchNorm):
         if F is not ndarray or autograd.is_training():
             self._check_contexts()
         if Workers.total is None and discover().size > 1:
-            Workers.total = _total_over_workers()
+            sync_over(session().group.clone("batch norm"))
         return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
     def _check_contexts(self) -> None:
@@ -131,14 +131,14 @@ class SyncBatchNorm(BatchNorm):
             )
 
 
-def _total_over_workers() -> Callable[[torch.Tensor], torch.Tensor]:
-    group = session().group.clone("batch norm")
+def sync_over(group: Any) -> None:
+    """Have SyncBatchNorm sum over the workers of this `comm` group from now on; None is all workers."""
 
     def total(tensor: torch.Tensor) -> torch.Tensor:
         group.all_reduce_(tensor, what="the statistics of SyncBatchNorm")
         return tensor
 
-    return total
+    Workers.total = None if group is None else total
 
 
 class _PixelShuffle(HybridBlock):

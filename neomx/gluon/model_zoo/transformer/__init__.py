@@ -1,5 +1,47 @@
-"""Networks that read text: GPT-2."""
+"""Networks that read text: GPT-2 and BERT. `get_transformer("bert_base")` makes one by name,
+`load_huggingface(folder)` one with published weights."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ....base import suggest
+from ...block import HybridBlock
+from .bert import BERT, BERTClassifier, BERTMaskedLM, bert_base, bert_large, bert_medium, bert_small, bert_tiny
 from .gpt2 import GPT2, gpt2_large, gpt2_medium, gpt2_small, gpt2_tiny, gpt2_xl
+from .huggingface import load_huggingface
 
-__all__ = ["GPT2", "gpt2_large", "gpt2_medium", "gpt2_small", "gpt2_tiny", "gpt2_xl"]
+__all__ = [
+    "BERT",
+    "BERTClassifier",
+    "BERTMaskedLM",
+    "GPT2",
+    "bert_base",
+    "bert_large",
+    "bert_medium",
+    "bert_small",
+    "bert_tiny",
+    "get_transformer",
+    "gpt2_large",
+    "gpt2_medium",
+    "gpt2_small",
+    "gpt2_tiny",
+    "gpt2_xl",
+    "load_huggingface",
+]
+
+_models: dict[str, Callable[..., HybridBlock]] = {
+    each.__name__: each
+    for each in (
+        *(bert_tiny, bert_small, bert_medium, bert_base, bert_large),
+        *(gpt2_tiny, gpt2_small, gpt2_medium, gpt2_large, gpt2_xl),
+    )
+}
+
+
+def get_transformer(name: str, **kwargs: Any) -> HybridBlock:
+    """The network of this name ("gpt2_small", "bert_base", ...), with the arguments of its class."""
+    if name not in _models:
+        raise ValueError(f"no transformer is called {name!r}.{suggest(name, _models)} There are {', '.join(_models)}")
+    return _models[name](**kwargs)

@@ -6,8 +6,12 @@ import math
 from typing import Any
 
 from .... import initializer
+from .... import ndarray as nd
+from ....ndarray import NDArray
 from ...block import HybridBlock
 from ...nn import Dense, Dropout, Embedding, HybridSequential, LayerNorm
+from ...nn.basic_layers import check_sizes
+from .generation import Choice, LayerMemory, Memory, generate
 from .parts import BLOCK_PLAN, INIT, Attention, FeedForward, Stage, check_time
 
 __all__ = ["GPT2", "gpt2_large", "gpt2_medium", "gpt2_small", "gpt2_tiny", "gpt2_xl"]
@@ -17,20 +21,33 @@ class GPT2Cell(HybridBlock):
     """One layer: attention and feed-forward, each after a norm and added to what came in."""
 
     def __init__(
-        self, units: int, heads: int, hidden: int, dropout: float, epsilon: float, out_init: Any, **kwargs: Any
+        self,
+        units: int,
+        heads: int,
+        hidden: int,
+        activation: str,
+        dropout: float,
+        epsilon: float,
+        out_init: Any,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         with self.name_scope():
             self.norm1 = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm1_")
             self.attention = Attention(units, heads, True, dropout, out_init=out_init, prefix="attention_")
             self.norm2 = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm2_")
-            self.feedforward = FeedForward(
-                units, hidden, "gelu_tanh", dropout, out_init=out_init, prefix="feedforward_"
-            )
+            self.feedforward = FeedForward(units, hidden, activation, dropout, out_init=out_init, prefix="feedforward_")
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         """(batch, time, units) as it came in."""
-        x = x + self.attention(self.norm1(x))
+        return self._added(x, self.attention(self.norm1(x)))
+
+    def forward(self, x: Any, *memory: LayerMemory) -> Any:
+        """As `hybrid_forward`; given a memory, of what comes after all that it keeps."""
+        return self._added(x, self.attention(self.norm1(x), *memory)) if memory else super().forward(x)
+
+    def _added(self, x: Any, mixed: Any) -> Any:
+        x = x + mixed
         return x + self.feedforward(self.norm2(x))
 
 
@@ -40,7 +57,7 @@ class GPT2(HybridBlock):
     `head=False` gives the hidden states of the last layer, normed, instead. The head's weight is the embedding's.
     """
 
-    TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN, "head": "logits"}
+    TENSOR_PLAN: dict[str, str]
 
     def __init__(
         self,
@@ -50,13 +67,16 @@ class GPT2(HybridBlock):
         heads: int = 12,
         max_length: int = 1024,
         hidden: int | None = None,
+        activation: str = "gelu_tanh",
         dropout: float = 0.1,
         epsilon: float = 1e-5,
         head: bool = True,
         **kwargs: Any,
     ):
+        check_sizes(1, vocab_size=vocab_size, units=units, layers=layers, heads=heads, max_length=max_length)
         super().__init__(**kwargs)
-        self._max_length = max_length
+        self.TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN, **({"head": "logits"} if head else {})}
+        self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
         # Each layer adds twice to what it passes on; the sum shall start as large as one of them.
         out_init = initializer.Normal(0.02 / math.sqrt(2 * layers))
         with self.name_scope():
@@ -67,7 +87,9 @@ class GPT2(HybridBlock):
             with self.blocks.name_scope():
                 for i in range(layers):
                     self.blocks.add(
-                        GPT2Cell(units, heads, hidden or 4 * units, dropout, epsilon, out_init, prefix=f"{i}_")
+                        GPT2Cell(
+                            units, heads, hidden or 4 * units, activation, dropout, epsilon, out_init, prefix=f"{i}_"
+                        )
                     )
             self.norm = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm_")
             self.head = None
@@ -78,10 +100,20 @@ class GPT2(HybridBlock):
         """The scores, or hidden states, of a batch of sequences of tokens."""
         return self._scores(F, self.blocks(self._embedded(F, tokens)))
 
-    def forward(self, tokens: Any) -> Any:
-        """As `hybrid_forward`, for sequences that are not too long."""
-        check_time(tokens, self._max_length)
-        return super().forward(tokens)
+    def forward(self, tokens: Any, *memory: Memory) -> Any:
+        """As `hybrid_forward`; given a memory, the scores (batch, vocab_size) of what comes after all that it keeps.
+
+        All goes through the Blocks' calls, so that what torch does before and after them is done while generating too.
+        """
+        check_time(tokens, self.max_length)
+        return self._next(tokens, *memory) if memory else super().forward(tokens)
+
+    def _next(self, tokens: NDArray, memory: Memory) -> NDArray:
+        places = memory.places(tokens)
+        x = self.drop(nd.broadcast_add(self.embed(tokens), self.position(places)))
+        for i, layer in enumerate(memory.layers):
+            x = self.blocks[i](x, layer)
+        return self._scores(nd, memory.last(x))
 
     def _embedded(self, F: Any, tokens: Any) -> Any:
         positions = self.position(F.contrib.arange_like(tokens, axis=1))
@@ -89,6 +121,26 @@ class GPT2(HybridBlock):
 
     def _scores(self, F: Any, x: Any) -> Any:
         return self.norm(x) if self.head is None else self.head(self.norm(x))
+
+    def generate(
+        self,
+        tokens: Any,
+        max_new_tokens: int,
+        method: str = "greedy",
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        eos: int | None = None,
+        seed: int | None = None,
+    ) -> Any:
+        """Prompts with `max_new_tokens` tokens after them, or fewer if all have come to the token `eos`.
+
+        `tokens` is an array (batch, time), and so is the result, a text that has ended being filled up with `eos`; or
+        a list of prompts of any lengths, and the result a list of lists, each ending with its `eos`. 'greedy' takes
+        the best token each time, 'sample' draws one by the scores divided by `temperature`: among the `top_k` best, and
+        among the fewest that are `top_p` likely together. `seed` makes it repeatable, as `mx.random.seed` does.
+        """
+        return generate(self, tokens, max_new_tokens, Choice(method, temperature, top_k, top_p, seed), eos)
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
         """What forward does one after the other, for pipelines: (name, Block) of one array each.

@@ -6,11 +6,29 @@ from collections.abc import Callable
 from typing import Any
 
 from .... import initializer
+from .... import ndarray as nd
 from ....base import MXNetError
-from ...block import HybridBlock
+from ...block import Block, HybridBlock
 from ...nn import Dense, Dropout
+from .generation import LayerMemory
 
 INIT = initializer.Normal(0.02)
+
+
+def gelu(F: Any, x: Any) -> Any:
+    """x times the probability that a normal variable is below x."""
+    return F.LeakyReLU(x, act_type="gelu")
+
+
+def gelu_tanh(F: Any, x: Any) -> Any:
+    """GELU by the hyperbolic tangent."""
+    return F.contrib.gelu_tanh(x)
+
+
+def relu(F: Any, x: Any) -> Any:
+    """max(x, 0)."""
+    return F.relu(x)
+
 
 # How tensor parallelism divides a block: by heads, and by columns of the feed-forward.
 BLOCK_PLAN = {
@@ -21,6 +39,9 @@ BLOCK_PLAN = {
     "blocks.*.feedforward.up": "column",
     "blocks.*.feedforward.down": "row",
 }
+
+# Functions of (F, x), which a Block may hold and still be copied.
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu}
 
 
 def dense(units: int, in_units: int, init: Any = INIT, **kwargs: Any) -> Dense:
@@ -44,8 +65,9 @@ class Attention(HybridBlock):
         if units % heads:
             raise ValueError(f"units must divide by heads, received units={units}, heads={heads}")
         super().__init__(**kwargs)
+        self.heads = heads  # tensor parallelism asks, before it divides them
         self._kwargs = {"head_size": units // heads, "dropout": dropout}
-        self._causal, self._rate = causal, dropout
+        self._causal = causal
         with self.name_scope():
             self.query = dense(units, units, init, prefix="query_")
             self.key = dense(units, units, init, prefix="key_")
@@ -55,20 +77,26 @@ class Attention(HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any, valid_length: Any = None) -> Any:
         """(batch, time, units) as it came in."""
+        return self._mixed(F, self._causal, self.query(x), self.key(x), self.value(x), valid_length)
+
+    def forward(self, x: Any, *args: Any) -> Any:
+        """As `hybrid_forward`; given a LayerMemory, of what comes after all that it keeps."""
+        if not args or not isinstance(args[0], LayerMemory):
+            return super().forward(x, *args)
+        (memory,) = args
+        causal = memory.is_empty
+        return self._mixed(nd, causal, self.query(x), *memory.extend(self.key(x), self.value(x)))
+
+    def _mixed(self, F: Any, causal: bool, query: Any, key: Any, value: Any, valid_length: Any = None) -> Any:
+        lengths = () if valid_length is None else (valid_length,)
         mixed = F.contrib.attention(
-            self.query(x),
-            self.key(x),
-            self.value(x),
-            *(() if valid_length is None else (valid_length,)),
-            use_valid_length=valid_length is not None,
-            causal=self._causal,
-            **self._kwargs,
+            query, key, value, *lengths, use_valid_length=bool(lengths), causal=causal, **self._kwargs
         )
         return self.drop(self.out(mixed))
 
 
 class FeedForward(HybridBlock):
-    """Two Dense layers with an activation between: `gelu` or `gelu_tanh`."""
+    """Two Dense layers with an activation between: `gelu`, `gelu_tanh` or `relu`."""
 
     def __init__(
         self,
@@ -80,10 +108,10 @@ class FeedForward(HybridBlock):
         out_init: Any = INIT,
         **kwargs: Any,
     ):
-        if activation not in ("gelu", "gelu_tanh"):
-            raise ValueError(f"activation must be 'gelu' or 'gelu_tanh', received {activation!r}")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(ACTIVATIONS)}, received {activation!r}")
         super().__init__(**kwargs)
-        self._activation = activation
+        self._activate = ACTIVATIONS[activation]
         with self.name_scope():
             self.up = dense(hidden, units, init, prefix="up_")
             self.down = dense(units, hidden, out_init, prefix="down_")
@@ -91,15 +119,13 @@ class FeedForward(HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         """(batch, time, units) as it came in."""
-        x = self.up(x)
-        x = F.contrib.gelu_tanh(x) if self._activation == "gelu_tanh" else F.LeakyReLU(x, act_type="gelu")
-        return self.drop(self.down(x))
+        return self.drop(self.down(self._activate(F, self.up(x))))
 
 
 class Stage(HybridBlock):
     """Some children of a net as one Block, which computes what the net does with them."""
 
-    def __init__(self, compute: Callable[[Any, Any], Any], **children: HybridBlock):
+    def __init__(self, compute: Callable[[Any, Any], Any], **children: Block):
         super().__init__(prefix="")
         self._compute = compute
         for name, child in children.items():

@@ -1,0 +1,146 @@
+"""Mixed precision as MXNet's `contrib.amp` gives it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ..context import Context, current_context
+from ..dtype import NAME_OF_TORCH
+from ..gluon.trainer import Trainer
+from ..ndarray import NDArray
+from ..ops.table import OPS, Op
+from .graph import on_node
+from .lists import list_loss_output_functions, low_precision
+from .loss_scaler import LossScaler
+from .policy import Policy, on_arrays
+
+
+class _State:
+    """What `init` has set for this process."""
+
+    policy: Policy | None = None
+    asked: Any = None  # the arguments of init
+    scaler: LossScaler | None = None  # for losses that make their own gradient
+    scaler_is_taken = False
+
+
+def init(
+    target_dtype: Any = "float16",
+    target_precision_ops: Sequence[str] | None = None,
+    conditional_fp32_ops: Sequence[tuple[str, str, Sequence[str]]] | None = None,
+    fp32_ops: Sequence[str] | None = None,
+) -> None:
+    """Have ops compute in the precision that suits them, from now on; call it before networks are made.
+
+    The lists take the place of MXNet's own: ops that compute in `target_dtype`, (op, attribute, values) and ops that
+    compute in float32. Weights stay as they are and are cast at each use.
+    """
+    target = low_precision(target_dtype)
+    asked = target, target_precision_ops, conditional_fp32_ops, fp32_ops
+    if _State.policy is not None:
+        if asked != _State.asked:
+            logging.warning("mixed precision is on already, as it was asked for first: amp.init changes nothing now")
+        return
+    policy = Policy.of(target, target_precision_ops, fp32_ops, conditional_fp32_ops)
+    logging.info("Using AMP: %s", NAME_OF_TORCH[target])
+    _State.policy, _State.asked, _State.scaler = policy, asked, LossScaler()
+    for op in policy.ops():
+        op.on_arrays, op.on_node = on_arrays(policy, op), on_node(policy, op)
+    for name in list_loss_output_functions(target):
+        _scale_own_gradient(OPS[name])
+
+
+def _scale_own_gradient(op: Op) -> None:
+    """Such a loss multiplies the gradient it makes by the scale; in a graph it cannot, for the scale will change."""
+    cast, cast_node = op.on_arrays or (lambda arrays, attrs: (arrays, attrs)), op.on_node or (lambda node: node.inputs)
+
+    def on_call(arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        arrays, attrs = cast(arrays, attrs)
+        scale = _State.scaler.loss_scale  # type: ignore[union-attr]
+        return arrays, {**attrs, "grad_scale": attrs.get("grad_scale", 1.0) * scale}
+
+    def on_new_node(node: Any) -> list[Any]:
+        logging.warning("%s does not support dynamic loss scaling in symbolic and hybridized execution.", op.name)
+        return cast_node(node)
+
+    op.on_arrays, op.on_node = on_call, on_new_node
+
+
+def _reset() -> None:
+    """Undo `init`, for tests."""
+    for op in {*OPS.values(), *(_State.policy.ops() if _State.policy else ())}:
+        op.on_arrays = op.on_node = None
+    _State.policy = _State.asked = _State.scaler = None
+    _State.scaler_is_taken = False
+
+
+def init_trainer(optimizer_or_trainer: Any) -> None:
+    """Give a Trainer a scale for its losses; its steps are left out, on all workers, where gradients overflow."""
+    if _State.policy is None:
+        raise AssertionError("mixed precision is not on yet. Call amp.init() first, before networks are made")
+    trainer = _trainer(optimizer_or_trainer)
+    _keep_updates_here(trainer)
+    trainer._amp_loss_scaler = LossScaler() if _State.scaler_is_taken else _State.scaler
+    trainer._amp_original_scale = trainer._scale
+    _State.scaler_is_taken = True
+
+
+def _trainer(given: Any) -> Any:
+    if not isinstance(given, Trainer):
+        raise TypeError(f"mixed precision works with a gluon.Trainer, received {type(given).__name__} {given!r:.80}")
+    return given
+
+
+def _keep_updates_here(trainer: Any) -> None:
+    """A store that updates by itself does not ask whether gradients are finite."""
+    asked = trainer._kvstore_params["update_on_kvstore"]
+    if asked is None and not trainer._kv_initialized:
+        trainer._kvstore_params["update_on_kvstore"] = False
+    elif asked or trainer._update_on_kvstore:
+        raise AssertionError(
+            "a step is left out where gradients overflow, which a kvstore that updates cannot do. Make the Trainer "
+            "with update_on_kvstore=False, and call amp.init_trainer before its first step"
+        )
+
+
+@contextlib.contextmanager
+def scale_loss(loss: Any, optimizer_or_trainer: Any) -> Iterator[Any]:
+    """`with amp.scale_loss(loss, trainer) as scaled: autograd.backward(scaled)`; the step divides by the scale again.
+
+    Of a list of losses the scaled ones come as a list.
+    """
+    trainer = _trainer(optimizer_or_trainer)
+    scaler = trainer._amp_loss_scaler
+    if scaler is None:
+        raise AssertionError("this Trainer has no loss scale yet. Call amp.init_trainer(trainer) first")
+    trainer._scale = trainer._amp_original_scale / scaler.loss_scale
+    if isinstance(loss, (list, tuple)):
+        yield [each * scaler.loss_scale for each in loss]
+    else:
+        yield loss * scaler.loss_scale
+
+
+def unscale(optimizer_or_trainer: Any) -> None:
+    """Divide the gradients by the scale now, to clip them or to look at them; the step then does not."""
+    trainer = _trainer(optimizer_or_trainer)
+    scaler = trainer._amp_loss_scaler
+    if scaler is None:
+        return
+    _multiply([g for _, gradients, _ in trainer._current_plan() for g in gradients], 1 / scaler.loss_scale)
+    trainer._scale = trainer._amp_original_scale
+
+
+def _multiply(gradients: list[NDArray], factor: float) -> None:
+    for gradient in gradients:
+        gradient[:] = gradient * factor
+
+
+def autocast(dtype: Any = "bfloat16", ctx: Context | None = None) -> torch.autocast:
+    """torch's own casting, on a context's device: for torch modules and the twins of Blocks, without `init`."""
+    device = (ctx or current_context()).check().device
+    return torch.autocast(device.type, dtype=low_precision(dtype))

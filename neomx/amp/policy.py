@@ -1,0 +1,110 @@
+"""What precision each op computes in, and how arrays and symbols get there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base import suggest
+from ..dtype import NAME_OF_TORCH
+from ..ndarray import NDArray
+from ..ndarray.invoke import apply
+from ..ops.cross_entropy import CROSS_ENTROPY
+from ..ops.rnn import RNN_OF_PARTS
+from ..ops.table import OPS, Op
+from . import lists
+
+WIDEST = "widest"
+CASTABLE = (torch.float16, torch.bfloat16, torch.float32)
+# Ops that stand for listed ones where they are faster.
+_STAND_FOR = {RNN_OF_PARTS: "RNN", CROSS_ENTROPY: "log_softmax"}
+Wanted = torch.dtype | str | None  # a dtype, WIDEST, or whatever the arrays have
+Conditional = Sequence[tuple[str, str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The ops that compute in `target`, those that stay in float32 (some for certain attributes), those that widen."""
+
+    target: torch.dtype
+    low: frozenset[Op]
+    high: frozenset[Op]
+    widest: frozenset[Op]
+    conditional: dict[Op, list[tuple[str, frozenset[str]]]]
+
+    @classmethod
+    def of(cls, target: torch.dtype, low: Any, high: Any, conditional: Any) -> Policy:
+        """The lists of MXNet for `target`; those that are given take the place of its own."""
+        known = [
+            [name for name in names if name in OPS]
+            for names in (lists.list_lp16_ops(target), lists.list_fp32_ops(target), lists.list_widest_type_cast(target))
+        ]
+        when: dict[Op, list[tuple[str, frozenset[str]]]] = {}
+        for name, attribute, values in lists.list_conditional_fp32_ops(target) if conditional is None else conditional:
+            for op in _rows([name]):
+                when.setdefault(op, []).append((attribute, frozenset(map(str, values))))
+        return cls(
+            target,
+            _rows(known[0] if low is None else low),
+            _rows(known[1] if high is None else high),
+            _rows(known[2]),
+            when,
+        )
+
+    def wanted(self, op: Op, attrs: dict[str, Any]) -> Wanted:
+        """What the arrays of a call of `op` are brought to."""
+        if op in self.low:
+            return self.target
+        if op in self.high or self._is_conditional(op, attrs):
+            return torch.float32
+        return WIDEST if op in self.widest else None
+
+    def _is_conditional(self, op: Op, attrs: dict[str, Any]) -> bool:
+        rules = self.conditional.get(op, ())
+        return any(str(attrs.get(name, op.defaults.get(name))) in values for name, values in rules)
+
+    def ops(self) -> set[Op]:
+        """All that may be cast for."""
+        return {*self.low, *self.high, *self.widest, *self.conditional}
+
+
+def _rows(names: Iterable[str]) -> frozenset[Op]:
+    """The rows of the op table with these names, and those that stand for them."""
+    found = set()
+    for name in names:
+        if name not in OPS:
+            raise AttributeError(f"mixed precision: no op is called {name!r}.{suggest(name, OPS)}")
+        found.add(OPS[name])
+    return frozenset(found | {row for row, name in _STAND_FOR.items() if OPS[name] in found})
+
+
+# ---- calls on arrays ----
+
+
+def on_arrays(policy: Policy, op: Op) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict]]:
+    """What is done to the arrays of each call of `op`; what it changes in place stays itself."""
+    fixed = {i for i, name in enumerate(op.inputs) if name in op.mutates}
+
+    def cast(arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
+        wanted = policy.wanted(op, attrs)
+        if wanted is WIDEST:
+            wanted = _widest(arrays)
+        if not isinstance(wanted, torch.dtype):
+            return arrays, attrs
+        return [each if i in fixed else _as(each, wanted) for i, each in enumerate(arrays)], attrs
+
+    return cast
+
+
+def _widest(arrays: Sequence[Any]) -> torch.dtype | None:
+    present = {array._data.dtype for array in arrays if array is not None} & set(CASTABLE)
+    return torch.float32 if len(present) > 1 else None
+
+
+def _as(array: Any, wanted: torch.dtype) -> Any:
+    if array is None or array._sparse or array._data.dtype is wanted or array._data.dtype not in CASTABLE:
+        return array
+    return apply(OPS["amp_cast"], (array,), {"dtype": NAME_OF_TORCH[wanted]}, None, NDArray)

@@ -1,0 +1,212 @@
+"""safetensors files: named arrays, as Hugging Face publishes weights.
+
+    file    uint64 length of the header (little-endian), the header, the arrays' bytes one after the other
+    header  JSON: {name: {"dtype": "F32", "shape": [2, 3], "data_offsets": [begin, end]}, "__metadata__": {text: text}}
+
+Offsets count from the header's end. The arrays cover all bytes after it, and none twice.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from .atomic import replacing
+
+_DTYPES = {
+    "BOOL": torch.bool,
+    "U8": torch.uint8,
+    "I8": torch.int8,
+    "U16": torch.uint16,
+    "I16": torch.int16,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "U32": torch.uint32,
+    "I32": torch.int32,
+    "F32": torch.float32,
+    "U64": torch.uint64,
+    "I64": torch.int64,
+    "F64": torch.float64,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_MOST_HEADER = 100_000_000  # what other readers take; more is a corrupt file
+_METADATA = "__metadata__"
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where an array is: bytes from `begin` to `end`, counted from the start of the file."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+class Archive(Mapping[str, torch.Tensor]):
+    """The arrays of a file by name. The header is read and checked at once, an array when it is asked for."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        self.path = os.fspath(path)
+        try:
+            info = os.stat(self.path)
+            if not stat.S_ISREG(info.st_mode):  # a pipe would have us wait
+                raise MXNetError(f"{self.path}: not a regular file")
+            size = info.st_size
+            with open(self.path, "rb") as file:
+                start, header = _header(file, size, self.path)
+        except OSError as error:
+            raise MXNetError(f"cannot read {self.path}: {error.strerror or error}") from error
+        self.metadata = _metadata(header.pop(_METADATA, {}), self.path)
+        self._entries = {name: _entry(name, facts, start, size, self.path) for name, facts in header.items()}
+        _check_cover(self._entries, start, size, self.path)
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        entry = self._entries[name]
+        result = torch.empty(entry.shape, dtype=entry.dtype)
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(entry.begin)
+                _fill(file, result, f"{self.path}: {name!r}")
+        except OSError as error:
+            raise MXNetError(f"cannot read {self.path}: {error.strerror or error}") from error
+        return result
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, torch.Tensor]:
+    """All arrays of a file, by name."""
+    return dict(Archive(path))
+
+
+def write(
+    path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write arrays by name; the file is whole or not there."""
+    header: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
+    arrays = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    ordered = sorted(arrays, key=lambda name: (-arrays[name].element_size(), name))  # so that all lie aligned
+    end = 0
+    for name in ordered:
+        tensor = arrays[name]
+        if name == _METADATA or tensor.dtype not in _NAMES:
+            raise MXNetError(f"cannot write {name!r} of {tensor.dtype} to a safetensors file")
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with replacing(path) as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for name in ordered:
+            file.write(_bytes(arrays[name]))
+
+
+# ---- the header, none of which is believed ----
+
+
+def _fail(path: str, problem: str) -> MXNetError:
+    return MXNetError(f"{path}: not a readable safetensors file: {problem}")
+
+
+def _header(file: Any, size: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Where the arrays begin, and the header."""
+    if size < 8:
+        raise _fail(path, f"it has {size} bytes, the length of the header alone takes 8")
+    (length,) = struct.unpack("<Q", file.read(8))
+    if length > min(size - 8, _MOST_HEADER):
+        raise _fail(
+            path, f"the header would take {length} bytes, the file has {size - 8} and the most is {_MOST_HEADER}"
+        )
+    try:
+        header = json.loads(file.read(length).decode(), object_pairs_hook=_without_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise _fail(path, f"its header is no JSON text: {error!s:.200}") from error
+    if not isinstance(header, dict):
+        raise _fail(path, f"its header is a {type(header).__name__}, expected an object of names")
+    return 8 + length, header
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in result:
+            raise ValueError(f"the name {name!r} comes twice")
+        result[name] = value
+    return result
+
+
+def _metadata(value: Any, path: str) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        raise _fail(path, f"{_METADATA} must map text to text")
+    return value
+
+
+def _entry(name: str, facts: Any, start: int, size: int, path: str) -> _Entry:
+    if not isinstance(facts, dict) or facts.keys() != {"dtype", "shape", "data_offsets"}:
+        raise _fail(path, f"{name!r} must have dtype, shape and data_offsets, has {facts!r:.100}")
+    shape, offsets = facts["shape"], facts["data_offsets"]
+    if not _is_counts(shape) or not _is_counts(offsets) or len(offsets) != 2:
+        raise _fail(path, f"{name!r} has the shape {shape!r:.100} at {offsets!r:.100}: expected lists of counts")
+    dtype = _DTYPES.get(facts["dtype"]) if isinstance(facts["dtype"], str) else None
+    if dtype is None:
+        raise _fail(path, f"{name!r} has the dtype {facts['dtype']!r:.100}, known are {', '.join(_DTYPES)}")
+    begin, end = (start + offset for offset in offsets)
+    if end > size:
+        raise _fail(path, f"{name!r} would end at byte {end}, the file has {size}")
+    wanted = math.prod(shape) * dtype.itemsize
+    if end - begin != wanted:
+        raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, its data_offsets give {end - begin}")
+    return _Entry(dtype, tuple(shape), begin, end)
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, list) and all(type(each) is int and 0 <= each < 2**63 for each in value)
+
+
+def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str) -> None:
+    """Refuse bytes that two arrays claim, and such that none does."""
+    reached, last = start, "the header"
+    for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
+        if entry.begin < reached:
+            raise _fail(path, f"{name!r} overlaps with {last!r}")
+        if entry.begin > reached:
+            raise _fail(path, f"{entry.begin - reached} bytes before {name!r} belong to no array")
+        reached, last = entry.end, name
+    if reached < size:
+        raise _fail(path, f"{size - reached} bytes at the end belong to no array")
+
+
+# ---- bytes ----
+
+
+def _bytes(tensor: torch.Tensor) -> memoryview:
+    """A contiguous tensor's memory."""
+    return tensor.reshape(-1).view(torch.uint8).numpy().data
+
+
+def _fill(file: Any, tensor: torch.Tensor, what: str) -> None:
+    left = _bytes(tensor)
+    while left:
+        count = file.readinto(left)
+        if not count:
+            raise MXNetError(f"{what} ends too early: {len(left)} bytes are missing. Was the file changed?")
+        left = left[count:]

@@ -1,0 +1,181 @@
+"""Pipelines: stages on different workers, micro-batches on their way through them, by torch's schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage
+
+from ..base import Backward
+from .stages import Cut, Stage
+
+
+class Pipeline:
+    """This worker's stages, and the schedule that runs them together with the other workers'."""
+
+    def __init__(
+        self,
+        stages: dict[int, Stage],
+        cut: Cut,
+        group: Any,
+        loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        described: list[str],
+    ) -> None:
+        """`stages` are this worker's by their numbers; `loss` gives the scalar to differentiate."""
+        self.stages, self.total, self.place = stages, cut.stages, cut.place
+        self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
+        self.bubble = cut.schedule.bubble(cut.workers, cut.stages, cut.microbatches)
+        self.described = described
+        self._loss = loss
+        self._shapes: Any = None
+        self._running: Any = None
+        self.waited = self.seconds = 0.0
+        self._name_messages()
+
+    def _name_messages(self) -> None:
+        """Have errors say what was on its way when a worker was lost."""
+        for stage in range(self.total):
+            for number in range(self.microbatches):
+                of = f"of micro-batch {number}, stage"
+                self._messages()[self.tag(stage, number)] = f"activations {of} {stage - 1} to {stage}"
+                self._messages()[self.tag(stage, number, backward=True)] = f"gradients {of} {stage + 1} to {stage}"
+
+    def _messages(self) -> dict[int, str]:
+        return getattr(self.group, "messages", {})
+
+    def tag(self, stage: int, number: int, backward: bool = False) -> int:
+        """The number of the message with what a stage needs for a micro-batch."""
+        return 1 + (2 * stage + backward) * self.microbatches + number
+
+    def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
+        """All micro-batches forward and backward: gradients are added in the stages' parameters."""
+        shapes = [(each.shape, each.dtype) for each in (*inputs, target)]
+        if shapes != self._shapes:
+            self._running = self._open(inputs)
+            self._shapes = shapes
+        began, waited = time.perf_counter(), getattr(self.group, "waited", 0.0)
+        first = inputs if 0 in self.stages else ()
+        wanted = {"target": target} if self.total - 1 in self.stages else {}
+        self._running.step(*first, return_outputs=False, **wanted)
+        self.seconds = time.perf_counter() - began
+        self.waited = getattr(self.group, "waited", 0.0) - waited
+
+    def _open(self, inputs: Sequence[torch.Tensor]) -> Any:
+        """torch's schedule for batches of this shape."""
+        parts = [each[: len(each) // self.microbatches] for each in inputs]
+        outputs = self._boundaries(parts)
+        made = [
+            _Messenger(
+                self,
+                self.stages[number],
+                number,
+                parts if number == 0 else [outputs[number - 1]],
+                outputs[number],
+            )
+            for number in sorted(self.stages)
+        ]
+        kind = self.schedule.kind
+        given = made if self.schedule.several else made[0]
+        return kind(given, self.microbatches, loss_fn=self._loss, scale_grads=False)
+
+    @torch.no_grad()
+    def _boundaries(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What each stage gives for one micro-batch, as tensors without memory: found by running, as in prediction."""
+        outputs: list[torch.Tensor] = []
+        for number in range(self.total):
+            header = torch.zeros(_HEADER, dtype=torch.int64)
+            if number in self.stages:
+                given = [torch.zeros_like(outputs[-1], device=parts[0].device)] if number else parts
+                stage = self.stages[number]
+                stage.train(False)
+                header = _describe(stage(*given))
+                stage.train(True)
+            dist.broadcast(header, group=self.group, group_src=self.place(number))
+            outputs.append(_described(header))
+        return outputs
+
+
+class _Messenger(PipelineStage):
+    """torch's stage, whose messages carry numbers: so errors can name them."""
+
+    def __init__(self, pipeline: Pipeline, stage: Stage, number: int, inputs: Any, output: torch.Tensor) -> None:
+        device = next((each.device for each in stage.parameters()), torch.device("cpu"))
+        given = tuple(each.detach().to("meta").requires_grad_(number > 0 and _flows(each)) for each in inputs)
+        super().__init__(
+            stage,
+            number,
+            pipeline.total,
+            device,
+            given,
+            output.requires_grad_(_flows(output)),
+            group=pipeline.group,
+        )
+        self._tag = pipeline.tag
+
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
+        before, Backward.again = Backward.again, self.stage_index > 0  # the first stage has no part for the inputs
+        try:
+            super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
+        finally:
+            Backward.again = before
+
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return _tagged(super().get_fwd_recv_ops(fwd_chunk_id), self._tag(self.stage_index, fwd_chunk_id))
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        return _tagged(super().get_fwd_send_ops(fwd_chunk_id), self._tag(self.stage_index + 1, fwd_chunk_id))
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return _tagged(super().get_bwd_recv_ops(bwd_chunk_id), self._tag(self.stage_index, bwd_chunk_id, True))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        return _tagged(super().get_bwd_send_ops(bwd_chunk_id), self._tag(self.stage_index - 1, bwd_chunk_id, True))
+
+
+def _tagged(ops: list[dist.P2POp], tag: int) -> list[dist.P2POp]:
+    for op in ops:
+        op.tag = tag
+    return ops
+
+
+def _flows(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+# ---- shapes on the wire ----
+
+_DIMS = 12
+_HEADER = 2 + 2 * _DIMS
+_TYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.int16,
+    torch.int8,
+    torch.uint8,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+]
+
+
+def _describe(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's type, shape and strides as numbers."""
+    header = torch.zeros(_HEADER, dtype=torch.int64)
+    dims = tensor.dim()
+    header[:2] = torch.tensor([_TYPES.index(tensor.dtype), dims])
+    header[2 : 2 + dims] = torch.tensor(tensor.shape)
+    header[2 + dims : 2 + 2 * dims] = torch.tensor(tensor.stride())
+    return header
+
+
+def _described(header: torch.Tensor) -> torch.Tensor:
+    kind, dims, *rest = header.tolist()
+    return torch.empty_strided(rest[:dims], rest[dims : 2 * dims], dtype=_TYPES[kind], device="meta")

@@ -1,0 +1,251 @@
+"""Stages: a model as a row of pieces, and where to cut the row so that all workers of a pipeline have as much to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from ..base import MXNetError, modes, suggest
+from ..comm.session import session
+from ..gluon import Block, nn
+from ..gluon.twin import unwrap, wrap
+from .schedules import Schedule
+
+_TIMED = 3  # runs of each piece, of which the fastest counts
+
+
+class Piece(torch.nn.Module):
+    """A part of a model that stays whole: a Block, a torch module, or a function on arrays, run on tensors."""
+
+    def __init__(self, name: str, part: Any) -> None:
+        super().__init__()
+        self.name, self.part = name, part
+        if isinstance(part, torch.nn.Module):
+            self.run = part
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        """What the part computes, as in training or not by this module's flag."""
+        if isinstance(self.part, (Block, torch.nn.Module)):
+            return self.run(*args)
+        return on_tensors(self.part, args, self.training)
+
+    def open(self) -> None:
+        """Take the Block's twin, once all its parameters have their shapes."""
+        if isinstance(self.part, Block):
+            self.run = self.part.torch()
+
+    def holds(self) -> list[Any]:
+        """Its Parameters; those of torch for a torch module."""
+        if isinstance(self.part, Block):
+            return list(self.part.collect_params().values())
+        return list(self.parameters())
+
+
+def on_tensors(function: Callable[..., Any], args: Sequence[torch.Tensor], training: bool = True) -> Any:
+    """Call a function on arrays with tensors, under torch's grad mode."""
+    before = modes.recording, modes.training, modes.plain
+    modes.recording, modes.training, modes.plain = torch.is_grad_enabled(), training, True
+    try:
+        return unwrap(function(*wrap(tuple(args))))
+    finally:
+        modes.recording, modes.training, modes.plain = before
+
+
+class Stage(torch.nn.Module):
+    """Consecutive pieces, run one after the other."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        super().__init__()
+        self.pieces = torch.nn.ModuleList(pieces)
+
+    def forward(self, *args: torch.Tensor) -> torch.Tensor:
+        """The last piece's output."""
+        for piece in self.pieces:
+            output = piece(*args)
+            if not isinstance(output, torch.Tensor):
+                raise MXNetError(
+                    f"pipeline: the piece {piece.name} gave a {type(output).__name__}; the pieces of a pipeline give "
+                    "one array each. Put what belongs together into one Block"
+                )
+            args = (output,)
+        return output
+
+
+# ---- a model as pieces ----
+
+
+def pieces_of(net: Any) -> list[Piece]:
+    """The pieces of a model in the order in which they run: refused if it does not say what they are."""
+    parts = list(parts_of(net))
+    if parts == [("", net)]:
+        raise MXNetError(
+            f"cannot cut {_title(net)} into pieces: a pipeline needs a Sequential or HybridSequential, a Block with "
+            "`features` and `output`, a torch.nn.Sequential, or a model whose stages() lists (name, Block) pairs in "
+            "the order in which they run"
+        )
+    return [Piece(name, part) for name, part in parts]
+
+
+def _title(net: Any) -> str:
+    return f"{type(net).__name__} {net.name}" if isinstance(net, Block) else type(net).__name__
+
+
+def parts_of(part: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """The parts that a model is a row of, by their names; itself if it does not say."""
+    if callable(getattr(part, "stages", None)):
+        listed = list(part.stages())
+    elif type(part) in (nn.Sequential, nn.HybridSequential):
+        listed = list(part._children.items())
+    elif type(part) is torch.nn.Sequential:
+        listed = list(part.named_children())
+    elif isinstance(part, Block) and list(part._children) == ["features", "output"]:
+        listed = list(part._children.items())
+    else:
+        listed = []
+    if not listed:
+        yield name, part
+    for key, child in listed:
+        yield from parts_of(child, f"{name}.{key}" if name else str(key))
+
+
+def refuse_homeless(net: Any, pieces: Sequence[Piece]) -> None:
+    """Refuse parameters of the model that no piece holds: no stage would train them."""
+    held = {id(param) for piece in pieces for param in piece.holds()}
+    if isinstance(net, Block):
+        named = net._collect_params_with_prefix().items()
+    else:
+        named = net.named_parameters()
+    lost = [name for name, param in named if id(param) not in held]
+    if lost:
+        raise MXNetError(
+            f"{len(lost)} parameter(s) of {_title(net)} are in no stage of the pipeline: {', '.join(lost[:8])}. Each "
+            f"must belong to one of its {len(pieces)} pieces: {', '.join(piece.name for piece in pieces[:8])}"
+        )
+
+
+# ---- where to cut ----
+
+
+def balance(costs: Sequence[float], count: int) -> list[int]:
+    """Where each of `count` stages ends, so that the most expensive one costs least: exact."""
+    sums = [0.0, *accumulate(costs)]
+    pieces = len(costs)
+    best = [sums[end] for end in range(pieces + 1)]  # the dearest stage, if the first `end` pieces are one stage
+    last_cuts: list[list[int]] = []
+    for stages in range(2, count + 1):
+        cuts = [
+            min(range(stages - 1, end), key=lambda cut: max(best[cut], sums[end] - sums[cut])) if end >= stages else 0
+            for end in range(pieces + 1)
+        ]
+        best = [max(best[cut], sums[end] - sums[cut]) for end, cut in enumerate(cuts)]
+        last_cuts.append(cuts)
+    ends = [pieces]
+    for cuts in reversed(last_cuts):
+        ends.insert(0, cuts[ends[0]])
+    return ends
+
+
+def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
+    """Where each stage ends if a new one begins with each of these pieces."""
+    known = [piece.name for piece in pieces]
+    starts = []
+    for name in names:
+        if name not in known:
+            begins = [each for each in known if each.startswith(f"{name}.")]
+            if not begins:
+                raise ValueError(
+                    f"cut: there is no piece {name!r}.{suggest(name, known)} The pieces are {', '.join(known)}"
+                )
+            name = begins[0]
+        starts.append(known.index(name))
+    if starts != sorted(set(starts)) or 0 in starts:
+        raise ValueError(
+            f"cut: name the pieces that begin the second and later stages, in their order: {', '.join(known[1:])}; "
+            f"received {', '.join(names)}"
+        )
+    return [*starts, len(pieces)]
+
+
+def by_parameters(pieces: Sequence[Piece]) -> list[float]:
+    """The cost of each piece: its parameters' elements. What costs none is still something."""
+    return [1.0 + sum(_elements(param) for param in piece.holds()) for piece in pieces]
+
+
+def _elements(param: Any) -> int:
+    return int(torch.Size(param.shape).numel())
+
+
+def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[float]:
+    """The cost of each piece: seconds of a forward and backward on one micro-batch, as the first worker measured."""
+    seconds = []
+    for piece in pieces:
+        piece.train(False)
+        taken, output = min((_timed(piece, inputs) for _ in range(_TIMED)), key=lambda pair: pair[0])
+        piece.train(True)
+        seconds.append(taken)
+        inputs = (output,)
+    agreed = torch.tensor(seconds, dtype=torch.float64)
+    session().group.broadcast_(agreed, 0, "the time of each piece")
+    return agreed.tolist()
+
+
+def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.Tensor]:
+    """Predicting, so that nothing is learnt, nothing drawn."""
+    leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in inputs]
+    began = time.perf_counter()
+    output = piece(*leaves)
+    wanted = [each for each in (*leaves, *piece.parameters()) if each.requires_grad]
+    if output.requires_grad:
+        torch.autograd.grad(output, wanted, torch.ones_like(output), allow_unused=True)
+    return time.perf_counter() - began, output.detach()
+
+
+# ---- what a worker keeps ----
+
+
+def free_elsewhere(net: torch.nn.Module, here: set[int]) -> None:
+    """Free the memory of a torch module's parameters but those of these ids, which other workers have."""
+    for param in net.parameters():
+        if id(param) not in here:
+            param.grad, param.data = None, param.data.new_empty(0)
+
+
+# ---- a cut ----
+
+
+class Cut:
+    """Where a model is to be cut, checked before anything runs."""
+
+    def __init__(self, net: Any, workers: int, schedule: Schedule, how: Any, microbatches: int) -> None:
+        """`how` is 'time' (None), 'parameters', or the names of the pieces with which later stages begin."""
+        self.schedule, self.workers, self.microbatches, self._how = schedule, workers, microbatches, how
+        self.pieces = pieces_of(net)
+        refuse_homeless(net, self.pieces)
+        self._given: list[int] | None = None
+        if isinstance(how, str) and how not in ("time", "parameters"):
+            raise ValueError(f"cut must be 'time', 'parameters' or a list of names, received {how!r}")
+        if how is not None and not isinstance(how, str):
+            self._given = ends_at(how, self.pieces)
+        self.stages = schedule.stages * workers if self._given is None else len(self._given)
+        schedule.check(workers, self.stages, microbatches)
+        if len(self.pieces) < self.stages:
+            raise MXNetError(
+                f"{self.stages} stages need at least as many pieces, and the model has {len(self.pieces)}: "
+                f"{', '.join(piece.name for piece in self.pieces)}"
+            )
+
+    def groups(self, inputs: Sequence[torch.Tensor]) -> list[list[Piece]]:
+        """The pieces of each stage; `inputs` are one micro-batch, for the measurement."""
+        ends = self._given
+        if ends is None:
+            costs = by_parameters(self.pieces) if self._how == "parameters" else by_time(self.pieces, inputs)
+            ends = balance(costs, self.stages)
+        return [list(self.pieces[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+    def place(self, stage: int) -> int:
+        """The worker of the pipeline that has a stage."""
+        return self.schedule.place(stage, self.workers)

@@ -1,0 +1,139 @@
+"""Laying a model out over the workers of a pipeline: who has which stages, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..comm.session import session
+from ..gluon import Block
+from .apply import shard_fully
+from .checkpointing import checkpoint_blocks
+from .layout import Layout
+from .pipeline import Pipeline
+from .placement import Ensemble, keep_only, local_gradient
+from .stages import Cut, Piece, Stage, free_elsewhere
+
+Add = Callable[[], None]
+
+
+def lay_out(
+    net: Any,
+    cut: Cut,
+    layout: Layout,
+    shard: str | None,
+    plan: Any,
+    checkpoint: Any,
+    inputs: Sequence[torch.Tensor],
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> tuple[Pipeline, list[Add]]:
+    """Cut a model and keep this worker's stages: the pipeline, and what adds the gradients of shared parameters."""
+    ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
+    _begin_alike(net)
+    if layout.tensor > 1:
+        from .tensor import parallelize
+
+        parallelize(net, ensemble.mesh["tensor"], plan)
+    if checkpoint is not None:
+        checkpoint_blocks(net, checkpoint)
+    for piece in cut.pieces:
+        piece.open()
+    groups = cut.groups(inputs)
+    holders = _holders(groups, cut)
+    here = layout.place().pipeline
+    stages = {number: Stage(pieces) for number, pieces in enumerate(groups) if cut.place(number) == here}
+    shared, described = _shared(stages, holders), _described(groups, cut)
+    _keep(net, holders, ensemble)
+    if layout.batch_size > 1 and shard in ("full", "grads"):
+        for stage in stages.values():
+            shard_fully(stage, stage, ensemble, isinstance(net, Block))
+    for param in holders if isinstance(net, Block) else ():
+        param._follow()
+    pipeline = Pipeline(stages, cut, ensemble.mesh.get_group("pipeline"), loss, described)
+    return pipeline, [partial(_add, home, _group(layout, places)) for home, places in shared]
+
+
+def _begin_alike(net: Any) -> None:
+    module = net.torch() if isinstance(net, Block) else net
+    tensors = [*module.parameters(), *module.buffers()]
+    session().group.broadcast_all_(tensors, what="the parameters as they begin")
+
+
+def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Any, list[int]]:
+    """The workers of the pipeline that have each parameter, in their order."""
+    holders: dict[Any, list[int]] = {}
+    for number, pieces in enumerate(groups):
+        for param in (each for piece in pieces for each in piece.holds()):
+            places = holders.setdefault(param, [])
+            if cut.place(number) not in places:
+                places.append(cut.place(number))
+    return {param: sorted(places) for param, places in holders.items()}
+
+
+def _keep(net: Any, holders: dict[Any, list[int]], ensemble: Ensemble) -> None:
+    here = ensemble.layout.place().pipeline
+    if isinstance(net, Block):
+        keep_only(holders, ensemble)
+    else:
+        free_elsewhere(net, {id(param) for param, places in holders.items() if here in places})
+
+
+# ---- parameters that several stages use ----
+
+Home = tuple[dict[str, Any], str]
+
+
+def _shared(stages: dict[int, Stage], holders: dict[Any, list[int]]) -> list[tuple[Home, list[int]]]:
+    """Where torch has each parameter of this worker that others have too, and who has it."""
+    homes: dict[int, Home] = {}
+    for stage in stages.values():
+        for module in stage.modules():
+            for key, tensor in module._parameters.items():
+                homes.setdefault(id(tensor), (module._parameters, key))
+    found = []
+    for param, places in holders.items():
+        home = homes.get(id(_tensor(param)))
+        if len(places) > 1 and home is not None and _tensor(param).requires_grad:
+            found.append((home, places))
+    return found
+
+
+def _tensor(param: Any) -> torch.Tensor:
+    return param if isinstance(param, torch.Tensor) else param.list_data()[0]._data
+
+
+def _group(layout: Layout, places: Sequence[int]) -> Any:
+    """The workers at these places of this worker's pipeline."""
+    rank, step = session().world.rank, layout.data * layout.shard * layout.tensor
+    return session().group.subgroup([place * step + rank % step for place in places])
+
+
+def _add(home: Home, group: Any) -> None:
+    """Give each worker the sum of the gradients that all have for a parameter."""
+    tensors, key = home
+    leaf = tensors[key]
+    if leaf.grad is None:
+        leaf.grad = torch.zeros_like(leaf)
+    group.all_reduce_(local_gradient(leaf), "sum", f"the gradient of {key}, which several stages use")
+
+
+# ---- what is said ----
+
+
+def _described(groups: list[list[Piece]], cut: Cut) -> list[str]:
+    """A line for each stage."""
+    lines = []
+    for number, pieces in enumerate(groups):
+        first, last = pieces[0].name, pieces[-1].name
+        size = sum(_elements(param) for param in {id(p): p for piece in pieces for p in piece.holds()}.values())
+        span = first if first == last else f"{first} to {last}"
+        lines.append(f"stage {number} on worker {cut.place(number)} of the pipeline: {span}, {size:,} parameters")
+    return lines
+
+
+def _elements(param: Any) -> int:
+    return int(torch.Size(param.shape).numel())

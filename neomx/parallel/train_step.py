@@ -1,0 +1,236 @@
+"""train_step: one step of training under any layout, from a batch to new weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .. import autograd
+from ..base import MXNetError
+from ..comm.session import session
+from ..gluon import Block, Trainer
+from ..gluon.twin import unwrap, wrap
+from ..ndarray import NDArray
+from .apply import check, place
+from .layout import Layout
+from .pipeline import Pipeline
+from .placement import Ensemble
+from .schedules import find_schedule
+from .stages import Cut, Piece
+from .staging import lay_out
+
+
+def train_step(
+    net: Any,
+    loss: Callable[..., Any],
+    trainer: Any,
+    layout: Layout,
+    microbatches: int = 1,
+    schedule: str = "1f1b",
+    cut: str | Sequence[str] | None = None,
+    checkpoint: Any = None,
+    shard: str | None = None,
+    plan: Any = "auto",
+    clip: float | None = None,
+) -> TrainStep:
+    """A function `step(*inputs, target)` that trains on one batch and gives its loss, the same on every worker.
+
+    The batch, this worker's share of it, is cut into `microbatches`, whose gradients are added before one update. The
+    loss is that of one process on the whole batch: `loss(net(x), y).mean()`. With `layout.pipeline` > 1 each worker
+    keeps some stages of `net`: cut by measured 'time' (the default), by 'parameters', or where the named pieces begin.
+    `trainer` is a gluon.Trainer for a Block; for a torch module an optimizer, or a function that makes one from the
+    parameters that this worker keeps. `clip` is the largest norm that the gradient of that loss may have.
+    `checkpoint`, `shard` and `plan` are as in `apply`, unless `net` was laid out by it.
+    """
+    if not isinstance(microbatches, int) or microbatches < 1:
+        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+    layout.check(session().world.size)
+    chosen = find_schedule(schedule)
+    pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
+    laid_out = _is_laid_out(net)
+    if not laid_out:
+        shard = check(net, layout, shard)
+    elif pieces is not None:
+        raise MXNetError(f"layout {layout}: give train_step the model as it was made; it lays a pipeline out itself")
+
+    def arrange(inputs: Sequence[torch.Tensor], step: TrainStep) -> None:
+        if isinstance(net, Block) and not laid_out:
+            _find_shapes(net, inputs)
+        if pieces is not None:
+            step.pipeline, step.tied = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
+        elif not laid_out:
+            place(net, layout, shard, plan, checkpoint)
+
+    return TrainStep(net, Head(loss, microbatches, isinstance(net, Block)), trainer, layout, arrange, clip)
+
+
+def _is_laid_out(net: Any) -> bool:
+    if isinstance(net, Block):
+        return any(param._placement is not None for param in net.collect_params().values())
+    return isinstance(net, torch.nn.Module) and hasattr(net, "set_requires_gradient_sync")
+
+
+def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
+    """Have parameters initialised that wait for a batch to know their shapes."""
+    if any(param._deferred_init for param in net.collect_params().values()):
+        with autograd.pause():
+            net(*wrap(tuple(inputs)))
+
+
+class TrainStep:
+    """What `train_step` gives: call it with a batch. After a step it knows how much of the time was spent waiting."""
+
+    def __init__(
+        self, net: Any, head: Head, trainer: Any, layout: Layout, arrange: Callable[..., None], clip: float | None
+    ) -> None:
+        self.net, self.head, self.trainer, self.layout = net, head, trainer, layout
+        self.pipeline: Pipeline | None = None
+        self.tied: list[Any] = []  # what sums the gradients of parameters that several stages use
+        self._arrange: Callable[..., None] | None = arrange
+        self._clip = clip
+        self._modules: list[torch.nn.Module] = []
+
+    # ---- a step ----
+
+    def __call__(self, *batch: Any) -> Any:
+        """Train on `(*inputs, target)`; the loss."""
+        if len(batch) < 2:
+            raise TypeError(f"step takes the inputs and, last, the target: received {len(batch)} argument(s)")
+        *inputs, target = unwrap(batch)
+        samples = self._samples(inputs, target)
+        if self._arrange is not None:
+            self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
+        for param in self._parameters():
+            param.grad = None
+        self.head.begin(samples)
+        self._hold(True)
+        if self.pipeline is not None:
+            self.pipeline.run(inputs, target)
+        else:
+            self._accumulate(inputs, target)
+        for add in self.tied:
+            add()
+        self._update(samples)
+        value = self._loss_of_all()
+        return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
+
+    def _samples(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> int:
+        lengths = [len(each) for each in (*inputs, target)]
+        if len(set(lengths)) > 1:
+            raise ValueError(f"inputs and target must have as many samples, received {lengths}")
+        samples, parts = lengths[0], self.head.microbatches
+        if not samples or samples % parts:
+            raise ValueError(
+                f"a batch of {samples} samples does not divide into {parts} micro-batches: {samples} / {parts} = "
+                f"{samples / parts:g}"
+            )
+        return samples
+
+    def _begin(self, inputs: Sequence[torch.Tensor]) -> None:
+        assert self._arrange is not None
+        self._arrange(inputs, self)
+        self._arrange = None
+        if self.pipeline is not None:
+            self._modules = [self.pipeline.stages[number] for number in sorted(self.pipeline.stages)]
+        else:
+            whole = Piece("net", self.net)
+            whole.open()
+            self._modules = [whole]
+        if not isinstance(self.trainer, (Trainer, torch.optim.Optimizer)):
+            self.trainer = self.trainer(self._parameters())
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return list({id(each): each for module in self._modules for each in module.parameters()}.values())
+
+    def _accumulate(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
+        """Micro-batch after micro-batch; workers exchange gradients in the last one's backward."""
+        count = self.head.microbatches
+        for number, part in enumerate(zip(*(each.chunk(count) for each in (*inputs, target)), strict=True)):
+            self._hold(number < count - 1)
+            self.head(self._modules[0](*part[:-1]), part[-1]).backward()
+
+    def _hold(self, hold: bool) -> None:
+        """Keep gradients from leaving before they are complete."""
+        exchange = getattr(self.trainer, "_exchange", None)
+        if exchange is not None:
+            exchange.holds = hold
+        if self.pipeline is None:  # torch's stages do it themselves
+            root: Any = self._modules[0].run
+            if hasattr(root, "set_requires_gradient_sync"):
+                root.set_requires_gradient_sync(not hold)
+
+    def _update(self, samples: int) -> None:
+        if not isinstance(self.trainer, Trainer):
+            self.trainer.step()
+        else:
+            self.trainer.step(samples)
+
+    def _loss_of_all(self) -> torch.Tensor:
+        """From the last stage to all; the mean over workers with other samples."""
+        value = self.head.mean()
+        if self.layout.batch_size > 1:
+            Ensemble(self.layout, None).batch_group.all_reduce_(value, "mean", "the loss")
+        if self.pipeline is not None:
+            last = self.pipeline.place(self.pipeline.total - 1)
+            dist.broadcast(value, group=self.pipeline.group, group_src=last)
+        return value
+
+    # ---- what it says ----
+
+    @property
+    def bubble_expected(self) -> float:
+        """The part of a step that workers wait at least, by the schedule, if all stages take equally long."""
+        return 0.0 if self.pipeline is None else self.pipeline.bubble
+
+    @property
+    def bubble_measured(self) -> float:
+        """The part of the last step's forward and backward in which this worker waited for others."""
+        return 0.0 if self.pipeline is None else self.pipeline.waited / self.pipeline.seconds
+
+    def report(self) -> str:
+        """Its stages, and the bubble: expected, and measured in the last step."""
+        if self.pipeline is None:
+            return f"{self.layout}, {self.head.microbatches} micro-batch(es), no pipeline"
+        return "\n".join(
+            [
+                f"{self.layout}, {self.head.microbatches} micro-batches, schedule {self.pipeline.schedule.name!r}",
+                *self.pipeline.described,
+                f"bubble: {self.bubble_expected:.1%} expected, {self.bubble_measured:.1%} measured on this worker",
+            ]
+        )
+
+    def __str__(self) -> str:
+        return self.report()
+
+
+class Head:
+    """The loss at the end of a model, as the scalar that is differentiated."""
+
+    def __init__(self, loss: Callable[..., Any], microbatches: int, sums: bool) -> None:
+        """`sums`: the gradients are those of the sum over samples, which a Trainer divides; else of the mean."""
+        self._loss = Piece("loss", loss)
+        self._loss.open()
+        self.microbatches, self._sums = microbatches, sums
+        self._means: list[torch.Tensor] = []
+
+    def begin(self, samples: int) -> None:
+        """A new batch of so many samples."""
+        self._samples = samples // self.microbatches
+        self._means = []
+
+    def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        values = self._loss(output, target)
+        if not isinstance(values, torch.Tensor):
+            raise MXNetError(f"the loss must give an array, received a {type(values).__name__}")
+        mean = values.mean()
+        self._means.append(mean.detach())
+        if not self._sums:
+            return mean / self.microbatches
+        return values.sum() if values.numel() == self._samples else mean * self._samples
+
+    def mean(self) -> torch.Tensor:
+        """The mean over the batch; zero on workers that do not compute it."""
+        return torch.stack(self._means).mean() if self._means else torch.zeros(())

@@ -1,0 +1,155 @@
+"""Train small models under layouts with pipelines, and write down losses and weights.
+
+pipeline.py OUT WORKERS: the cases for so many workers, in OUT-RANK.npz and one .params file for each; with 1 worker the
+same batches and micro-batches in one process.
+"""
+
+import sys
+
+import numpy as np
+import torch
+
+import neomx as mx
+from neomx import gluon, nd
+from neomx.gluon import nn
+from neomx.gluon.model_zoo.transformer import GPT2
+from neomx.parallel import Layout, train_step
+
+STEPS, SAMPLES, MICRO = 10, 16, 4
+SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9})
+ADAMW = ("adamw", {"learning_rate": 0.01, "epsilon": 1e-3})  # larger: rounding of gradients near 0 is not blown up
+
+
+def mlp():
+    net = nn.HybridSequential()
+    for _ in range(8):
+        net.add(nn.Dense(16, activation="tanh", in_units=16))
+    net.add(nn.Dense(5))  # its shape is known after the first batch
+    return net
+
+
+class Residual(gluon.HybridBlock):
+    """x + two convolutions with BatchNorm."""
+
+    def __init__(self, channels):
+        super().__init__()
+        with self.name_scope():
+            self.body = nn.HybridSequential()
+            for _ in range(2):
+                self.body.add(nn.Conv2D(channels, 3, padding=1, use_bias=False), nn.BatchNorm(), nn.Activation("relu"))
+
+    def hybrid_forward(self, F, x):
+        return x + self.body(x)
+
+
+class ResNet(gluon.HybridBlock):
+    """As those of the zoo: features, and output."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.features = nn.HybridSequential()
+            self.features.add(nn.Conv2D(8, 3, padding=1), nn.BatchNorm())
+            layer = nn.HybridSequential()
+            layer.add(*(Residual(8) for _ in range(4)))
+            self.features.add(layer, nn.GlobalAvgPool2D(), nn.Flatten())
+            self.output = nn.Dense(5)
+
+    def hybrid_forward(self, F, x):
+        return self.output(self.features(x))
+
+
+def gpt2():
+    return GPT2(vocab_size=32, units=16, layers=6, heads=2, max_length=8, dropout=0.0)
+
+
+class Plain(torch.nn.Module):
+    """A torch module that lists its stages; the first and the last share a weight."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+        self.body = torch.nn.Sequential(
+            *(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in "1234")
+        )
+        self.last.weight = self.first.weight
+
+    def forward(self, x):
+        return self.last(self.body(self.first(x)))
+
+    def stages(self):
+        return [("first", self.first), ("body", self.body), ("last", self.last)]
+
+
+def rows(*shape):
+    return np.random.default_rng(0).standard_normal((STEPS, SAMPLES, *shape)).astype("float32")
+
+
+def labels(classes, *shape):
+    return np.random.default_rng(1).integers(0, classes, (STEPS, SAMPLES, *shape)).astype("float32")
+
+
+MODELS = {
+    "mlp": (mlp, rows(16), labels(5)),
+    "resnet": (ResNet, rows(3, 6, 6), labels(5)),
+    "gpt2": (gpt2, labels(32, 8), labels(32, 8)),
+    "torch": (Plain, rows(16), rows(16)),
+}
+# (model, optimizer, further arguments of train_step); the layout is that of the number of workers
+CASES = {
+    "mlp 1f1b": ("mlp", SGD, {"schedule": "1f1b"}),
+    "mlp gpipe": ("mlp", ADAMW, {"schedule": "gpipe", "cut": "parameters"}),
+    "mlp interleaved": ("mlp", SGD, {"schedule": "interleaved"}),
+    "mlp zero-bubble": ("mlp", ADAMW, {"schedule": "zero-bubble"}),
+    "mlp zbv": ("mlp", SGD, {"schedule": "zbv"}),
+    "resnet 1f1b": ("resnet", SGD, {"schedule": "1f1b"}),
+    "resnet zero-bubble": ("resnet", SGD, {"schedule": "zero-bubble"}),
+    "gpt2 1f1b": ("gpt2", ADAMW, {"schedule": "1f1b", "checkpoint": True}),
+    "gpt2 interleaved": ("gpt2", SGD, {"schedule": "interleaved", "cut": "parameters"}),
+    "gpt2 zbv": ("gpt2", SGD, {"schedule": "zbv"}),
+    "torch 1f1b": ("torch", None, {"schedule": "1f1b"}),
+    "torch zero-bubble": ("torch", None, {"schedule": "zero-bubble"}),
+}
+LAYOUTS = {1: Layout(), 2: Layout(pipeline=2), 4: Layout(pipeline=4)}
+
+
+def train(case, layout, microbatches=MICRO, more=None):
+    """The losses, and the model."""
+    name, optimizer, options = case
+    make, x, y = MODELS[name]
+    mx.random.seed(3)
+    net = make()
+    if name == "torch":
+        trainer = lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)  # noqa: E731
+        loss, arrays = torch.nn.MSELoss(), (torch.from_numpy(x), torch.from_numpy(y))
+    else:
+        net.initialize(mx.init.Xavier())
+        trainer = gluon.Trainer(net.collect_params(), *optimizer)
+        loss, arrays = gluon.loss.SoftmaxCrossEntropyLoss(), (nd.array(x), nd.array(y))
+    step = train_step(net, loss, trainer, layout, microbatches, **options | (more or {}))
+    share = SAMPLES // layout.batch_size
+    mine = slice(layout.batch_rank * share, (layout.batch_rank + 1) * share)
+    losses = [float(step(a[mine], b[mine])) for a, b in zip(*arrays, strict=True)]
+    return losses, net, step
+
+
+def main(out, workers, *chosen):
+    torch.set_num_threads(1)
+    found = {}
+    for name, case in CASES.items():
+        if chosen and name not in chosen:
+            continue
+        losses, net, step = train(case, LAYOUTS[int(workers)])
+        found[name] = np.array(losses)
+        if case[0] != "torch":
+            net.save_parameters(f"{out}-{name}.params")
+        if int(workers) > 1:
+            found[f"{name} bubble"] = np.array([step.bubble_expected, step.bubble_measured])
+            found[f"{name} report"] = np.array(str(step))
+    rank = mx.dist.rank()
+    np.savez(f"{out}-{rank}.npz", **found)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
