@@ -186,6 +186,10 @@ class LAMB(OfLists):
         """(the average of the gradient, the average of its square)."""
         return moments_of(weight)
 
+    def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
+        """No copy, which leaves half precision to the ops: MXNet measures the weight there, not its float32 copy."""
+        return None, state
+
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         if any(isinstance(each, Part) for each in weight):
             in_step([self._steps(index, weight, grad, state, masters)])
