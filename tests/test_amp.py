@@ -140,6 +140,24 @@ def test_lists_of_one_dtype_serve_the_other(on):
     assert nd.softmax(nd.batch_dot(x, x)).dtype == np.float32
 
 
+def test_sparse_arrays_stay_sparse(on):
+    on()
+    table = nd.sparse.csr_matrix(np.eye(3, dtype="float32"))
+    assert (table + table).stype == "csr"
+    assert nd.sparse.square(table.tostype("default").tostype("row_sparse")).stype == "row_sparse"
+    assert nd.sparse.dot(table, nd.ones((3, 2)).astype("float16")).dtype == np.float32
+
+
+def test_results_go_where_they_are_told(on):
+    on()
+    x, out = nd.ones((2, 3)), nd.zeros((2, 4))
+    nd.FullyConnected(x, nd.ones((4, 3)), no_bias=True, num_hidden=4, out=out)
+    assert out.dtype == np.float32 and out.asnumpy()[0].tolist() == [3] * 4
+    half = x.astype("float16")
+    half *= x
+    assert half.dtype == np.float16
+
+
 def test_reset_leaves_nothing(on):
     on()
     amp.amp._reset()
