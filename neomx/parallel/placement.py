@@ -36,6 +36,7 @@ class Ensemble:
         self.mesh = layout.mesh()
         self.everyone = session().group
         self.sharded: list[Any] = []  # the modules that fully_shard has in hand
+        self.owners: dict[str, Any] = {}  # of a torch module's state in a pipeline: the first place, shape and type
 
     def synchronise_norms(self) -> None:
         """Have SyncBatchNorm sum over the workers that take different samples."""

@@ -56,8 +56,8 @@ class Memory:
 class LayerMemory:
     """The keys and values that one layer made, (batch, time, width) each."""
 
-    def __init__(self, whole: Memory):
-        self._whole = whole
+    def __init__(self, texts: Memory):
+        self._texts = texts
         self._kept: list[Tensor] = []
 
     @property
@@ -67,15 +67,15 @@ class LayerMemory:
 
     def extend(self, *new: NDArray) -> list[NDArray]:
         """Keep those of what is being read. All there is to look at, and how much of it counts if that differs."""
-        whole, ctx = self._whole, new[0]._ctx
+        texts, ctx = self._texts, new[0]._ctx
         if self.is_empty:
-            self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, whole.most - each.shape[1])) for each in new]
+            self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, texts.most - each.shape[1])) for each in new]
             return list(new)
-        rows = torch.arange(len(whole.lengths), device=whole.lengths.device)
+        rows = torch.arange(len(texts.lengths), device=texts.lengths.device)
         for room, each in zip(self._kept, new, strict=True):
-            room[rows, whole.lengths] = each._data[:, 0]
-        found = [NDArray(room[:, : whole.longest + 1], ctx) for room in self._kept]
-        return found if whole.one_length else [*found, NDArray(whole.lengths + 1, ctx)]
+            room[rows, texts.lengths] = each._data[:, 0]
+        found = [NDArray(room[:, : texts.longest + 1], ctx) for room in self._kept]
+        return found if texts.one_length else [*found, NDArray(texts.lengths + 1, ctx)]
 
 
 class Choice:
