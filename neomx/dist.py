@@ -96,15 +96,14 @@ class Workers:
         handle = Handle(self._courier.send(lambda: action(group)))
         return handle if async_op else handle.wait()
 
-    def _close(self) -> None:
+    def _end_calls(self) -> None:
         if self._courier is not None:
             self._courier.close()
+
+    def _close(self) -> None:
+        self._end_calls()
         if self._group is not None:
             self._group.close()
-
-
-_all: Workers | None = None  # all workers of the session that is open
-_made: list[Workers] = []
 
 
 def init() -> None:
@@ -114,19 +113,12 @@ def init() -> None:
 
 def shutdown() -> None:
     """Part from the other workers, when all have come to it. The next call would find them again."""
-    global _all
-    for workers in _made:
-        workers._close()
-    _made.clear()
-    if _all is not None and _all._courier is not None:
-        _all._courier.close()
-    _all = None
     _session.close()
 
 
 def is_initialized() -> bool:
     """Whether the others have been found."""
-    return _all is not None and _session.is_open()
+    return _session.is_open() and "workers" in _session.session().kept
 
 
 def rank() -> int:
@@ -163,7 +155,7 @@ def new_group(ranks: Sequence[int]) -> Workers:
     """Some of the workers, for `group=`. All workers call it, also those that are not among `ranks`."""
     ranks = [int(rank) for rank in ranks]
     made = Workers(ranks, _workers(None)._do(lambda group: group.subgroup(ranks), False))
-    _made.append(made)
+    _session.session().at_close.append(made._close)
     return made
 
 
@@ -261,17 +253,17 @@ def _ended(finish: Callable[[], Any], async_op: bool) -> Any:
 
 def _workers(group: Workers | None) -> Workers:
     """The group, or that of all workers, found now if it was not."""
-    global _all
     if group is not None:
         if not isinstance(group, Workers):
             raise TypeError(f"group must come from mx.dist.new_group, received {group!r}")
         return group
-    if _all is None or not _session.is_open():
-        world = _session.session().world
-        if world.role != "worker":
-            raise MXNetError(f"this process is a {world.role} of its job: only workers exchange arrays")
-        _all = Workers(range(world.size), _session.session().group)
-    return _all
+    opened = _session.session()
+    if "workers" not in opened.kept:
+        if opened.world.role != "worker":
+            raise MXNetError(f"this process is a {opened.world.role} of its job: only workers exchange arrays")
+        made = opened.kept["workers"] = Workers(range(opened.world.size), opened.group)
+        opened.at_close.append(made._end_calls)
+    return opened.kept["workers"]
 
 
 def _data(x: Any) -> torch.Tensor:

@@ -6,6 +6,7 @@ import pytest
 
 from neomx.launch import slurm
 from neomx.launch.cli import main, read_job
+from neomx.launch.hosts import remote_command
 from neomx.launch.job import ConfigurationError, parse_hosts
 
 
@@ -59,11 +60,26 @@ def test_one_worker_and_no_server_is_the_default():
         ("--secret-file none train.py", "--secret-file none: no such file"),
         ("--tls-file none train.py", "no such file (a PEM"),
         ("--nnodes 2 --rdzv h:1 --tls train.py", "needs --tls-file"),
+        ("--layout data=2,tensor=2 -n 3 train.py", "2 x 1 x 2 x 1 = 4, and there are 3"),
+        ("--layout data=2,tensor=2 --hosts a:2,b:3 train.py", "2 x 1 x 2 x 1 = 4, and there are 5"),
+        ("--layout data=3 --nnodes 2 --rdzv h:1 train.py", "3 x 1 x 1 x 1 = 3, and there are 2"),
+        ("--layout tenser=2 train.py", "there is no 'tenser'"),
+        ("--layout data=0 train.py", "data must be a whole number from 1"),
+        ("--layout data=x train.py", "data must be a number, received 'x'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(text, says, capsys):
     assert main(["run", *text.split()]) == 2
     assert says in capsys.readouterr().err
+
+
+def test_a_layout_tells_how_many_workers_there_are():
+    job = asked("--layout data=2,tensor=2 --env A=1 train.py")
+    assert (job.local_workers, job.environ) == (4, (("A", "1"), ("NEOMX_LAYOUT", "data=2,tensor=2")))
+    assert asked("--layout data=2,tensor=2 --nnodes 2 --rdzv h:1 train.py").local_workers == 2
+    assert asked("--layout data=2,tensor=2 -n 4 train.py").local_workers == 4
+    job = asked("--layout data=2,tensor=2 --hosts a:1,b:3 train.py")
+    assert "--env NEOMX_LAYOUT=data=2,tensor=2" in remote_command(job, 1, "h:1")
 
 
 def test_hosts():

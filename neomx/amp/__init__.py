@@ -3,6 +3,7 @@
 from . import amp, lists, loss_scaler
 from .amp import autocast, init, init_trainer, scale_loss, unscale
 from .convert import convert_hybrid_block, convert_model, convert_symbol
+from .grad_scaler import GradScaler
 from .lists import (
     list_conditional_fp32_ops,
     list_fp32_ops,
@@ -15,6 +16,7 @@ from .lists import (
 from .loss_scaler import LossScaler
 
 __all__ = [
+    "GradScaler",
     "LossScaler",
     "amp",
     "autocast",

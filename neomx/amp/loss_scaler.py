@@ -59,14 +59,12 @@ class LossScaler:
 
 def all_finite(arrays: Sequence[NDArray]) -> bool:
     """Whether no element of any array is infinite or nan."""
-    by_device: dict[torch.device, list[torch.Tensor]] = {}
+    extremes: dict[Any, list[torch.Tensor]] = {}
     for array in arrays:
-        tensor = (array.data if isinstance(array, BaseSparseNDArray) else array)._data
-        if tensor.numel():
-            by_device.setdefault(tensor.device, []).append(tensor.detach())
-    # The largest element of each: one pass over the memory, which keeps inf and nan.
-    largest = [torch.stack(torch._foreach_norm(each, float("inf"), dtype=torch.float32)) for each in by_device.values()]
-    return all(bool(each.isfinite().all()) for each in largest)
+        tensor = (array.data if isinstance(array, BaseSparseNDArray) else array)._data.detach()
+        if tensor.numel():  # the least and the largest keep inf and nan, in one pass over the memory
+            extremes.setdefault((tensor.device, tensor.dtype), []).extend(torch.aminmax(tensor))
+    return all(bool(torch.stack(found).isfinite().all()) for found in extremes.values())
 
 
 def agree(group: Any) -> Callable[[bool], bool]:

@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -28,6 +28,7 @@ from .store import PeerError, StoreClient
 from .world import World
 
 _log = logging.getLogger("neomx")
+_PACK = 64 << 20  # bytes that travel together
 _STORE = "the job's store"  # how the roll call speaks of itself
 
 
@@ -74,9 +75,21 @@ class Group:
     broken until all members that remain `rebuild` it.
     """
 
-    def __init__(self, world: World, store: StoreClient | None, nodes: dict[int, int], name: str = "all") -> None:
-        """`nodes` tells the ranks in the world that are members, in their order, and the host that each is on."""
+    def __init__(
+        self,
+        world: World,
+        store: StoreClient | None,
+        nodes: dict[int, int],
+        name: str = "all",
+        tasks: list[str] | None = None,
+    ) -> None:
+        """`nodes` tells the ranks in the world that are members, in their order, and the host that each is on.
+
+        `tasks` names what the members do now, in which one may fail and live on: then it is gone for this group, and
+        for those made from it, which share the list.
+        """
         self.world, self.store, self.name = world, store, name
+        self.tasks = [] if tasks is None else tasks
         self.ranks = list(nodes)
         self.rank, self.size = self.ranks.index(world.rank), len(nodes)
         self._nodes = nodes
@@ -88,7 +101,7 @@ class Group:
 
     def _open(self) -> None:
         self._failed = ""
-        self._stages = 0
+        self._stages = self._meetings = 0
         self._network: network.Network | None = None
         self._cross: network.Network | None = None  # for slices of buckets, with the other hosts
         self._aside: network.Network | None = None  # for whole buckets: they leave while other calls are made
@@ -134,12 +147,30 @@ class Group:
         gone = self.store.gone  # looked at first: who came and then went is not late
         if not gone:
             return
-        lost = [member for member in late() if self._member(member) in gone]
+        lost = [member for member in late() if self._is_gone(member)]
         if lost or _STORE in gone:
             raise _Gone(lost)
 
     def _member(self, member: int) -> str:
         return f"worker {self.ranks[member]}"
+
+    def _is_gone(self, member: int) -> bool:
+        assert self.store is not None
+        return any(name in self.store.gone for name in self._names(member))
+
+    def _names(self, member: int) -> list[str]:
+        """The names under which the roll call may know that a member will not come."""
+        return [self._member(member), *(f"{task} of {self._member(member)}" for task in self.tasks)]
+
+    def leave_task(self, task: str, why: str) -> None:
+        """Tell all members that this one failed in a task: whoever waits for it in one of its groups raises."""
+        if self.store is not None:
+            self.store.report_gone(f"{task} of {self._member(self.rank)}", why)
+
+    @property
+    def hosts(self) -> list[int]:
+        """The number of the host that each member is on."""
+        return [self._nodes[rank] for rank in self.ranks]
 
     def _tell_fallback(self, why: str) -> None:
         if why and self._local[0] == self.rank:
@@ -171,11 +202,12 @@ class Group:
         name = self._numbered("-".join(map(str, chosen)))
         if self.rank not in chosen:
             return None
-        return Group(self.world, self.store, {self.ranks[r]: self._nodes[self.ranks[r]] for r in chosen}, name)
+        nodes = {self.ranks[r]: self._nodes[self.ranks[r]] for r in chosen}
+        return Group(self.world, self.store, nodes, name, self.tasks)
 
     def clone(self, name: str) -> Group:
         """The same members with a channel of their own: it does not disturb the order of this one's calls."""
-        return Group(self.world, self.store, self._nodes, self._numbered(name))
+        return Group(self.world, self.store, self._nodes, self._numbered(name), self.tasks)
 
     def _numbered(self, name: str) -> str:
         self._made[name] += 1
@@ -225,7 +257,8 @@ class Group:
 
     def _failure(self, call: str, members: list[int], detail: str = "") -> PeerError:
         assert self.store is not None
-        names = [self._member(member) for member in members]
+        gone = self.store.gone
+        names = [next((n for n in self._names(member) if n in gone), self._member(member)) for member in members]
         states = self.store.missing(names)
         self._failed = f"{call} did not complete{detail}: {states}"
         for part in self._networks():
@@ -236,7 +269,7 @@ class Group:
         """Who is gone, which the roll call knows within a second of a broken connection."""
         assert self.store is not None
         for _ in range(30):
-            gone = [member for member in range(self.size) if self._member(member) in self.store.gone]
+            gone = [member for member in range(self.size) if self._is_gone(member)]
             if gone:
                 return gone
             time.sleep(0.1)
@@ -279,11 +312,8 @@ class Group:
         return _put_back(flat, tensor)
 
     def broadcast_all_(self, tensors: Sequence[torch.Tensor], root: int = 0, what: str = "") -> None:
-        """The values of `root` everywhere, in place, those of one type and device in one go."""
-        by_kind: dict[Any, list[torch.Tensor]] = {}
-        for tensor in tensors:
-            by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.data)
-        for same in by_kind.values():
+        """The values of `root` everywhere, in place, many small ones in one go."""
+        for same in _packs([tensor.data for tensor in tensors]):
             flat = self.broadcast_(torch.cat([tensor.reshape(-1) for tensor in same]), root, what)
             for tensor, part in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
@@ -354,6 +384,20 @@ class Group:
         """Wait until all members have come."""
         with self._named("barrier", what):
             self._by(_NOTHING).barrier(b"barrier")
+
+    def wait_for_all(self, what: str) -> None:
+        """Wait until all members have come, however long they work elsewhere: only the end of one ends the wait."""
+        if self.size == 1:
+            return
+        assert self.store is not None
+        self._meetings += 1
+        keys = [self._key("meeting", self._meetings, member) for member in range(self.size)]
+        self.set(keys[self.rank], b"")
+        with self._named("wait", what):
+            while late := [member for member, key in enumerate(keys) if not self.store.check([key])]:
+                self._check(lambda: late)
+                with suppress(PeerError):  # not there yet; a store that is lost is found by the check
+                    self.store.get(keys[late[0]], timeout=1.0)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> None:
         """Send to one member, and wait until it receives a tensor of the same size with the same tag."""
@@ -527,6 +571,17 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise MXNetError(f"expected a dense tensor, received one of layout {tensor.layout}: convert it first")
     return tensor.detach().contiguous().view(-1)
+
+
+def _packs(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one type and device together, as far as a copy of them may take memory."""
+    by_kind: dict[Any, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        pack = by_kind.setdefault((tensor.dtype, tensor.device), [])
+        pack.append(tensor)
+        if sum(each.nbytes for each in pack) > _PACK:
+            yield by_kind.pop((tensor.dtype, tensor.device))
+    yield from by_kind.values()
 
 
 def _whole(out: torch.Tensor, count: int) -> torch.Tensor:

@@ -10,14 +10,15 @@ import socket
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+from ..base import MXNetError
 from . import buckets, wire
 from .store import PeerError, StoreClient, StoreServer
 from .world import World, derived_secret, discover, store_place
@@ -49,6 +50,7 @@ class Session:
         self.world = world
         self.failed = False
         self.at_close: list[Callable[[], Any]] = []  # called after the last round, before leave is taken
+        self.kept: dict[str, Any] = {}  # what others make once for a session
 
     @cached_property
     def group(self) -> Any:
@@ -71,20 +73,28 @@ class Session:
             self._end_threads()
             return
         try:
-            if "rounds" in vars(self):
-                self.rounds.leave()
+            self._part()
         except PeerError as error:
             _log.error("while ending: %s", error)
             self._end_threads()
-        for act in self.at_close:
-            act()
-        if "group" in vars(self):
-            self.group.close()
+        self._let_go()
         if self.store is not None:
             self.store.close()
         if self._hosted is not None:
             self._outlast()
             self._hosted.close()
+
+    def _part(self) -> None:
+        """Wait for all workers, taking part in the steps of those that still have some."""
+        if "rounds" in vars(self):
+            self.rounds.leave()
+
+    def _let_go(self) -> None:
+        """Give up what was opened among the workers."""
+        for act in self.at_close:
+            act()
+        if "group" in vars(self):
+            self.group.close()
 
     def tell_failure(self) -> None:
         """Have the others know now: this process may take long to end."""
@@ -107,6 +117,41 @@ class Session:
             if all(member.state != "here" for member in self._hosted.roster().values()):
                 return
             wait.wait(0.05)
+
+
+class _Inner(Session):
+    """The session of some workers who are among themselves for a while: a world of their own in the same job."""
+
+    def __init__(self, outer: Session, group: Any):
+        self.outer, self.store, self.group = outer, outer.store, group
+        self.world = _narrowed(outer.world, group)
+        self.failed = False
+        self.at_close = []
+        self.kept = {}
+
+    def tell_failure(self) -> None:
+        self.failed = True
+        self.outer.tell_failure()
+
+    def close(self) -> None:
+        raise MXNetError("a task cannot end the session of its worker: return from it instead")
+
+
+def _narrowed(world: World, group: Any) -> World:
+    """The world as it is for the members of a group alone. The job's servers serve all workers, so they have none."""
+    hosts = list(group.hosts)
+    mine = hosts[group.rank]
+    names = list(dict.fromkeys(hosts))
+    return replace(
+        world,
+        rank=group.rank,
+        size=group.size,
+        local_rank=hosts[: group.rank].count(mine),
+        local_size=hosts.count(mine),
+        node=names.index(mine),
+        nodes=len(names),
+        servers=0,
+    )
 
 
 def _exchanged(world: World, mine: str | None) -> str:
@@ -152,6 +197,24 @@ def session() -> Session:
             atexit.register(close)
             _notice_failures()
         return _session
+
+
+@contextmanager
+def within(group: Any) -> Iterator[Session]:
+    """Have `session()` mean the members of a group until the block ends, as if the job had no other workers.
+
+    The block's end waits for all of them, as a program's end does. After an error it does not. The group is closed.
+    """
+    global _session
+    outer = session()
+    inner = _session = _Inner(outer, group)
+    try:
+        yield inner
+        inner._part()
+    finally:
+        _session = outer
+        outer.failed |= inner.failed
+        inner._let_go()
 
 
 def is_open() -> bool:

@@ -201,15 +201,12 @@ class _Meeting:
         return everyone
 
 
-_open_meeting: _Meeting | None = None
-
-
 def _meeting() -> _Meeting:
-    global _open_meeting
     _world()
-    if _open_meeting is None or _open_meeting.session is not session():
-        _open_meeting = _Meeting(session())
-    return _open_meeting
+    kept = session().kept
+    if "meeting" not in kept:
+        kept["meeting"] = _Meeting(session())
+    return kept["meeting"]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from .run import run
 EXAMPLES = """examples:
   neomx run -n 2 train.py --epochs 3                 two workers on this machine
   neomx run -n 4 -s 2 train.py                       four workers, two parameter servers
+  neomx run --layout data=2,tensor=2 train.py        as many workers as the layout needs
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
   neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 -n 4 train.py    the same, typed on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
@@ -48,6 +49,12 @@ def parser() -> argparse.ArgumentParser:
     add("--nnodes", dest="nodes", type=int, metavar="N", help="number of nodes, one command typed on each")
     add("--node-rank", dest="node", type=int, metavar="K", help="which of them this is, from 0")
     add("--rdzv", dest="rendezvous", metavar="HOST:PORT", help="where node 0 listens and the others find it")
+    add(
+        "--layout",
+        metavar="data=2,tensor=2",
+        help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline); without -n it "
+        "tells how many there are",
+    )
     add("--logs", metavar="DIR", help="keep each process's whole output in DIR/worker-0.log, ...")
     add("--tls", action="store_true", help="encrypt all connections (a certificate is made for the job)")
     add("--tls-file", metavar="PEM", help="encrypt with this certificate and key")
@@ -87,7 +94,8 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
     nodes, node, rendezvous = given.pop("nodes"), given.pop("node"), given.pop("rendezvous")
     if nodes is None and not given["hosts"] and (found := slurm.place(os.environ)):
         nodes, node, rendezvous = found
-    given["environ"] = tuple(given["environ"])
+    layout = [("NEOMX_LAYOUT", given["layout"])] if given["layout"] is not None else []
+    given["environ"] = (*given["environ"], *layout)
     for name in ("logs", "tensorboard", "tls_file"):
         given[name] = given[name] and os.path.abspath(given[name])
     return Job(

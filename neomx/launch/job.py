@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import sys
+from typing import Any
 
 from ..base import MXNetError
 from ..comm.world import DEFAULT_TIMEOUT
@@ -34,12 +35,14 @@ class Job:
     timeout: float = DEFAULT_TIMEOUT
     secret_file: str | None = None
     environ: tuple[tuple[str, str], ...] = ()
+    layout: str | None = None  # 'data=2,tensor=2'
     leash: bool = False  # secret on stdin, whose end means: end
 
     def __post_init__(self) -> None:
         self._check_program()
         self._check_counts()
         self._check_nodes()
+        self._check_layout()
         if self.timeout <= 0:
             raise ConfigurationError(f"--timeout is in seconds and must be above 0; received {self.timeout:g}")
         if self.tls_file and not os.path.isfile(self.tls_file):
@@ -91,15 +94,35 @@ class Job:
                 "--tls on several nodes needs --tls-file PEM, the same certificate and key on every node"
             )
 
+    def _check_layout(self) -> None:
+        if self.layout is None:
+            return
+        everywhere = sum(count for _, count in self.hosts) if self.hosts else self.nodes * self.local_workers
+        try:
+            _layout(self.layout).check(everywhere)
+        except MXNetError as error:
+            raise ConfigurationError(f"--layout {self.layout}: {error}") from None
+
     @property
     def local_workers(self) -> int:
-        """How many workers this node runs."""
+        """How many workers this node runs: as many as it was told, or its part of what the layout needs."""
+        if self.workers is None and self.layout is not None:
+            return max(1, _layout(self.layout).size // self.nodes)
         return self.workers or 1
 
     @property
     def python(self) -> list[str]:
         """The command of one process."""
         return [sys.executable, *(["-m"] if self.module else []), *self.command]
+
+
+def _layout(text: str) -> Any:
+    from ..parallel.layout import Layout  # loaded only for those who want one
+
+    try:
+        return Layout.parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"--layout {text}: {error}") from None
 
 
 def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:

@@ -2,19 +2,25 @@
 
 from .apply import apply
 from .clip import clip_global_norm
+from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
 from .module import load_state_dict, optimizer, state_dict
+from .tasks import tasks
 from .train_step import train_step
 from .vocabulary import cross_entropy
 
 __all__ = [
+    "Estimate",
+    "Footprint",
     "Layout",
     "Place",
     "apply",
     "clip_global_norm",
     "cross_entropy",
+    "estimate",
     "load_state_dict",
     "optimizer",
     "state_dict",
+    "tasks",
     "train_step",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
+from .hollow import fill, hollow, is_uninitialised
 from .layout import Layout
 from .module import laid_out
 from .placement import Ensemble, Placement
@@ -26,17 +28,24 @@ def apply(
     shard: str | None = None,
     plan: Mapping[str, str] | str = "auto",
     checkpoint: Any = None,
+    init: Any = None,
 ) -> Any:
     """Lay a Block or a torch module out over the workers, in place. All call it, and begin with worker 0's values.
 
     `shard` says what the workers that take different samples hold in parts: 'full' parameters, gradients and the
     optimizer's states; 'grads' the latter two; 'optimizer' the states alone. `plan` says how layers are cut where
-    `layout.tensor` is more than 1, `checkpoint` which children compute their activations again in backward.
+    `layout.tensor` is more than 1, `checkpoint` which children compute their activations again in backward. A Block
+    that is not initialised yet becomes so by `init`, parameter by parameter: no worker ever holds all of it.
     """
     shard = check(net, layout, shard)
     if layout.pipeline > 1:
         raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
-    return place(net, layout, shard, plan, checkpoint)
+    if not is_uninitialised(net):
+        return place(net, layout, shard, plan, checkpoint)
+    hollow(net)
+    place(net, layout, shard, plan, checkpoint)
+    fill(net, init)
+    return net
 
 
 def check(net: Any, layout: Layout, shard: str | None) -> str | None:
@@ -61,9 +70,10 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     if layout.size == 1:
         return _checkpointed(net, checkpoint)
     module = net.torch() if isinstance(net, Block) else net
-    group = session().group
-    group.broadcast_all_([*module.parameters(), *module.buffers()], what="the parameters as they begin")
+    tensors = [each for each in (*module.parameters(), *module.buffers()) if not each.is_meta]
+    session().group.broadcast_all_(tensors, what="the parameters as they begin")
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     if layout.tensor > 1:
         from .tensor import parallelize
 
@@ -102,13 +112,17 @@ def shard_fully(net: Any, module: torch.nn.Module, ensemble: Ensemble, sums: boo
 
     layout = ensemble.layout
     mesh = ensemble.mesh["data", "shard"] if layout.data > 1 and layout.shard > 1 else ensemble.batch_mesh
+    for param in module.parameters():
+        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": ensemble.shard == "full"}
-    for unit in [*units(net), module]:
-        sharded: Any = fully_shard(unit, **options)
-        ensemble.sharded.append(sharded)
-        if sums:
-            sharded.set_gradient_divide_factor(1.0)
-            sharded.set_force_sum_reduction_for_comms(True)
+    blocks: list[Any] = [fully_shard(unit, **options) for unit in units(net)]
+    for block, following in pairwise(blocks):  # while one computes, the next is gathered; torch does so in backward
+        block.set_modules_to_forward_prefetch([following])
+    sharded: list[Any] = [*blocks, fully_shard(module, **options)]
+    for each in sharded if sums else ():
+        each.set_gradient_divide_factor(1.0)
+        each.set_force_sum_reduction_for_comms(True)
+    ensemble.sharded += sharded
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 

@@ -26,12 +26,16 @@ def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = Tru
     into, as far as they have children: transformer layers, residual blocks; where none has, those with parameters.
     Random numbers are drawn again as they were: Dropout has the same mask.
     """
-    chosen = _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
-    for module in chosen:
+    for module in chosen_by(net, which):
         if not hasattr(module, "_is_checkpointed"):
             checkpoint(module, context_fn=partial(_contexts, module))
             module._is_checkpointed = True  # type: ignore[assignment]
     return net
+
+
+def chosen_by(net: Any, which: Any) -> list[torch.nn.Module]:
+    """The parts that `which` means."""
+    return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 
 
 def _pieces(net: Any) -> list[torch.nn.Module]:

@@ -31,6 +31,7 @@ def lay_out(
 ) -> tuple[Pipeline, list[Callable[[], None]]]:
     """Cut a model and keep this worker's stages: the pipeline, and what adds up gradients when it has run."""
     ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
     _begin_alike(net)
     if layout.tensor > 1:
         from .tensor import parallelize

@@ -6,6 +6,7 @@ half.py OUT
 import sys
 
 import numpy as np
+import torch
 
 import neomx as mx
 from neomx import amp, autograd, gluon, nd
@@ -83,6 +84,25 @@ def overflows(rank):
     return {"together": together, "apart": steps(weight, trainer, factors)}
 
 
+def torch_overflows(rank):
+    """The same with torch modules and optimizers; the first worker has no gradient in the last step."""
+    module = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(module.weight)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    scaler = amp.GradScaler("cpu", agree=amp.loss_scaler.agree(session().group.clone("torch")), init_scale=8.0)
+    lines = []
+    for at, factor in enumerate([float("inf") if rank == 1 else 1.0, float(rank), 3.0]):
+        optimizer.zero_grad()
+        if at < 2 or rank > 0:
+            scaler.scale(module(torch.ones(1, 1)).sum() * factor).backward()
+        else:
+            scaler.scale(torch.ones(1))
+        scaler.step(optimizer)
+        scaler.update()
+        lines.append([module.weight.item(), scaler.get_scale()])
+    return {"torch": np.array(lines)}
+
+
 def uneven(rank):
     """The last worker has a batch fewer: it takes over the others' scale with their weights."""
     weight, trainer = one_weight(kvstore="dist_sync")
@@ -103,7 +123,7 @@ def main(out):
     rank = mx.kv.create("dist_sync").rank
     results = statistics(rank)
     amp.init("float16")
-    np.savez(f"{out}-{rank}.npz", **results, **overflows(rank), **uneven(rank))
+    np.savez(f"{out}-{rank}.npz", **results, **overflows(rank), **torch_overflows(rank), **uneven(rank))
 
 
 if __name__ == "__main__":

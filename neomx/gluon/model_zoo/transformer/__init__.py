@@ -1,5 +1,13 @@
-"""Networks that read text: GPT-2 and BERT. `get_transformer("bert_base")` makes one by name,
-`load_huggingface(folder)` one with published weights."""
+"""Networks that read text: GPT-2 and BERT.
+
+    net = transformer.gpt2_small()                    # or get_transformer("gpt2_small"); then net.initialize()
+    net = transformer.load_huggingface("folder")      # one with published weights
+    net.generate([[464, 3290]], 20, "sample", temperature=0.8, top_k=40)
+    net = transformer.BERTClassifier(transformer.bert_base(), classes=3)
+    scores = net(tokens, token_types, valid_length)   # the last two may be left out, or be None
+
+All run on arrays, as graphs, and on torch tensors by way of `net.torch()`.
+"""
 
 from __future__ import annotations
 

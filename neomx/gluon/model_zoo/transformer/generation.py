@@ -12,6 +12,7 @@ from ....context import Context
 from ....ndarray import NDArray
 from ....ndarray.ndarray import whole
 from ....ops.random import generator
+from ...nn.basic_layers import check_sizes
 
 Tensor = torch.Tensor
 
@@ -36,10 +37,9 @@ class Memory:
 
     def places(self, tokens: NDArray) -> NDArray:
         """The positions of tokens that are about to be read, (1 or batch, time)."""
-        steps = (
-            torch.arange(tokens.shape[1], device=self.lengths.device)[None] if self.is_empty else self.lengths[:, None]
-        )
-        return NDArray(steps, tokens._ctx)
+        if self.is_empty:
+            return NDArray(torch.arange(tokens.shape[1], device=self.lengths.device)[None], tokens._ctx)
+        return NDArray(self.lengths[:, None], tokens._ctx)
 
     def last(self, x: NDArray) -> NDArray:
         """Of the states (batch, time, units) of what was just read, those of the last token of each text."""
@@ -56,8 +56,8 @@ class Memory:
 class LayerMemory:
     """The keys and values that one layer made, (batch, time, width) each."""
 
-    def __init__(self, whole: Memory):
-        self._whole = whole
+    def __init__(self, texts: Memory):
+        self._texts = texts
         self._kept: list[Tensor] = []
 
     @property
@@ -67,15 +67,15 @@ class LayerMemory:
 
     def extend(self, *new: NDArray) -> list[NDArray]:
         """Keep those of what is being read. All there is to look at, and how much of it counts if that differs."""
-        whole, ctx = self._whole, new[0]._ctx
+        texts, ctx = self._texts, new[0]._ctx
         if self.is_empty:
-            self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, whole.most - each.shape[1])) for each in new]
+            self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, texts.most - each.shape[1])) for each in new]
             return list(new)
-        rows = torch.arange(len(whole.lengths), device=whole.lengths.device)
+        rows = torch.arange(len(texts.lengths), device=texts.lengths.device)
         for room, each in zip(self._kept, new, strict=True):
-            room[rows, whole.lengths] = each._data[:, 0]
-        found = [NDArray(room[:, : whole.longest + 1], ctx) for room in self._kept]
-        return found if whole.one_length else [*found, NDArray(whole.lengths + 1, ctx)]
+            room[rows, texts.lengths] = each._data[:, 0]
+        found = [NDArray(room[:, : texts.longest + 1], ctx) for room in self._kept]
+        return found if texts.one_length else [*found, NDArray(texts.lengths + 1, ctx)]
 
 
 class Choice:
@@ -86,11 +86,9 @@ class Choice:
             raise ValueError(f"method must be 'greedy' or 'sample', received {method!r}")
         if method == "greedy" and (temperature, top_k, top_p) != (1, 0, 1):
             raise ValueError("temperature, top_k and top_p are for method='sample': 'greedy' takes the best token")
-        if not temperature > 0 or not isinstance(top_k, int) or top_k < 0 or not 0 < top_p <= 1:
-            raise ValueError(
-                "temperature must be above 0, top_k an integer of at least 0 (0: all tokens) and top_p in (0, 1], "
-                f"received {temperature!r}, {top_k!r} and {top_p!r}"
-            )
+        check_sizes(0, top_k=top_k)
+        if not temperature > 0 or not 0 < top_p <= 1:
+            raise ValueError(f"temperature must be above 0 and top_p in (0, 1], received {temperature!r} and {top_p!r}")
         self._best, self._temperature, self._top_k, self._top_p = method == "greedy", temperature, top_k, top_p
         self._seed = seed
         self._rng: torch.Generator | None = None
@@ -158,8 +156,7 @@ def _until(eos: int | None, row: list[int], start: int) -> list[int]:
 def _check(net: Any, max_new_tokens: int, eos: int | None) -> None:
     if net.head is None:
         raise MXNetError("generate needs the scores of tokens: make the net with head=True")
-    if not isinstance(max_new_tokens, int) or max_new_tokens < 1:
-        raise ValueError(f"max_new_tokens must be an integer of at least 1, received {max_new_tokens!r}")
+    check_sizes(1, max_new_tokens=max_new_tokens)
     if eos is not None and not 0 <= eos < net.vocab_size:
         raise ValueError(f"eos must be one of the {net.vocab_size} tokens, received {eos!r}")
 
@@ -168,13 +165,13 @@ def _prompts(net: Any, tokens: Any, more: int) -> tuple[Tensor, Tensor, Context]
     """The prompts padded at their ends, their lengths, and where the net is."""
     ctx = net.embed.weight.list_ctx()[0]
     if isinstance(tokens, (list, tuple)):
-        rows = [torch.as_tensor(row).long() for row in tokens]
+        rows = [_numbers(row) for row in tokens]
         if not rows or any(row.dim() != 1 for row in rows):
-            raise MXNetError("expected a list of prompts, each a list of tokens")
+            raise MXNetError(f"expected a list of prompts, each a list of tokens, received {tokens!r:.80}")
         padded = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         lengths = torch.tensor([len(row) for row in rows])
     else:
-        padded = (tokens._data if isinstance(tokens, NDArray) else torch.as_tensor(tokens)).detach().long()
+        padded = _numbers(tokens)
         if padded.dim() != 2 or not len(padded):
             raise MXNetError(
                 f"expected tokens of shape (batch, time), or a list of prompts, received {tuple(padded.shape)}"
@@ -189,3 +186,10 @@ def _prompts(net: Any, tokens: Any, more: int) -> tuple[Tensor, Tensor, Context]
             f"{padded.shape[1]} tokens and {more} new ones are more than the {net.max_length} positions of the net"
         )
     return padded.to(ctx.device), lengths.to(ctx.device), ctx
+
+
+def _numbers(tokens: Any) -> Tensor:
+    try:
+        return (tokens._data if isinstance(tokens, NDArray) else torch.as_tensor(tokens)).detach().long()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MXNetError(f"expected tokens, which are integers, received {tokens!r:.80}") from error

@@ -57,7 +57,7 @@ class GPT2(HybridBlock):
     `head=False` gives the hidden states of the last layer, normed, instead. The head's weight is the embedding's.
     """
 
-    TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN, "head": "logits"}
+    TENSOR_PLAN: dict[str, str]
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class GPT2(HybridBlock):
     ):
         check_sizes(1, vocab_size=vocab_size, units=units, layers=layers, heads=heads, max_length=max_length)
         super().__init__(**kwargs)
+        self.TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN, **({"head": "logits"} if head else {})}
         self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
         # Each layer adds twice to what it passes on; the sum shall start as large as one of them.
         out_init = initializer.Normal(0.02 / math.sqrt(2 * layers))
