@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -16,16 +17,19 @@ from ..optimizer.part import same_part, total_square
 from .placement import LeafPart
 
 
-def clip_global_norm(params: Any, max_norm: float) -> np.float32:
+def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared: Collection[Any] = ()) -> np.float32:
     """Scale the gradients of Parameters so that the norm of all of them is at most `max_norm`; the norm it was.
 
     Gradients must be summed over the workers: call it between `trainer.allreduce_grads()` and `trainer.update(n)`:
-    they are sums over samples then, so `max_norm` is n times that for their mean. Of a torch module, after backward.
+    they are sums over samples then, so `max_norm` is n times that for their mean. Of a torch module, after backward;
+    in a pipeline it is told the group of all stages, and which parameters are counted by another stage.
     """
     params = list(params.values() if isinstance(params, (dict, ParameterDict)) else params)
-    weights = [_local(param) for param in params if _has_gradient(param)]
+    elsewhere = {id(param) for param in shared}
+    weights = [_local(param, id(param) not in elsewhere) for param in params if _has_gradient(param)]
     square = total_square([gradient for gradient, counts in weights if counts])
-    pipeline = next((param._placement.ensemble.pipeline_group for param in params if _is_placed(param)), None)
+    if pipeline is None:
+        pipeline = next((param._placement.ensemble.pipeline_group for param in params if _is_placed(param)), None)
     if pipeline is not None:
         square = pipeline.all_reduce_(square, what="the norm of the gradients")
     norm = float(square.sqrt())
@@ -47,12 +51,12 @@ def _has_gradient(param: Any) -> bool:
     return param.grad is not None
 
 
-def _local(param: Any) -> tuple[NDArray, bool]:
+def _local(param: Any, counts: bool) -> tuple[NDArray, bool]:
     """This worker's part of a gradient, and whether it counts: in a pipeline, once for all stages that share it."""
     if isinstance(param, Parameter):
         weight, counts = param._local(None), not _is_placed(param) or param._placement.is_first
     else:
-        weight, counts = NDArray(param.detach(), cpu()), True
+        weight = NDArray(param.detach(), cpu())
         if isinstance(param, DTensor):
             weight = LeafPart(NDArray(param, cpu()))
     gradient = NDArray(param.grad, cpu()) if weight._grad is None else weight._grad

@@ -154,4 +154,16 @@ def _make_mesh(layout: Layout) -> Any:
     ours = backend()
     override: Any = None if ours is None else dict.fromkeys(names, ours)
     device = "cuda" if ours is None else "cpu"
-    return init_device_mesh(device, degrees, mesh_dim_names=names, backend_override=override)
+    mesh = init_device_mesh(device, degrees, mesh_dim_names=names, backend_override=override)
+    for name in names if ours else ():
+        group: Any = mesh.get_group(name)
+        group.what = _EXCHANGED[name]
+    return mesh
+
+
+_EXCHANGED = {
+    "pipeline": "activations or gradients between stages",
+    "data": "gradients over data",
+    "shard": "parameters or gradients over shards",
+    "tensor": "a layer's parts over the tensor group",
+}

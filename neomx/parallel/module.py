@@ -16,16 +16,26 @@ laid_out: WeakKeyDictionary[torch.nn.Module, Ensemble] = WeakKeyDictionary()
 
 def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The `state_dict` that one process would have, on every worker's CPU. All workers call it."""
-    return {name: full(value.detach()).cpu() for name, value in module.state_dict().items()}
+    ensemble = laid_out.get(module)
+    owners = {} if ensemble is None else ensemble.owners
+    whole = {name: full(value.detach()).cpu() for name, value in module.state_dict().items()}
+    for name, (place, shape, kind) in owners.items():
+        if whole[name].shape != shape:
+            whole[name] = torch.empty(shape, dtype=kind)
+        ensemble.pipeline_group.broadcast_(whole[name], place, name)  # type: ignore[union-attr]
+    return whole
 
 
 def load_state_dict(module: torch.nn.Module, whole: dict[str, torch.Tensor]) -> None:
     """Take this worker's part of a whole `state_dict`."""
+    ensemble = laid_out.get(module)
+    owners = {} if ensemble is None else ensemble.owners
     own = module.state_dict()
+    shapes = {name: owners[name][1] if name in owners else value.shape for name, value in own.items()}
     wrong = sorted(own.keys() ^ whole.keys()) + [
-        f"{name} {tuple(whole[name].shape)} for {tuple(value.shape)}"
-        for name, value in own.items()
-        if name in whole and whole[name].shape != value.shape
+        f"{name} {tuple(whole[name].shape)} for {tuple(shape)}"
+        for name, shape in shapes.items()
+        if name in whole and whole[name].shape != shape
     ]
     if wrong:
         raise MXNetError(f"the state is not of this module: {', '.join(wrong[:10])}")
@@ -33,7 +43,7 @@ def load_state_dict(module: torch.nn.Module, whole: dict[str, torch.Tensor]) -> 
         for name, value in own.items():
             if isinstance(value, DTensor):
                 value.to_local().copy_(whole[name][region(value)])
-            else:
+            elif value.shape == whole[name].shape:  # else it is in another stage of a pipeline
                 value.copy_(whole[name])
 
 

@@ -30,6 +30,7 @@ class Pipeline:
         self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
         self.bubble = cut.schedule.bubble(cut.workers, cut.stages, cut.microbatches)
         self.described = described
+        self.borrowed: list[tuple[dict[str, Any], str]] = []  # where parameters are that an earlier worker has too
         self._loss = loss
         self._shapes: Any = None
         self._running: Any = None

@@ -13,11 +13,10 @@ from ..gluon import Block
 from .apply import shard_fully
 from .checkpointing import checkpoint_blocks
 from .layout import Layout
+from .module import laid_out
 from .pipeline import Pipeline
 from .placement import Ensemble, keep_only, local_gradient
 from .stages import Cut, Piece, Stage, free_elsewhere
-
-Add = Callable[[], None]
 
 
 def lay_out(
@@ -29,8 +28,8 @@ def lay_out(
     checkpoint: Any,
     inputs: Sequence[torch.Tensor],
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-) -> tuple[Pipeline, list[Add]]:
-    """Cut a model and keep this worker's stages: the pipeline, and what adds the gradients of shared parameters."""
+) -> tuple[Pipeline, list[Callable[[], None]]]:
+    """Cut a model and keep this worker's stages: the pipeline, and what adds up gradients when it has run."""
     ensemble = Ensemble(layout, shard)
     ensemble.synchronise_norms()
     _begin_alike(net)
@@ -43,18 +42,22 @@ def lay_out(
     for piece in cut.pieces:
         piece.open()
     groups = cut.groups(inputs)
-    holders = _holders(groups, cut)
     here = layout.place().pipeline
     stages = {number: Stage(pieces) for number, pieces in enumerate(groups) if cut.place(number) == here}
+    holders = _holders(groups, cut)
     shared, described = _shared(stages, holders), _described(groups, cut)
-    _keep(net, holders, ensemble)
-    if layout.batch_size > 1 and shard in ("full", "grads"):
-        for stage in stages.values():
-            shard_fully(stage, stage, ensemble, isinstance(net, Block))
+    _keep(net, holders, groups, cut, ensemble)
+    sharded = layout.batch_size > 1 and shard in ("full", "grads")
+    for stage in stages.values() if sharded else ():
+        shard_fully(stage, stage, ensemble, isinstance(net, Block))
     for param in holders if isinstance(net, Block) else ():
         param._follow()
     pipeline = Pipeline(stages, cut, ensemble.mesh.get_group("pipeline"), loss, described)
-    return pipeline, [partial(_add, home, _group(layout, places)) for home, places in shared]
+    pipeline.borrowed = [home for home, places in shared if places[0] != here]
+    adding = [partial(_add, home, _group(layout, places)) for home, places in shared]
+    if layout.batch_size > 1 and not sharded and not isinstance(net, Block):
+        adding.append(partial(_average, list(stages.values()), ensemble.batch_group))
+    return pipeline, adding
 
 
 def _begin_alike(net: Any) -> None:
@@ -74,12 +77,21 @@ def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Any, list[int]]:
     return {param: sorted(places) for param, places in holders.items()}
 
 
-def _keep(net: Any, holders: dict[Any, list[int]], ensemble: Ensemble) -> None:
-    here = ensemble.layout.place().pipeline
+def _keep(net: Any, holders: dict[Any, list[int]], groups: list[list[Piece]], cut: Cut, ensemble: Ensemble) -> None:
     if isinstance(net, Block):
         keep_only(holders, ensemble)
-    else:
-        free_elsewhere(net, {id(param) for param, places in holders.items() if here in places})
+        return
+    laid_out[net] = ensemble
+    owners = {
+        id(tensor): cut.place(number)
+        for number, pieces in reversed(list(enumerate(groups)))
+        for piece in pieces
+        for tensor in (*piece.parameters(), *piece.buffers())
+    }
+    for name, tensor in net.state_dict(keep_vars=True).items():
+        ensemble.owners[name] = owners.get(id(tensor), 0), tensor.shape, tensor.dtype
+    here = ensemble.layout.place().pipeline
+    free_elsewhere(net, {id(param) for param, places in holders.items() if here in places})
 
 
 # ---- parameters that several stages use ----
@@ -119,6 +131,19 @@ def _add(home: Home, group: Any) -> None:
     if leaf.grad is None:
         leaf.grad = torch.zeros_like(leaf)
     group.all_reduce_(local_gradient(leaf), "sum", f"the gradient of {key}, which several stages use")
+
+
+def _average(stages: Sequence[Stage], group: Any) -> None:
+    """Give workers with other samples the mean of their gradients, as torch's modules have it."""
+    by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+    for param in (each for stage in stages for each in stage.parameters() if each.requires_grad):
+        if param.grad is None:
+            param.grad = torch.zeros_like(param)
+        by_type.setdefault(param.dtype, []).append(local_gradient(param))  # type: ignore[arg-type]
+    for gradients in by_type.values():
+        flat = group.all_reduce_(torch.cat([each.reshape(-1) for each in gradients]), "mean", "the gradients")
+        for gradient, part in zip(gradients, flat.split([each.numel() for each in gradients]), strict=True):
+            gradient.copy_(part.view(gradient.shape))
 
 
 # ---- what is said ----

@@ -15,7 +15,9 @@ from ..gluon import Block, Trainer
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
 from .apply import check, place
+from .clip import clip_global_norm
 from .layout import Layout
+from .module import laid_out
 from .pipeline import Pipeline
 from .placement import Ensemble
 from .schedules import find_schedule
@@ -50,27 +52,46 @@ def train_step(
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
     pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
-    laid_out = _is_laid_out(net)
-    if not laid_out:
+    is_new = ensemble_of(net) is None
+    if is_new or pieces is not None:
         shard = check(net, layout, shard)
-    elif pieces is not None:
-        raise MXNetError(f"layout {layout}: give train_step the model as it was made; it lays a pipeline out itself")
+        _check_optimizer(net, trainer, layout, shard)
 
     def arrange(inputs: Sequence[torch.Tensor], step: TrainStep) -> None:
-        if isinstance(net, Block) and not laid_out:
+        if isinstance(net, Block):
             _find_shapes(net, inputs)
         if pieces is not None:
-            step.pipeline, step.tied = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
-        elif not laid_out:
+            step.pipeline, step.adding = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
+        elif is_new:
             place(net, layout, shard, plan, checkpoint)
 
     return TrainStep(net, Head(loss, microbatches, isinstance(net, Block)), trainer, layout, arrange, clip)
 
 
-def _is_laid_out(net: Any) -> bool:
-    if isinstance(net, Block):
-        return any(param._placement is not None for param in net.collect_params().values())
-    return isinstance(net, torch.nn.Module) and hasattr(net, "set_requires_gradient_sync")
+def ensemble_of(net: Any) -> Ensemble | None:
+    """The workers over which a model is laid out; None if it is not."""
+    if not isinstance(net, Block):
+        return laid_out.get(net)
+    placements = (param._placement for param in net.collect_params().values())
+    return next((each.ensemble for each in placements if each is not None), None)
+
+
+def _check_optimizer(net: Any, trainer: Any, layout: Layout, shard: str | None) -> None:
+    """A torch optimizer holds parameters that sharding will replace."""
+    if isinstance(net, Block) != isinstance(trainer, Trainer):
+        raise TypeError(
+            f"a Block is trained by a gluon.Trainer, a torch module by a torch optimizer: received "
+            f"{type(net).__name__} and {type(trainer).__name__}"
+        )
+    if isinstance(net, Block) or layout.pipeline == 1 and shard is None and layout.tensor == 1:
+        return
+    if shard == "optimizer" and layout.pipeline > 1:
+        raise MXNetError("a torch module in a pipeline takes shard='full' or 'grads', received 'optimizer'")
+    if isinstance(trainer, torch.optim.Optimizer) and (shard is not None or layout.tensor > 1):
+        raise MXNetError(
+            "the optimizer was made for whole parameters, which this layout replaces by parts. Give train_step a "
+            "function that makes it: lambda params: torch.optim.AdamW(params, lr=1e-3)"
+        )
 
 
 def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
@@ -88,7 +109,8 @@ class TrainStep:
     ) -> None:
         self.net, self.head, self.trainer, self.layout = net, head, trainer, layout
         self.pipeline: Pipeline | None = None
-        self.tied: list[Any] = []  # what sums the gradients of parameters that several stages use
+        self.adding: list[Callable[[], None]] = []  # what adds up gradients when a pipeline has run
+        self._ensemble: Ensemble | None = None
         self._arrange: Callable[..., None] | None = arrange
         self._clip = clip
         self._modules: list[torch.nn.Module] = []
@@ -111,10 +133,10 @@ class TrainStep:
             self.pipeline.run(inputs, target)
         else:
             self._accumulate(inputs, target)
-        for add in self.tied:
+        for add in self.adding:
             add()
         self._update(samples)
-        value = self._loss_of_all()
+        value = self._loss_of_all(samples)
         return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
 
     def _samples(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> int:
@@ -132,7 +154,7 @@ class TrainStep:
     def _begin(self, inputs: Sequence[torch.Tensor]) -> None:
         assert self._arrange is not None
         self._arrange(inputs, self)
-        self._arrange = None
+        self._arrange, self._ensemble = None, ensemble_of(self.net)
         if self.pipeline is not None:
             self._modules = [self.pipeline.stages[number] for number in sorted(self.pipeline.stages)]
         else:
@@ -164,15 +186,35 @@ class TrainStep:
 
     def _update(self, samples: int) -> None:
         if not isinstance(self.trainer, Trainer):
+            if self._clip is not None:
+                self._clip_torch(self._clip)
             self.trainer.step()
-        else:
+        elif self._clip is None:
             self.trainer.step(samples)
+        else:
+            self.trainer.allreduce_grads()
+            clip_global_norm(self.net.collect_params(), self._clip * self._of_all(torch.tensor(float(samples))).item())
+            self.trainer.update(samples)
 
-    def _loss_of_all(self) -> torch.Tensor:
-        """From the last stage to all; the mean over workers with other samples."""
+    def _clip_torch(self, most: float) -> None:
+        if self.pipeline is None or self._ensemble is None:
+            clip_global_norm(self._parameters(), most)
+        else:
+            borrowed = [tensors[key] for tensors, key in self.pipeline.borrowed]
+            clip_global_norm(self._parameters(), most, self._ensemble.pipeline_group, borrowed)
+
+    def _of_all(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum over the workers that take different samples."""
+        if self._ensemble is not None and self.layout.batch_size > 1:
+            self._ensemble.batch_group.all_reduce_(value, "sum", "the loss")
+        return value
+
+    def _loss_of_all(self, samples: int) -> torch.Tensor:
+        """From the last stage to all; the mean over all samples."""
         value = self.head.mean()
         if self.layout.batch_size > 1:
-            Ensemble(self.layout, None).batch_group.all_reduce_(value, "mean", "the loss")
+            total, count = self._of_all(torch.stack([value * samples, torch.tensor(float(samples))]))
+            value = total / count
         if self.pipeline is not None:
             last = self.pipeline.place(self.pipeline.total - 1)
             dist.broadcast(value, group=self.pipeline.group, group_src=last)

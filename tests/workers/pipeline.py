@@ -13,7 +13,7 @@ import neomx as mx
 from neomx import gluon, nd
 from neomx.gluon import nn
 from neomx.gluon.model_zoo.transformer import GPT2
-from neomx.parallel import Layout, train_step
+from neomx.parallel import Layout, state_dict, train_step
 
 STEPS, SAMPLES, MICRO = 10, 16, 4
 SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9})
@@ -111,10 +111,31 @@ CASES = {
     "torch 1f1b": ("torch", None, {"schedule": "1f1b"}),
     "torch zero-bubble": ("torch", None, {"schedule": "zero-bubble"}),
 }
-LAYOUTS = {1: Layout(), 2: Layout(pipeline=2), 4: Layout(pipeline=4)}
+HYBRIDS = {
+    "mlp data": ("mlp", SGD, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
+    "mlp shard": ("mlp", ADAMW, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
+    "mlp grads": ("mlp", SGD, {"schedule": "interleaved", "shard": "grads"}, Layout(data=2, pipeline=2)),
+    "mlp states": ("mlp", ADAMW, {"schedule": "zero-bubble", "shard": "optimizer"}, Layout(data=2, pipeline=2)),
+    "gpt2 data": ("gpt2", ADAMW, {"schedule": "zbv", "clip": 0.5}, Layout(data=2, pipeline=2)),
+    "gpt2 shard": ("gpt2", SGD, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
+    "gpt2 tensor": ("gpt2", SGD, {"schedule": "1f1b"}, Layout(tensor=2, pipeline=2)),
+    "torch data": ("torch", None, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
+    "torch shard": ("torch", None, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
+    "mlp no pipeline": ("mlp", SGD, {"shard": "full", "clip": 0.1}, Layout(shard=4)),
+    "gpt2 no pipeline": ("gpt2", ADAMW, {"checkpoint": "blocks.*"}, Layout(data=4)),
+    "torch no pipeline": ("torch", None, {"clip": 0.1}, Layout(data=2, shard=2)),
+}
 
 
-def train(case, layout, microbatches=MICRO, more=None):
+def cases(workers):
+    """(name, case, layout) of so many workers."""
+    for name, case in CASES.items():
+        yield name, case, Layout(pipeline=workers)
+    for name, (*case, layout) in HYBRIDS.items() if workers in (1, 4) else ():
+        yield name, case, layout if workers > 1 else Layout()
+
+
+def train(case, layout, microbatches=MICRO):
     """The losses, and the model."""
     name, optimizer, options = case
     make, x, y = MODELS[name]
@@ -127,7 +148,9 @@ def train(case, layout, microbatches=MICRO, more=None):
         net.initialize(mx.init.Xavier())
         trainer = gluon.Trainer(net.collect_params(), *optimizer)
         loss, arrays = gluon.loss.SoftmaxCrossEntropyLoss(), (nd.array(x), nd.array(y))
-    step = train_step(net, loss, trainer, layout, microbatches, **options | (more or {}))
+    if layout.size == 1:
+        options = {key: options[key] for key in ("clip", "checkpoint") if key in options}
+    step = train_step(net, loss, trainer, layout, microbatches, **options)
     share = SAMPLES // layout.batch_size
     mine = slice(layout.batch_rank * share, (layout.batch_rank + 1) * share)
     losses = [float(step(a[mine], b[mine])) for a, b in zip(*arrays, strict=True)]
@@ -137,18 +160,18 @@ def train(case, layout, microbatches=MICRO, more=None):
 def main(out, workers, *chosen):
     torch.set_num_threads(1)
     found = {}
-    for name, case in CASES.items():
+    for name, case, layout in cases(int(workers)):
         if chosen and name not in chosen:
             continue
-        losses, net, step = train(case, LAYOUTS[int(workers)])
+        losses, net, step = train(case, layout)
         found[name] = np.array(losses)
-        if case[0] != "torch":
+        if case[0] == "torch":
+            found[f"{name} state"] = torch.cat([each.flatten() for each in state_dict(net).values()]).numpy()
+        else:
             net.save_parameters(f"{out}-{name}.params")
-        if int(workers) > 1:
-            found[f"{name} bubble"] = np.array([step.bubble_expected, step.bubble_measured])
-            found[f"{name} report"] = np.array(str(step))
-    rank = mx.dist.rank()
-    np.savez(f"{out}-{rank}.npz", **found)
+        found[f"{name} bubble"] = np.array([step.bubble_expected, step.bubble_measured])
+        found[f"{name} report"] = np.array(str(step))
+    np.savez(f"{out}-{mx.dist.rank()}.npz", **found)
 
 
 if __name__ == "__main__":
