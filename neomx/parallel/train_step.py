@@ -253,8 +253,10 @@ class Head:
 
     def __init__(self, loss: Callable[..., Any], microbatches: int, sums: bool) -> None:
         """`sums`: the gradients are those of the sum over samples, which a Trainer divides; else of the mean."""
-        self._loss = Piece("loss", loss)
-        self._loss.open()
+        self._loss = loss
+        if sums or isinstance(loss, Block):  # a torch module's loss takes tensors
+            self._loss = Piece("loss", loss)
+            self._loss.open()
         self.microbatches, self._sums = microbatches, sums
         self._means: list[torch.Tensor] = []
 
