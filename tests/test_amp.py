@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from workers import half_layouts
 from workers.half import GROUP, SHARES, images, normalised
 
 import neomx as mx
@@ -37,6 +38,8 @@ def same(received):
 
 def test_names_are_those_of_mxnet():
     assert set(RECORDED["float16"]["public"]) <= set(programs.public(amp))
+    received = programs.signatures(amp)
+    assert {name: received[name] for name in RECORDED["float16"]["signatures"]} == RECORDED["float16"]["signatures"]
     assert mx.contrib.amp is amp
     from neomx.contrib.amp import init
 
@@ -129,6 +132,32 @@ def test_own_lists_take_the_place_of_mxnets(on):
     assert (half + x).dtype == np.float32
 
 
+def test_lists_of_one_dtype_serve_the_other(on):
+    on("bfloat16", ["FullyConnected", "batch_dot"], fp32_ops=amp.list_fp32_ops("float16"))
+    x = nd.ones((1, 2, 2))
+    assert nd.batch_dot(x, x)._data.dtype is torch.bfloat16
+    assert nd.batch_dot(x, x).reshape((2, 2)).T._data.dtype is torch.bfloat16
+    assert nd.softmax(nd.batch_dot(x, x)).dtype == np.float32
+
+
+def test_sparse_arrays_stay_sparse(on):
+    on()
+    table = nd.sparse.csr_matrix(np.eye(3, dtype="float32"))
+    assert (table + table).stype == "csr"
+    assert nd.sparse.square(table.tostype("default").tostype("row_sparse")).stype == "row_sparse"
+    assert nd.sparse.dot(table, nd.ones((3, 2)).astype("float16")).dtype == np.float32
+
+
+def test_results_go_where_they_are_told(on):
+    on()
+    x, out = nd.ones((2, 3)), nd.zeros((2, 4))
+    nd.FullyConnected(x, nd.ones((4, 3)), no_bias=True, num_hidden=4, out=out)
+    assert out.dtype == np.float32 and out.asnumpy()[0].tolist() == [3] * 4
+    half = x.astype("float16")
+    half *= x
+    assert half.dtype == np.float16
+
+
 def test_reset_leaves_nothing(on):
     on()
     amp.amp._reset()
@@ -204,6 +233,36 @@ def test_a_cast_network_trains_as_float32(dtype, optimizer):
     assert np.abs(losses(net, dtype, optimizer) - expected).max() < NEAR[dtype]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_twins_and_executors_compute_in_mixed_precision(on, dtype):
+    on(dtype)
+    twin = network().torch()
+    y = twin(torch.ones(2, 1, 8, 8))
+    y.float().sum().backward()
+    assert y.dtype is getattr(torch, dtype)
+    assert {p.grad.dtype for p in twin.parameters()} == {torch.float32}
+    graph = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="f")
+    executor = mx.sym.LinearRegressionOutput(graph, name="l").simple_bind(mx.cpu(), data=(3, 4), l_label=(3, 2))
+    executor.arg_dict["data"][:] = 1 / 3
+    executor.arg_dict["f_weight"][:] = 1 / 3
+    (out,) = executor.forward(is_train=True)
+    executor.backward()
+    assert out.dtype == executor.grad_dict["f_weight"].dtype == np.float32
+    exact = 4 / 9
+    assert 0 < abs(out.asnumpy()[0, 0] - exact) < NEAR[dtype]  # so it was computed in few digits
+
+
+def test_compiled_graphs_have_their_casts(on):
+    expected, net = network(), network()
+    on("bfloat16")
+    net.hybridize(backend="eager")
+    x = nd.array(np.random.default_rng(4).standard_normal((2, 1, 8, 8)))
+    received = net(x)
+    amp.amp._reset()
+    assert received._data.dtype is torch.bfloat16
+    np.testing.assert_allclose(received.astype("float32").asnumpy(), expected(x).asnumpy(), atol=5 * NEAR["bfloat16"])
+
+
 def torch_dtype(param):
     return param.data()._data.dtype
 
@@ -248,6 +307,23 @@ def test_what_is_finite(dtype):
     assert amp.loss_scaler.all_finite(finite)
     for bad in (float("inf"), -float("inf"), float("nan")):
         assert not amp.loss_scaler.all_finite([*finite, nd.array([0, bad, 1]).astype(dtype)])
+
+
+def test_an_old_overflow_holds_up_nobody(on):
+    """A parameter that a step did not use has the gradient of an earlier one, which may be infinite."""
+    on()
+    weights = [gluon.Parameter(name, shape=(1,)) for name in "ab"]
+    for weight in weights:
+        weight.initialize(init=mx.init.One())
+    trainer = gluon.Trainer(weights, "sgd", {"learning_rate": 0.5})
+    amp.init_trainer(trainer)
+    for factor in (float("inf"), 1.0):
+        with autograd.record():
+            loss = weights[0].data() + (weights[1].data() * factor if factor > 1 else 0)
+            with amp.scale_loss(loss, trainer) as scaled:
+                scaled.backward()
+        trainer.step(1, ignore_stale_grad=True)
+    assert [weight.data().asscalar() for weight in weights] == [0.5, 1.0]
 
 
 def test_several_contexts_skip_together(on):
@@ -367,14 +443,22 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 # ---- on three workers ----
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory):
-    """What each of three workers wrote down."""
-    out = tmp_path_factory.mktemp("half") / "w"
-    command = [sys.executable, "-m", "neomx", "run", "-n", "3", str(HERE / "workers" / "half.py"), str(out)]
+def written_by(count, script, folder):
+    """What each of some workers wrote down."""
+    command = [sys.executable, "-m", "neomx", "run", "-n", str(count), str(HERE / "workers" / script), f"{folder}/w"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stdout + run.stderr
-    return [dict(np.load(f"{out}-{rank}.npz")) for rank in range(3)]
+    return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    return written_by(3, "half.py", tmp_path_factory.mktemp("half"))
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    return written_by(2, "half_layouts.py", tmp_path_factory.mktemp("layouts"))
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("all", [0, 1, 2]), ("two", GROUP), ("two", [1])])
@@ -427,3 +511,17 @@ def test_a_worker_without_data_takes_over_the_scale(workers):
     assert [int(found["uneven count"]) for found in workers] == [9, 9, 6]
     assert workers[2]["uneven"].tolist() == workers[0]["uneven"].tolist() == workers[1]["uneven"].tolist()
     assert workers[0]["uneven"][1] > 65536
+
+
+@pytest.mark.parametrize("layout", half_layouts.LAYOUTS)
+@pytest.mark.parametrize("kind", half_layouts.KINDS)
+def test_layouts_give_the_weights_of_one_process(layouts, kind, layout):
+    """Sums of half precision products, cut elsewhere, differ in their last digits; so may a weight in its own last."""
+    weights, scales = half_layouts.trained(kind)
+    for found in layouts:
+        assert found[f"{layout}/{kind}/scales"].tolist() == scales
+        for name, value in weights.items():
+            received = found[f"{layout}/{kind}/{name}"]
+            np.testing.assert_allclose(received, value, rtol=0, atol=NEAR[kind.split()[1]], err_msg=name)
+    start = half_layouts.network().collect_params()
+    assert max(np.abs(start[name].data().asnumpy() - value).max() for name, value in weights.items()) > 0.05

@@ -410,6 +410,12 @@ def test_a_part_that_is_not_what_its_split_says_is_refused(whole, split):
         Part(torch.zeros(2, 3), mx.cpu(), whole, split, lambda x: x)
 
 
+def test_lamb_refuses_a_part_that_is_scattered_in_memory():
+    part = Part(torch.zeros(4, 3)[:, :2], mx.cpu(), (4, 3), (slice(None), slice(0, 2)), lambda x: x)
+    with pytest.raises(mx.MXNetError, match=r"part of weight 5, of shape \(4, 2\), is not contiguous"):
+        mx.optimizer.get_updater(mx.optimizer.LAMB())([5], [mx.nd.zeros((4, 2))], [part])
+
+
 # ---- norms over everything ----
 
 

@@ -130,6 +130,8 @@ _FP32_BF16 = [
 _CONDITIONAL = [("Activation", "act_type", ["softrelu"]), ("LeakyReLU", "act_type", ["elu", "selu"])]
 _LOSSES = ["SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput"]
 
+ALL = frozenset([*_LP16, *_FP32, *_EITHER, *_WIDEST, *_EITHER_BF16])
+
 _BY_DTYPE: dict[torch.dtype, dict[str, Any]] = {
     torch.float16: {
         "lp16": _LP16,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..base import suggest
-from ..dtype import NAME_OF_TORCH
+from ..dtype import NAME_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.invoke import apply
 from ..ops.cross_entropy import CROSS_ENTROPY
@@ -38,19 +38,15 @@ class Policy:
     @classmethod
     def of(cls, target: torch.dtype, low: Any, high: Any, conditional: Any) -> Policy:
         """The lists of MXNet for `target`; those that are given take the place of its own."""
-        known = [
-            [name for name in names if name in OPS]
-            for names in (lists.list_lp16_ops(target), lists.list_fp32_ops(target), lists.list_widest_type_cast(target))
-        ]
         when: dict[Op, list[tuple[str, frozenset[str]]]] = {}
         for name, attribute, values in lists.list_conditional_fp32_ops(target) if conditional is None else conditional:
             for op in _rows([name]):
                 when.setdefault(op, []).append((attribute, frozenset(map(str, values))))
         return cls(
             target,
-            _rows(known[0] if low is None else low),
-            _rows(known[1] if high is None else high),
-            _rows(known[2]),
+            _rows(lists.list_lp16_ops(target) if low is None else low),
+            _rows(lists.list_fp32_ops(target) if high is None else high),
+            _rows(lists.list_widest_type_cast(target)),
             when,
         )
 
@@ -72,12 +68,12 @@ class Policy:
 
 
 def _rows(names: Iterable[str]) -> frozenset[Op]:
-    """The rows of the op table with these names, and those that stand for them."""
-    found = set()
-    for name in names:
-        if name not in OPS:
-            raise AttributeError(f"mixed precision: no op is called {name!r}.{suggest(name, OPS)}")
-        found.add(OPS[name])
+    """The rows of the op table with these names, and those that stand for them; some of MXNet's have none here."""
+    names = list(names)
+    unknown = [name for name in names if name not in OPS and name not in lists.ALL]
+    if unknown:
+        raise AttributeError(f"mixed precision: no op is called {unknown[0]!r}.{suggest(unknown[0], OPS)}")
+    found = {OPS[name] for name in names if name in OPS}
     return frozenset(found | {row for row, name in _STAND_FOR.items() if OPS[name] in found})
 
 
@@ -100,7 +96,7 @@ def on_arrays(policy: Policy, op: Op) -> Callable[[Sequence[Any], dict[str, Any]
 
 
 def _widest(arrays: Sequence[Any]) -> torch.dtype | None:
-    present = {array._data.dtype for array in arrays if array is not None} & set(CASTABLE)
+    present = {to_torch(array.dtype) for array in arrays if array is not None} & set(CASTABLE)
     return torch.float32 if len(present) > 1 else None
 
 

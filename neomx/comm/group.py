@@ -28,6 +28,7 @@ from .store import PeerError, StoreClient
 from .world import World
 
 _log = logging.getLogger("neomx")
+_PACK = 64 << 20  # bytes that travel together
 _STORE = "the job's store"  # how the roll call speaks of itself
 
 
@@ -311,11 +312,8 @@ class Group:
         return _put_back(flat, tensor)
 
     def broadcast_all_(self, tensors: Sequence[torch.Tensor], root: int = 0, what: str = "") -> None:
-        """The values of `root` everywhere, in place, those of one type and device in one go."""
-        by_kind: dict[Any, list[torch.Tensor]] = {}
-        for tensor in tensors:
-            by_kind.setdefault((tensor.dtype, tensor.device), []).append(tensor.data)
-        for same in by_kind.values():
+        """The values of `root` everywhere, in place, many small ones in one go."""
+        for same in _packs([tensor.data for tensor in tensors]):
             flat = self.broadcast_(torch.cat([tensor.reshape(-1) for tensor in same]), root, what)
             for tensor, part in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
@@ -573,6 +571,17 @@ def _dense(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.layout != torch.strided:
         raise MXNetError(f"expected a dense tensor, received one of layout {tensor.layout}: convert it first")
     return tensor.detach().contiguous().view(-1)
+
+
+def _packs(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """Tensors of one type and device together, as far as a copy of them may take memory."""
+    by_kind: dict[Any, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        pack = by_kind.setdefault((tensor.dtype, tensor.device), [])
+        pack.append(tensor)
+        if sum(each.nbytes for each in pack) > _PACK:
+            yield by_kind.pop((tensor.dtype, tensor.device))
+    yield from by_kind.values()
 
 
 def _whole(out: torch.Tensor, count: int) -> torch.Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -209,7 +209,7 @@ class Trainer:
             return
         divisor, stale = exchange.reduce(batch_size)
         self._rescale(divisor)
-        if self._overflowed([exchange.sums]):
+        if self._overflowed(total for total, old in zip(exchange.sums, stale, strict=True) if not old):
             return
         self._refuse_stale(stale, ignore_stale_grad)
         kept = [i for i, each in enumerate(stale) if not each]
@@ -279,13 +279,19 @@ class Trainer:
                 raise UserWarning(_stale_message(self._params[indices[min(found)]].name, ctx))
         return stale
 
-    def _overflowed(self, gradients: list[list[NDArray]]) -> bool:
-        """Whether gradients of a scaled loss are not finite, so that this step is to be left out."""
+    def _overflowed(self, gradients: Iterable[NDArray]) -> bool:
+        """Whether gradients of a scaled loss are not finite: then they count as used, and the step is left out."""
         scaler = self._amp_loss_scaler
-        return scaler is not None and scaler.overflowed([g for listed in gradients for g in listed], self._amp_agree)
+        if scaler is None or not scaler.overflowed(list(gradients), self._amp_agree):
+            return False
+        for _, _, weights in self._current_plan():
+            for weight in weights:
+                mark_used(weight)
+        return True
 
     def _update(self, ignore_stale_grad: bool) -> None:
-        if self._overflowed([gradients for _, gradients, _ in self._current_plan()]):
+        rows = (row for _, gradients, weights in self._current_plan() for row in zip(gradients, weights, strict=True))
+        if self._overflowed(gradient for gradient, weight in rows if is_fresh(weight)):
             return
         stale = self._find_stale(ignore_stale_grad)
         for at, (indices, gradients, weights) in enumerate(self._current_plan()):

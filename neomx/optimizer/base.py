@@ -102,10 +102,8 @@ class Optimizer:
         else:
             self.update(index, weight, grad, state)
 
-    def _steps(self, index: Any, weight: Any, grad: Any, state: Any) -> Steps:
-        """`update` as a generator, which stops where it needs sums over all parts of a weight, if it needs any."""
-        self.update(index, weight, grad, state)
-        yield from ()
+    # `update` as a generator that stops where it needs sums over all parts of a weight; who needs none has none.
+    _steps: ClassVar[Callable[..., Steps]]
 
     def _steps_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> Steps:
         """`update_multi_precision` by `_steps`."""

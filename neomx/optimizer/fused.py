@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
+from inspect import isgeneratorfunction
 from operator import is_
 from typing import Any
 
 import torch
 
+from ..base import MXNetError
 from ..ndarray import NDArray
 from .base import Index, Optimizer
 from .moment import Moment
@@ -158,6 +160,8 @@ class Fused:
         if step is None or optimizer.rescale_grad <= 0 or not _in_step(optimizer, indices):
             return range(len(indices))
         plan = self._plan(optimizer, states, indices, grads, weights, moments)
+        if plan.rest and isgeneratorfunction(step):
+            _refuse_scattered([indices[i] for i in plan.rest], [weights[i] for i in plan.rest])
         if not plan.indices:
             return plan.rest
         optimizer._update_count(plan.indices)
@@ -190,6 +194,16 @@ class Fused:
                 states.update({i: _with_moments(states[i]) for i in indices})
             plan = self.plans[key] = Plan(optimizer, indices, grads, weights, [states[i] for i in indices])
         return plan
+
+
+def _refuse_scattered(indices: list[Index], weights: list[NDArray]) -> None:
+    """Parts that lie scattered in memory on one rank would not be summed together with those of the others."""
+    for i, weight in zip(indices, weights, strict=True):
+        if isinstance(weight, Part) and _format_of(weight) is None:
+            raise MXNetError(
+                f"this rank's part of weight {i!r}, of shape {weight.shape}, is not contiguous in memory, as an "
+                "optimizer that measures whole weights needs it. Make the Part of a tensor that is"
+            )
 
 
 def _for_each(sums: Sums, weights: list[NDArray]) -> Steps:

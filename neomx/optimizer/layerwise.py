@@ -68,7 +68,7 @@ class LARS(MasterLast):
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         in_step([self._steps(index, weight, grad, state, masters)])
 
-    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
+    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool) -> Steps:
         lrs, wds = self._get_lrs(index), self._get_wds(index)
         settings = {**self._scaling(), **self._momentum(), "lazy_update": self.lazy_update}
         sums = yield [pair for w, g in zip(weight, grad, strict=True) for pair in ((w, square(w)), (w, square(g)))]
@@ -186,6 +186,10 @@ class LAMB(OfLists):
         """(the average of the gradient, the average of its square)."""
         return moments_of(weight)
 
+    def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
+        """No copy, which leaves half precision to the ops: MXNet measures the weight there, not its float32 copy."""
+        return None, state
+
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         if any(isinstance(each, Part) for each in weight):
             in_step([self._steps(index, weight, grad, state, masters)])
@@ -215,7 +219,7 @@ class LAMB(OfLists):
     def _bounds(self) -> dict[str, float]:
         return {"lower_bound": self.lower_bound or -1.0, "upper_bound": self.upper_bound or -1.0}
 
-    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
+    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool) -> Steps:
         """The same in two phases: all directions, and when the norms of whole weights are known, all steps."""
         rates, prefix = zip(self._get_lrs(index), self._get_wds(index), strict=True), "mp_" if masters else ""
         rows = []
@@ -255,8 +259,9 @@ def lamb(
     norms = torch.stack([torch.stack(torch._foreach_norm(each)) for each in (weights, opposites)], 1)
     squares = yield norms.double().square()
     lengths, of_opposites = squares.sqrt().unbind(1)
-    if optimizer.lower_bound or optimizer.upper_bound:
-        lengths = lengths.clamp(optimizer.lower_bound, optimizer.upper_bound)
+    lower, upper = optimizer._bounds().values()
+    if lower > 0 or upper > 0:
+        lengths = lengths.clamp(lower if lower > 0 else None, upper if upper > 0 else None)
     ratios = torch.where((lengths == 0) | (of_opposites == 0), factor, lengths / of_opposites)
     for weight, opposite, ratio in zip(weights, opposites, ratios.tolist(), strict=True):
         weight.add_(opposite, alpha=lr * ratio)

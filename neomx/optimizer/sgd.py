@@ -50,10 +50,6 @@ class OfLists(Optimizer):
         self._update_count(index)
         yield from self._steps(index, weight, grad, state, self.multi_precision and is_half(weight[0]))
 
-    def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool = False) -> Steps:
-        self._update_each(index, weight, grad, state, masters)
-        yield from ()
-
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
         raise NotImplementedError
 

@@ -48,7 +48,7 @@ class Updater:
             elif not self.states_synced.get(i, True):
                 state = cut_state(self.sync_state_context(self.states[i], w.context), w)
                 self.states[i] = self._fitting(i, w, state)
-                for held in map(vars(self.optimizer).__getitem__, self.optimizer._arrays_by_index):
+                for held in (getattr(self.optimizer, name, {}) for name in self.optimizer._arrays_by_index):
                     held.update(cut_states({i: held[i]} if i in held else {}, {i: w}))
             self.states_synced[i] = True
 
@@ -109,7 +109,7 @@ class Updater:
         other = Updater(copy.copy(self.optimizer))
         other.states = gather_states(self.states, weights, gather)
         for name in self.optimizer._arrays_by_index:
-            setattr(other.optimizer, name, gather_states(getattr(self.optimizer, name), weights, gather))
+            setattr(other.optimizer, name, gather_states(getattr(self.optimizer, name, {}), weights, gather))
         return other
 
     def restored(self, fname: str, weights: Mapping[Index, NDArray | None]) -> Updater:

@@ -40,7 +40,7 @@ def _of_arrays(state: Any, change: Callable[[NDArray, torch.Tensor], NDArray]) -
     if isinstance(state, Moment):
         return Moment.restored(change(state, state._kept), state._factor)
     if isinstance(state, NDArray):
-        return change(state, state._data)
+        return change(state, state.tostype("default")._data)
     if isinstance(state, dict):
         return {key: _of_arrays(each, change) for key, each in state.items()}
     if isinstance(state, (list, tuple)):
@@ -67,7 +67,7 @@ def _shared(array: NDArray, data: torch.Tensor, weight: Part) -> list[bool] | No
 
 
 def _cut(array: NDArray, data: torch.Tensor, weight: Part) -> NDArray:
-    return array if data.dim() != weight.ndim else NDArray(weight.cut(data).clone(), array._ctx)
+    return NDArray(weight.cut(data).clone() if data.dim() == weight.ndim else data, array._ctx)
 
 
 def marked(state: Any, fresh: Any) -> Any:

@@ -14,6 +14,7 @@ from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
+from .hollow import fill, hollow, is_uninitialised
 from .layout import Layout
 from .module import laid_out
 from .placement import Ensemble, Placement
@@ -27,17 +28,24 @@ def apply(
     shard: str | None = None,
     plan: Mapping[str, str] | str = "auto",
     checkpoint: Any = None,
+    init: Any = None,
 ) -> Any:
     """Lay a Block or a torch module out over the workers, in place. All call it, and begin with worker 0's values.
 
     `shard` says what the workers that take different samples hold in parts: 'full' parameters, gradients and the
     optimizer's states; 'grads' the latter two; 'optimizer' the states alone. `plan` says how layers are cut where
-    `layout.tensor` is more than 1, `checkpoint` which children compute their activations again in backward.
+    `layout.tensor` is more than 1, `checkpoint` which children compute their activations again in backward. A Block
+    that is not initialised yet becomes so by `init`, parameter by parameter: no worker ever holds all of it.
     """
     shard = check(net, layout, shard)
     if layout.pipeline > 1:
         raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
-    return place(net, layout, shard, plan, checkpoint)
+    if not is_uninitialised(net):
+        return place(net, layout, shard, plan, checkpoint)
+    hollow(net)
+    place(net, layout, shard, plan, checkpoint)
+    fill(net, init)
+    return net
 
 
 def check(net: Any, layout: Layout, shard: str | None) -> str | None:
@@ -62,8 +70,8 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     if layout.size == 1:
         return _checkpointed(net, checkpoint)
     module = net.torch() if isinstance(net, Block) else net
-    group = session().group
-    group.broadcast_all_([*module.parameters(), *module.buffers()], what="the parameters as they begin")
+    tensors = [each for each in (*module.parameters(), *module.buffers()) if not each.is_meta]
+    session().group.broadcast_all_(tensors, what="the parameters as they begin")
     ensemble = Ensemble(layout, shard)
     ensemble.synchronise_norms()
     if layout.tensor > 1:

@@ -33,7 +33,7 @@ def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = Tru
     return net
 
 
-def chosen_by(net: Any, which: bool | str | Sequence[str]) -> list[torch.nn.Module]:
+def chosen_by(net: Any, which: Any) -> list[torch.nn.Module]:
     """The parts that `which` means."""
     return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 

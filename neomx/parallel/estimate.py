@@ -215,12 +215,18 @@ class _Stage:
     received: int = 0
     exchanged: Counter[str] = field(default_factory=Counter)
 
+    def parameters(self) -> list[torch.Tensor]:
+        """Its parameters, each once."""
+        return list({id(param): param for module in self.modules for param in module.parameters()}.values())
+
 
 @dataclass
 class _Measured:
     """A worker's layers, and what it keeps and exchanges for them."""
 
-    modules: list[torch.nn.Module]
+    stages: list[_Stage]
+    gathers: dict[str, list[int]]  # how often each stage's parameters are gathered, by how they are sharded
+    shared: list[torch.Tensor]  # parameters that other stages have too
     activations: int
     largest: int
     exchanged: Counter[str]
@@ -288,15 +294,34 @@ class _Workers:
         for number in mine:
             stage = self._stages[number]
             exchanged.update(stage.exchanged)
-            exchanged["point to point"] += stage.received  # its gradient goes back
-            if number + 1 < len(self._stages):
+            if number and self._places[number - 1] != place:
+                exchanged["point to point"] += stage.received  # its gradient goes back
+            if number + 1 < len(self._stages) and self._places[number + 1] != place:
                 exchanged["point to point"] += self._stages[number + 1].received
         for kind in exchanged:
             exchanged[kind] *= self._microbatches
+        stages = [self._stages[number] for number in mine]
         held = most_at_once(self._orders[place], {number: self._stages[number].activations for number in mine})
-        held += max(self._stages[number].again for number in mine)
-        modules = [module for number in mine for module in self._stages[number].modules]
-        return _Measured(modules, held, max(self._stages[number].largest for number in mine), exchanged)
+        return _Measured(
+            stages,
+            {shard: [self._gathers(number, shard) for number in mine] for shard in ("full", "grads")},
+            self._shared(mine),
+            held + max(stage.again for stage in stages),
+            max(stage.largest for stage in stages),
+            exchanged,
+        )
+
+    def _gathers(self, number: int, shard: str) -> int:
+        if self._count == 1:
+            return self._microbatches * (2 if shard == "full" else 1)
+        return gathers([kind for kind, stage, _ in self._orders[self._places[number]] if stage == number], shard)
+
+    def _shared(self, mine: list[int]) -> list[torch.Tensor]:
+        """The trained parameters of these stages that others have too, such as tied embeddings."""
+        elsewhere = [stage for number, stage in enumerate(self._stages) if number not in mine]
+        theirs = {id(param) for stage in elsewhere for param in stage.parameters()}
+        here = {id(param): param for number in mine for param in self._stages[number].parameters()}
+        return [param for key, param in here.items() if key in theirs and param.requires_grad]
 
 
 def _tensors_in(output: Any) -> list[torch.Tensor]:
@@ -343,24 +368,37 @@ def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int
     return most
 
 
+def gathers(kinds: Sequence[str], shard: str) -> int:
+    """How often a stage's parameters are gathered: after a backward they stay until the next forward has used them."""
+    whole, count = False, 0
+    for kind in kinds:
+        count += not whole
+        whole = kind != "F" or shard == "grads"
+    return count
+
+
 # ---- from layers to bytes ----
 
 
 def _footprint(worker: _Measured, layout: Layout, shard: str | None, rule: Any, microbatches: int) -> Footprint:
     shares = _Shares(layout, shard)
-    params = list({id(param): param for module in worker.modules for param in module.parameters()}.values())
-    others = {id(buffer): buffer for module in worker.modules for buffer in module.buffers()}
+    modules = [module for stage in worker.stages for module in stage.modules]
+    params = list({id(param): param for stage in worker.stages for param in stage.parameters()}.values())
+    others = {id(buffer): buffer for module in modules for buffer in module.buffers()}
     trained = [param for param in params if param.requires_grad]
     whole, gradients = _nbytes(params), _nbytes(trained)
     sent = worker.exchanged
+    sent["all-reduce"] += _nbytes(_rows(worker.shared, shares.of_parameters))
     buffers = 0
     if shares.fully:
-        padded = shares.parts * _nbytes(_rows(params, shares.parts))
-        sent["all-gather"] += padded * microbatches * (2 if shard == "full" else 1)
+        assert shard is not None
+        for stage, times in zip(worker.stages, worker.gathers[shard], strict=True):
+            sent["all-gather"] += times * shares.parts * _nbytes(_rows(stage.parameters(), shares.parts))
         sent["reduce-scatter"] += shares.parts * _nbytes(_rows(trained, shares.parts))
         sent["all-reduce"] += _nbytes(_rows(trained, shares.parts)) if shares.copies > 1 else 0
-        units = _units(worker.modules)
-        buffers = (2 * max(units) if shard == "full" else whole) + max(units)
+        units = _units(modules)
+        buffers = 2 * max(units) if shard == "full" else whole
+        buffers += max(units) if microbatches == 1 else gradients  # gradients stay whole until they are complete
     elif layout.batch_size > 1:
         sent["all-reduce"] += gradients
         sent["all-gather"] += whole if shard == "optimizer" else 0

@@ -62,19 +62,36 @@ class LayoutExchange(WorkerExchange):
 
     def apply(self, updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray]) -> None:
         """Update this worker's parts."""
-        if self._ensemble.shard == "optimizer" and self._batch.size > 1:
-            apply_in_shares(updater, indices, sums, weights, self._batch)
+        if self._in_shares:
+            apply_in_shares(updater, indices, sums, weights, self._seen(weights), self._batch)
         else:
             super().apply(updater, indices, sums, weights)
+
+    @property
+    def _in_shares(self) -> bool:
+        """Whether each worker updates some rows of weights that all have whole."""
+        return self._ensemble.shard == "optimizer" and self._batch.size > 1
+
+    def _prepare(self) -> None:
+        self._shares: dict[int, Part] = {}
+        super()._prepare()
+
+    def _seen(self, weights: list[NDArray]) -> Any:
+        """What the Updater sees of the plan's weights."""
+        if not self._in_shares:
+            return weights
+        for weight in weights:
+            if id(weight) not in self._shares:
+                self._shares[id(weight)] = share_of(weight, self._batch)
+        return [self._shares[id(weight)] for weight in weights]
 
     # ---- states in files ----
 
     def _held(self) -> dict[int, NDArray]:
         """What the Updater sees of each weight."""
-        indices, _, weights = self._trainer._current_plan()[0]
-        if self._ensemble.shard == "optimizer" and self._batch.size > 1:
-            weights = [share_of(weight, self._batch) for weight in weights]
-        return dict(zip(indices, weights, strict=True))
+        self._follow()
+        indices, _, weights = self._plan[0]
+        return dict(zip(indices, self._seen(weights), strict=True))
 
     def save_states(self, fname: str) -> None:
         """Write the file that one process would have written. All workers call it."""

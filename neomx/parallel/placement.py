@@ -180,7 +180,10 @@ def full(tensor: torch.Tensor) -> torch.Tensor:
 def region(tensor: DTensor) -> tuple[slice, ...]:
     """Which part of the whole this worker has."""
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
-    return tuple(slice(at, at + length) for at, length in zip(offset, shape, strict=True))
+    return tuple(
+        slice(None) if length == whole else slice(at, at + length)
+        for at, length, whole in zip(offset, shape, tensor.shape, strict=True)
+    )
 
 
 class LeafPart(Part):

@@ -10,7 +10,8 @@ import torch
 from torch.distributed.tensor.placement_types import Shard
 
 from ..gluon.twin import Twin
-from .styles import COLUMNS, ROWS, SEQUENCE, WHOLE, Style, layer_of
+from .crossing import Crossing
+from .styles import layer_of
 from .tensor import Target, targets_of
 
 
@@ -51,14 +52,14 @@ def _enter(target: Target, degree: int, exchanged: Counter[str], inputs: dict[st
     if target.chosen == "sequence_region":
         exchanged["all-gather"] += given.nbytes  # in backward
         return _part_of(given, degree), *args[1:]
-    if inputs.get("given") is given and style.opens:  # query, key and value share their input
+    if inputs.get("given") is given and style.enter is not None:  # query, key and value share their input
         return inputs["taken"], *args[1:]
     taken = given
-    if style.takes == SEQUENCE and style.uses == WHOLE:
+    if style.enter is Crossing.join_copy:
         taken = torch.cat([given] * degree, 1)
         exchanged["all-gather"] += taken.nbytes
         exchanged["reduce-scatter"] += taken.nbytes
-    elif style.takes == WHOLE and style.weights.get("weight") == ROWS and given.requires_grad:
+    elif style.enter is Crossing.copy and given.requires_grad:
         exchanged["all-reduce"] += given.nbytes  # of its gradient
     inputs.update(given=given, taken=taken)
     return taken, *args[1:]
@@ -68,20 +69,15 @@ def _leave(target: Target, degree: int, exchanged: Counter[str], module: Any, ar
     style = target.style
     if target.chosen == "sequence_region":
         return _gathered(output, degree, 1, exchanged)
-    if _is_addend(style):
-        if style.gives == SEQUENCE:
-            exchanged["reduce-scatter"] += output.nbytes
-            exchanged["all-gather"] += output.nbytes
-            return _part_of(output, degree)
+    if style.leave is Crossing.sum_split:
+        exchanged["reduce-scatter"] += output.nbytes
+        exchanged["all-gather"] += output.nbytes
+        return _part_of(output, degree)
+    if style.leave is Crossing.sum or target.chosen == "vocabulary":
         exchanged["all-reduce"] += output.nbytes
-    elif style.weights and style.gives == WHOLE:
+    elif style.leave is Crossing.join_features:
         return _gathered(output, degree, -1, exchanged)
     return output
-
-
-def _is_addend(style: Style) -> bool:
-    """Whether workers' outputs must be summed."""
-    return style.weights.get("weight") == (ROWS if style.layer == "embedding" else COLUMNS)
 
 
 def _part_of(whole: torch.Tensor, degree: int) -> torch.Tensor:

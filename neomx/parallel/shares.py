@@ -12,11 +12,13 @@ from ..ndarray import NDArray
 from ..optimizer.part import Part
 
 
-def apply_in_shares(updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], group: Any) -> None:
-    """Update this worker's rows of the weights, with states for those alone, and take the others' rows from them."""
+def apply_in_shares(
+    updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], parts: list[Part], group: Any
+) -> None:
+    """Update this worker's rows (`parts`) of the weights, with states for those alone, and take the others' rows."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]
     gradients = [NDArray(total._data.detach()[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
-    updater(indices, gradients, [share_of(weight, group) for weight in weights])
+    updater(indices, gradients, parts)
     gather([weight._data for weight in weights], group)
 
 

@@ -58,9 +58,11 @@ def on_tensors(function: Callable[..., Any], args: Sequence[torch.Tensor], train
 class Stage(torch.nn.Module):
     """Consecutive pieces, run one after the other."""
 
-    def __init__(self, pieces: Iterable[Piece]) -> None:
+    def __init__(self, pieces: Iterable[Piece], detached: bool) -> None:
+        """`detached`: the schedule detaches outputs in place, which cannot be done with views."""
         super().__init__()
         self.pieces = torch.nn.ModuleList(pieces)
+        self._detached = detached
 
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
         """The last piece's output."""
@@ -72,7 +74,7 @@ class Stage(torch.nn.Module):
                     "one array each. Put what belongs together into one Block"
                 )
             args = (output,)
-        return output
+        return output.clone() if self._detached and output._is_view() else output
 
 
 # ---- a model as pieces ----
@@ -207,11 +209,16 @@ def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.T
 # ---- what a worker keeps ----
 
 
-def free_elsewhere(net: torch.nn.Module, here: set[int]) -> None:
-    """Free the memory of a torch module's parameters but those of these ids, which other workers have."""
-    for param in net.parameters():
-        if id(param) not in here:
-            param.grad, param.data = None, param.data.new_empty(0)
+def free_elsewhere(net: torch.nn.Module, stages: Iterable[Stage]) -> None:
+    """Free the memory of a torch module's parameters but those of these stages: other workers have them."""
+    modules = {id(module) for stage in stages for module in stage.modules()}
+    kept = {id(param) for module in net.modules() if id(module) in modules for param in module.parameters()}
+    for module in net.modules():
+        for key, param in module._parameters.items():
+            if param is not None and id(param) not in kept:
+                param.grad, param.data = None, param.data.new_empty(0)
+            elif param is not None and id(module) not in modules:  # a kept one, under another stage's name
+                module._parameters[key] = torch.nn.Parameter(param.data.new_empty(0), requires_grad=False)
 
 
 # ---- a cut ----

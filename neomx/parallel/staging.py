@@ -43,10 +43,16 @@ def lay_out(
         piece.open()
     groups = cut.groups(inputs)
     here = layout.place().pipeline
-    stages = {number: Stage(pieces) for number, pieces in enumerate(groups) if cut.place(number) == here}
+    stages = {
+        number: Stage(pieces, cut.schedule.splits) for number, pieces in enumerate(groups) if cut.place(number) == here
+    }
     holders = _holders(groups, cut)
     shared, described = _shared(stages, holders), _described(groups, cut)
-    _keep(net, holders, groups, cut, ensemble)
+    if isinstance(net, Block):
+        keep_only(holders, ensemble)
+    else:
+        laid_out[net], ensemble.owners = ensemble, _owners(net, groups, cut)
+        free_elsewhere(net, stages.values())
     sharded = layout.batch_size > 1 and shard in ("full", "grads")
     for stage in stages.values() if sharded else ():
         shard_fully(stage, stage, ensemble, isinstance(net, Block))
@@ -77,21 +83,18 @@ def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Any, list[int]]:
     return {param: sorted(places) for param, places in holders.items()}
 
 
-def _keep(net: Any, holders: dict[Any, list[int]], groups: list[list[Piece]], cut: Cut, ensemble: Ensemble) -> None:
-    if isinstance(net, Block):
-        keep_only(holders, ensemble)
-        return
-    laid_out[net] = ensemble
-    owners = {
-        id(tensor): cut.place(number)
-        for number, pieces in reversed(list(enumerate(groups)))
+def _owners(net: torch.nn.Module, groups: list[list[Piece]], cut: Cut) -> dict[str, Any]:
+    """By the names of a torch module's state: the worker of the pipeline that has it, its shape and its type."""
+    places = {
+        id(module): cut.place(number)
+        for number, pieces in enumerate(groups)
         for piece in pieces
-        for tensor in (*piece.parameters(), *piece.buffers())
+        for module in piece.modules()
     }
-    for name, tensor in net.state_dict(keep_vars=True).items():
-        ensemble.owners[name] = owners.get(id(tensor), 0), tensor.shape, tensor.dtype
-    here = ensemble.layout.place().pipeline
-    free_elsewhere(net, {id(param) for param, places in holders.items() if here in places})
+    return {
+        name: (places.get(id(net.get_submodule(name.rpartition(".")[0])), 0), value.shape, value.dtype)
+        for name, value in net.state_dict().items()
+    }
 
 
 # ---- parameters that several stages use ----

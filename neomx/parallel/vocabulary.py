@@ -7,10 +7,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Shard
 
 from ..base import MXNetError
 from ..ops.cross_entropy import LOSSES_OF, cross_entropy_of_classes
+from .crossing import Crossing
 
 Tensor = torch.Tensor
 
@@ -20,20 +21,17 @@ def first_row(size: int, mesh: Any) -> int:
     return min(size, -(-size // mesh.size()) * mesh.get_local_rank())
 
 
-def look_up(weight: DTensor, indices: Tensor, padding: int | None = None) -> Tensor:
+def look_up(weight: DTensor, indices: Tensor, crossing: Crossing, padding: int | None = None) -> Tensor:
     """Rows of a weight that workers hold together: each puts in those that it has, and they are summed.
 
     The gradient stays with the rows: no worker has one of the whole weight.
     """
-    mesh, start, local = weight.device_mesh, first_row(weight.shape[0], weight.device_mesh), weight.to_local()
+    start, local = first_row(weight.shape[0], weight.device_mesh), weight.to_local()
     at = indices - start
     elsewhere = (at < 0) | (at >= local.shape[0])
-    here = padding is not None and 0 <= padding - start < local.shape[0]
-    rows = F.embedding(at.masked_fill(elsewhere, 0), local, padding - start if here else None)  # type: ignore[operator]
-    rows = rows.masked_fill(elsewhere.unsqueeze(-1), 0)
-    return (
-        DTensor.from_local(rows, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()]).to_local()
-    )
+    here = None if padding is None or not 0 <= padding - start < local.shape[0] else padding - start
+    rows = F.embedding(at.masked_fill(elsewhere, 0), local, here)
+    return crossing.sum(rows.masked_fill(elsewhere.unsqueeze(-1), 0))
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -1,5 +1,6 @@
 """What `amp.init` does to a process: the same code under real MXNet, which cannot undo it, and under neomx."""
 
+import inspect
 import json
 
 import numpy as np
@@ -170,3 +171,9 @@ def lists(amp, dtype):
 
 def public(amp):
     return sorted(name for name in dir(amp) if not name.startswith("_"))
+
+
+def signatures(amp):
+    """The names of all arguments of all functions."""
+    functions = {name: getattr(amp, name) for name in public(amp) if inspect.isfunction(getattr(amp, name))}
+    return {name: list(inspect.signature(function).parameters) for name, function in functions.items()}

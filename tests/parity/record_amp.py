@@ -24,7 +24,7 @@ def record(dtype):
         recorded["own gradients"] = programs.own_gradients(mx)
         recorded["scales"] = programs.scales(mx, amp)
         recorded["own gradients later"] = programs.own_gradients(mx)  # the first Trainer has the scale of such losses
-        recorded["public"] = programs.public(amp)
+        recorded["public"], recorded["signatures"] = programs.public(amp), programs.signatures(amp)
     print(json.dumps(recorded, sort_keys=True))
     sys.stdout.flush()
 

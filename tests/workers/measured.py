@@ -5,6 +5,7 @@ measured.py OUT
 
 import json
 import sys
+from collections import Counter
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -33,14 +34,32 @@ def gpt2():
     return transformer.gpt2_tiny(dropout=0.0)
 
 
+def deeper_gpt2():
+    return transformer.gpt2_tiny(dropout=0.0, layers=4)
+
+
 NETS = {
     "mlp": (mlp, (16, 50), "float32", (16,)),
     "resnet": (resnet, (2, 3, 16, 16), "float32", (2,)),
     "gpt2": (gpt2, (4, 32), "int32", (4, 32)),
+    "deeper gpt2": (deeper_gpt2, (4, 32), "int32", (4, 32)),
 }
-CASES = [(net, "data=2", shard) for net in NETS for shard in (None, "full", "grads", "optimizer")]
-CASES = [c for c in CASES if c[0] != "resnet" or c[2] not in ("full", "grads")]  # TODO
-CASES += [("mlp", "shard=2", None), ("mlp", "tensor=2", None), ("gpt2", "tensor=2", None)]
+CASES = [
+    *(("mlp", "data=2", shard) for shard in (None, "full", "grads", "optimizer")),
+    *(("gpt2", layout, shard) for layout, shard in (("data=2", "full"), ("data=2", "optimizer"), ("tensor=2", None))),
+    ("mlp", "shard=2", None),
+    ("mlp", "tensor=2", None),
+    ("resnet", "data=2", "full"),
+]
+STEPS = [
+    *(
+        ("deeper gpt2", "pipeline=2", {"microbatches": 4, "schedule": schedule})
+        for schedule in ("gpipe", "1f1b", "interleaved", "zbv")
+    ),
+    ("resnet", "pipeline=2", {"microbatches": 2, "schedule": "1f1b"}),
+    ("gpt2", "data=2", {"microbatches": 2}),
+    ("mlp", "data=2", {"microbatches": 2, "shard": "full"}),
+]
 
 
 class Counted:
@@ -88,6 +107,62 @@ class LocalSaved(Saved):
         return tensor
 
 
+class Live(torch.autograd.graph.saved_tensors_hooks):
+    """The most that autograd keeps at once for backward, but for parameters and inputs."""
+
+    def __init__(self, there):
+        super().__init__(self._hold, lambda held: held.tensor)
+        self._there = {each.untyped_storage()._cdata for each in there}
+        self._users = Counter()
+        self.now = self.most = 0
+
+    def _hold(self, tensor):
+        return _Held(self, tensor)
+
+    def change(self, tensor, by):
+        storage = local(tensor.detach()).untyped_storage()
+        if storage._cdata not in self._there:
+            before = self._users[storage._cdata]
+            self._users[storage._cdata] += by
+            if not before or not before + by:
+                self.now += by * storage.nbytes()
+                self.most = max(self.most, self.now)
+
+
+class _Held:
+    def __init__(self, live, tensor):
+        self.live, self.tensor = live, tensor
+        live.change(tensor, 1)
+
+    def __del__(self):
+        self.live.change(self.tensor, -1)
+
+
+def in_steps(make, shape, dtype, labels, layout, how, counted):
+    """Train with train_step, a pipeline or micro-batches."""
+    net = make()
+    net.initialize()
+    x, y = nd.zeros(shape, dtype=dtype), nd.zeros(labels)
+    net(x)
+    trainer = gluon.Trainer(net.collect_params(), "adamw", {"learning_rate": 1e-3})
+    step = mx.parallel.train_step(
+        net, LOSS, trainer, layout, **how, **({"cut": "parameters"} if layout.pipeline > 1 else {})
+    )
+    step(x, y)  # the first also agrees on things
+    counted.bytes = dict.fromkeys(counted.bytes, 0)
+    here = [p.data()._data for p in net.collect_params().values() if p._placement is None or p._placement.is_here]
+    live = Live([*(local(leaf.detach()) for leaf in here), x._data])
+    with live:
+        step(x, y)
+    return {
+        "parameters": sum(local(leaf.detach()).nbytes for leaf in here),
+        "gradients": sum(local(leaf.grad).nbytes for leaf in here if leaf.grad is not None),
+        "optimizer_state": sum(map(nbytes, trainer._updaters[0].states.values())),
+        "activations": None if "shard" in how else live.most,
+        "sent": dict(counted.bytes),
+    }
+
+
 def real(make, shape, dtype, labels, layout, shard, counted):
     net = make()
     net.initialize()
@@ -112,23 +187,28 @@ def real(make, shape, dtype, labels, layout, shard, counted):
         "gradients": sum(local(each.grad).nbytes for each in leaves if each.grad is not None),
         "optimizer_state": sum(map(nbytes, trainer._updaters[0].states.values())),
         "activations": saved.nbytes if shard not in ("full", "grads") and layout.shard == 1 else None,
-        "sent": counted.bytes,
+        "sent": dict(counted.bytes),
     }
+
+
+def title(name, text, how):
+    return f"{name} {text} {how}"
 
 
 def main(out):
     torch.set_num_threads(1)
     counted = Counted()
     found = []
-    for name, text, shard in CASES:
+    cases = [(*case, {"shard": case[2]}, real) for case in CASES] + [(*case, case[2], in_steps) for case in STEPS]
+    for name, text, how, options, run in cases:
         make, shape, dtype, labels = NETS[name]
         layout = mx.parallel.Layout.parse(text)
         batch = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
-        guess = mx.parallel.estimate(make(), layout, batch, shard=shard, loss=LOSS, target=labels)
+        guess = mx.parallel.estimate(make(), layout, batch, loss=LOSS, target=labels, **options)
         columns = ("parameters", "gradients", "optimizer_state", "activations", "sent")
-        estimated = {column: getattr(guess, column) for column in columns}
-        measured = real(make, shape, dtype, labels, layout, shard, counted)
-        found.append({"case": f"{name} {text} {shard}", "estimated": estimated, "measured": measured})
+        estimated = {column: getattr(guess.workers[layout.place().pipeline], column) for column in columns}
+        measured = run(make, shape, dtype, labels, layout, how, counted)
+        found.append({"case": title(name, text, how), "estimated": estimated, "measured": measured})
     with open(f"{out}-{mx.dist.rank()}.json", "w") as file:
         json.dump(found, file)
 

@@ -63,6 +63,17 @@ def gpt2():
     return GPT2(vocab_size=32, units=16, layers=6, heads=2, max_length=8, dropout=0.0)
 
 
+class Whole(torch.nn.Module):
+    """A Sequential that is not to be cut, as tensor groups divide it."""
+
+    def __init__(self, part):
+        super().__init__()
+        self.part = part
+
+    def forward(self, x):
+        return self.part(x)
+
+
 class Plain(torch.nn.Module):
     """A torch module that lists its stages; the first and the last share a weight."""
 
@@ -70,16 +81,19 @@ class Plain(torch.nn.Module):
         super().__init__()
         torch.manual_seed(1)
         self.first, self.last = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
-        self.body = torch.nn.Sequential(
-            *(torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Tanh()) for _ in "1234")
-        )
+        layers = ([torch.nn.Linear(16, 16), torch.nn.Tanh(), torch.nn.Linear(16, 16)] for _ in "1234")
+        self.body = torch.nn.ModuleList(torch.nn.Sequential(*each) for each in layers)
         self.last.weight = self.first.weight
 
     def forward(self, x):
-        return self.last(self.body(self.first(x)))
+        x = self.first(x)
+        for each in self.body:
+            x = each(x)
+        return self.last(x)
 
     def stages(self):
-        return [("first", self.first), ("body", self.body), ("last", self.last)]
+        body = [(f"body.{number}", Whole(each)) for number, each in enumerate(self.body)]
+        return [("first", self.first), *body, ("last", self.last)]
 
 
 def rows(*shape):
@@ -121,6 +135,7 @@ HYBRIDS = {
     "gpt2 tensor": ("gpt2", SGD, {"schedule": "1f1b"}, Layout(tensor=2, pipeline=2)),
     "torch data": ("torch", None, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
     "torch shard": ("torch", None, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
+    "torch tensor": ("torch", None, {"schedule": "zbv"}, Layout(tensor=2, pipeline=2)),
     "mlp no pipeline": ("mlp", SGD, {"shard": "full", "clip": 0.1}, Layout(shard=4)),
     "gpt2 no pipeline": ("gpt2", ADAMW, {"checkpoint": "blocks.*"}, Layout(data=4)),
     "torch no pipeline": ("torch", None, {"clip": 0.1}, Layout(data=2, shard=2)),
@@ -130,12 +145,13 @@ HYBRIDS = {
 def cases(workers):
     """(name, case, layout) of so many workers."""
     for name, case in CASES.items():
-        yield name, case, Layout(pipeline=workers)
+        if workers < 4 or name in ("mlp 1f1b", "resnet zero-bubble", "gpt2 interleaved", "torch zero-bubble"):
+            yield name, case, Layout(pipeline=workers)
     for name, (*case, layout) in HYBRIDS.items() if workers in (1, 4) else ():
         yield name, case, layout if workers > 1 else Layout()
 
 
-def train(case, layout, microbatches=MICRO):
+def train(case, layout, smaller=False, microbatches=MICRO):
     """The losses, and the model."""
     name, optimizer, options = case
     make, x, y = MODELS[name]
@@ -154,6 +170,8 @@ def train(case, layout, microbatches=MICRO):
     share = SAMPLES // layout.batch_size
     mine = slice(layout.batch_rank * share, (layout.batch_rank + 1) * share)
     losses = [float(step(a[mine], b[mine])) for a, b in zip(*arrays, strict=True)]
+    if smaller:  # batches of another size
+        losses += [float(step(arrays[0][i][: SAMPLES // 2], arrays[1][i][: SAMPLES // 2])) for i in range(2)]
     return losses, net, step
 
 
@@ -163,7 +181,7 @@ def main(out, workers, *chosen):
     for name, case, layout in cases(int(workers)):
         if chosen and name not in chosen:
             continue
-        losses, net, step = train(case, layout)
+        losses, net, step = train(case, layout, name in CASES)
         found[name] = np.array(losses)
         if case[0] == "torch":
             found[f"{name} state"] = torch.cat([each.flatten() for each in state_dict(net).values()]).numpy()

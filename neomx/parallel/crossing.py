@@ -1,0 +1,101 @@
+"""What crosses between the workers of a tensor group: for each way forward, the way that gradients take back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..comm.engine import EngineGroup
+
+Tensor = torch.Tensor
+Way = Callable[[Tensor], Tensor]
+SEQUENCE, FEATURES = 1, -1  # axes of activations, (batch, time, features)
+
+
+class _Move(torch.autograd.Function):
+    """One way forward, another back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, there: Way, back: Way) -> Tensor:
+        ctx.back = back
+        return there(x)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return ctx.back(gradient), None, None
+
+
+class Crossing:
+    """The exchanges of one layer, which errors name."""
+
+    def __init__(self, mesh: Any, layer: str) -> None:
+        self.mesh, self.layer = mesh, layer
+        self.group, self.size, self.rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
+
+    # ---- with gradients ----
+
+    def copy(self, x: Tensor) -> Tensor:
+        """What all workers have, for each to use in its own way: the gradients add up."""
+        return _Move.apply(x, self._same, self._sum)  # type: ignore[no-any-return]
+
+    def sum(self, x: Tensor) -> Tensor:
+        """The sum of what the workers have."""
+        return _Move.apply(x, self._sum, self._same)  # type: ignore[no-any-return]
+
+    def split(self, x: Tensor) -> Tensor:
+        """This worker's part, along the sequence, of what all have."""
+        return _Move.apply(x, self._part(SEQUENCE), self._gather(SEQUENCE))  # type: ignore[no-any-return]
+
+    def join(self, x: Tensor) -> Tensor:
+        """All of a sequence of which each worker has a part; all go on alike."""
+        return _Move.apply(x, self._gather(SEQUENCE), self._part(SEQUENCE))  # type: ignore[no-any-return]
+
+    def join_features(self, x: Tensor) -> Tensor:
+        """All features of which each worker has some; all go on alike."""
+        return _Move.apply(x, self._gather(FEATURES), self._part(FEATURES))  # type: ignore[no-any-return]
+
+    def join_copy(self, x: Tensor) -> Tensor:
+        """All of a sequence of which each worker has a part, for each to use in its own way."""
+        return _Move.apply(x, self._gather(SEQUENCE), self._sum_part)  # type: ignore[no-any-return]
+
+    def sum_split(self, x: Tensor) -> Tensor:
+        """This worker's part, along the sequence, of the sum of what the workers have."""
+        return _Move.apply(x, self._sum_part, self._gather(SEQUENCE))  # type: ignore[no-any-return]
+
+    # ---- without ----
+
+    def _same(self, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    def _sum(self, x: Tensor) -> Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        self._call(dist.all_reduce, total)
+        return total
+
+    def _part(self, axis: int) -> Way:
+        return lambda x: x.chunk(self.size, axis)[self.rank].contiguous()
+
+    def _gather(self, axis: int) -> Way:
+        def gather(x: Tensor) -> Tensor:
+            parts = x.new_empty(self.size, *x.shape)
+            self._call(dist.all_gather_single, parts, x.contiguous())
+            return torch.cat(parts.unbind(), axis)
+
+        return gather
+
+    def _sum_part(self, x: Tensor) -> Tensor:
+        parts = torch.stack(x.chunk(self.size, SEQUENCE))
+        part = torch.empty_like(parts[0])
+        self._call(dist.reduce_scatter_single, part, parts)
+        return part
+
+    def _call(self, collective: Any, *tensors: Tensor) -> None:
+        if isinstance(self.group, EngineGroup):
+            self.group.what = self.layer
+        collective(*tensors, group=self.group)
+        if isinstance(self.group, EngineGroup):
+            self.group.what = ""

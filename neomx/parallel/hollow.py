@@ -1,0 +1,73 @@
+"""A Block that no worker could hold whole: laid out without memory, then filled parameter by parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.distributed.fsdp import FSDPModule
+
+from .. import autograd, initializer
+from ..base import MXNetError
+from ..comm.session import session
+from ..context import cpu
+from ..dtype import to_torch
+from ..gluon import Block
+from ..gluon.utils import shape_is_known
+from ..ndarray import NDArray
+
+
+def is_uninitialised(net: Any) -> bool:
+    """Whether nobody has called `initialize` on a Block."""
+    params = net.collect_params().values() if isinstance(net, Block) else ()
+    return bool(params) and all(param._arrays is None and not param._deferred_init for param in params)
+
+
+def hollow(net: Block) -> None:
+    """Give its Parameters their shapes, without memory."""
+    unknown = [param.name for param in net.collect_params().values() if not shape_is_known(param.shape)]
+    if unknown:
+        raise MXNetError(
+            f"the Block is not initialised, and the shape of {', '.join(unknown[:5])} is not known. Give in_units, "
+            "in_channels, etc., or initialize() it and pass one batch through it"
+        )
+    for param in net.collect_params().values():
+        values: Any = torch.empty(param.shape, dtype=to_torch(param.dtype), device="meta")
+        if param._differentiable:
+            values = torch.nn.Parameter(values, requires_grad=False)
+        param._arrays = {cpu(): NDArray(values, cpu())}
+        param._init_grad()
+
+
+def fill(net: Block, init: Any) -> None:
+    """Initialise what was laid out: the values that `initialize(init)` gives, of which each worker keeps its part."""
+    _allocate(net.torch())
+    default = initializer.create(initializer.Uniform() if init is None else init)
+    for param in net.collect_params().values():
+        param._follow()
+        whole = NDArray(torch.zeros(param.shape, dtype=to_torch(param.dtype)), cpu())
+        described = initializer.InitDesc(param.name, {"__init__": default if param.init is None else param.init})
+        with autograd.pause():
+            default(described, whole)
+        session().group.broadcast_(whole._data, what="a parameter as it begins")
+        param._placement.put(next(iter(param._arrays.values())), whole._data)
+
+
+def _allocate(module: torch.nn.Module) -> None:
+    """Memory for this worker's parts; a tensor that Blocks share stays one."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    made: dict[int, Any] = {}
+    for each in module.modules():
+        for tensors in (each._parameters, each._buffers):
+            for name, tensor in tensors.items():
+                if tensor is not None and tensor.is_meta and id(tensor) not in made:
+                    empty: Any = torch.empty_like(tensor, device=device)
+                    made[id(tensor)] = empty
+                    if isinstance(tensor, torch.nn.Parameter):
+                        made[id(tensor)] = torch.nn.Parameter(empty, requires_grad=tensor.requires_grad)
+                tensors[name] = made.get(id(tensor), tensor)
+    for each in module.modules():
+        if isinstance(each, FSDPModule):
+            for group in each._get_fsdp_state()._fsdp_param_groups:
+                for param in group.fsdp_params:
+                    param.reset_sharded_param()
