@@ -3,7 +3,7 @@ PYTHON ?= python3
 ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check format oracle record bench bench-dist clean
+.PHONY: demo test check format oracle record bench bench-dist bench-layouts clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
@@ -43,6 +43,10 @@ bench: .venv/installed .venv-oracle/installed
 # Two workers on one machine and on two (network namespaces, so as root).
 bench-dist: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/dist.py --oracle .venv-oracle/bin/python
+
+# Layouts on two workers against the same written by hand in torch.
+bench-layouts: .venv/installed
+	.venv/bin/python benchmarks/layouts.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

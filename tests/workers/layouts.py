@@ -1,6 +1,6 @@
 """Train small models under every layout that this many workers allow, and write down losses and files.
 
-layouts.py FOLDER matrix [PATTERN] | optimizers | memory
+layouts.py FOLDER matrix [PATTERN] | optimizers | memory | bad
 
 Each worker writes FOLDER/<workers>-<rank>.npz with what it found in every case, and worker 0 FOLDER/<case>.params.
 One process runs the same program: its cases are the models, whole.
@@ -9,6 +9,7 @@ One process runs the same program: its cases are the models, whole.
 import os
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,9 +27,13 @@ SIZE = mx.dist.size()
 
 
 def filled(net, seed):
-    """A Block with weights from numpy's random numbers: others on each worker, so that all must take worker 0's."""
-    net.initialize()
+    """With weights from numpy's random numbers: others on each worker, so that all must take worker 0's."""
     random = np.random.default_rng(seed)
+    if isinstance(net, torch.nn.Module):
+        for leaf in net.parameters():
+            leaf.data.copy_(torch.from_numpy(random.standard_normal(leaf.shape) * 0.2))
+        return net
+    net.initialize()
     for param in net.collect_params().values():
         values = random.standard_normal(param.shape).astype("float32") * 0.2
         param.set_data(nd.array(values + ("gamma" in param.name or "running_var" in param.name)))
@@ -77,6 +82,11 @@ def gpt2():
     return GPT2(vocab_size=31, units=16, layers=2, heads=4, max_length=TIME, dropout=0.0)
 
 
+def torch_mlp():
+    first = [torch.nn.Linear(10, 16), torch.nn.ReLU(), torch.nn.Linear(16, 9)]
+    return torch.nn.Sequential(*first, torch.nn.Linear(9, 12), torch.nn.Tanh(), torch.nn.Linear(12, CLASSES))
+
+
 def batches(shape, classes, target=(), tokens=False):
     random = np.random.default_rng(1)
     x = random.standard_normal((STEPS, BATCH, *shape)).astype("float32")
@@ -87,6 +97,7 @@ def batches(shape, classes, target=(), tokens=False):
 
 MODELS = {
     "mlp": (mlp, batches((10,), CLASSES)),
+    "torch": (torch_mlp, batches((10,), CLASSES)),
     "resnet": (resnet, batches((1, 7, 7), CLASSES)),
     "synchronised": (resnet_synchronised, batches((1, 7, 7), CLASSES)),
     "gpt2": (gpt2, batches((TIME,), 31, (TIME,), tokens=True)),
@@ -100,8 +111,12 @@ OPTIMIZERS = {
     "sgd": ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3}),
     "adamw": ("adamw", {"learning_rate": 0.01, "epsilon": 1e-3, "wd": 0.01}),
 }
+TORCH_OPTIMIZERS = {
+    "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
+    "adamw": (torch.optim.AdamW, {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.01}),
+}
 CLIP = 0.5  # of the gradient of the mean; it is larger in most of the steps
-# (optimizer, micro-batches, whether it clips); on many workers the first two, to save time
+# (optimizer, micro-batches, whether it clips)
 WAYS = {
     "sgd": ("sgd", 1, False),
     "adamw-accumulate-clip": ("adamw", 2, True),
@@ -147,19 +162,30 @@ LAYOUTS = {
 }
 
 
-def suits(model, layout, way):
+def suits(model, layout, shard):
     """Convolutions are not divided over a tensor group; statistics of a batch are not those of its parts."""
     if model == "synchronised":
-        return layout.tensor == 1 and layout.pipeline == 1 and WAYS[way][1] == 1
+        return layout.tensor == 1 and layout.pipeline == 1
+    if model == "torch":
+        return shard in (None, "full") and layout.size < 8
     return model != "resnet" or layout.tensor == 1
+
+
+def ways(model, workers):
+    """All ways for one model on two workers; others, where each step takes longer, go the most different ones."""
+    if model == "synchronised":
+        return ["adamw-clip"]
+    if workers == 8:
+        return ["adamw-accumulate-clip"]
+    return WAYS if model == "mlp" and workers == 2 or workers == 1 else ["sgd", "adamw-accumulate-clip"]
 
 
 def cases(workers):
     """(name, model, layout, shard, way) of all."""
     for model in MODELS:
         for text, shard in LAYOUTS[workers]:
-            for way in WAYS if workers < 4 else list(WAYS)[:2]:
-                if suits(model, Layout.parse(text), way):
+            if suits(model, Layout.parse(text), shard):
+                for way in ways(model, workers):
                     yield f"{model} {text} {shard} {way}", model, Layout.parse(text), shard, way
 
 
@@ -174,18 +200,50 @@ def share(array, layout):
 def train(net, data, layout, shard, way):
     """The losses of each step, over this worker's samples or over all: their mean over workers is one process's."""
     optimizer, microbatches, clips = WAYS[way]
+    x, y = (share(array, layout) for array in data)
+    if isinstance(net, torch.nn.Module):
+        return train_torch(net, x._data, y._data.long(), layout, shard, way)
     name, settings = OPTIMIZERS[optimizer]
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
-    x, y = (share(array, layout) for array in data)
     trainer = gluon.Trainer(net.collect_params(), name, settings)
     if layout.pipeline == 1 and (microbatches == 1 or SIZE == 1):
         mx.parallel.apply(net, layout, shard=shard)
         return [plain_step(net, loss, trainer, x[i], y[i], clips) for i in range(STEPS)]
-    how = {"shard": shard, "clip": CLIP if clips else None, "schedule": "gpipe"}
-    if microbatches > 1:  # 1F1B takes at least as many as there are stages
-        how["schedule"], microbatches = "1f1b", max(microbatches, layout.pipeline)
-    step = mx.parallel.train_step(net, loss, trainer, layout, microbatches, **how)
+    step = mx.parallel.train_step(net, loss, trainer, layout, shard=shard, **parts(way, layout))
     return [step(x[i], y[i]).asscalar() for i in range(STEPS)]
+
+
+def parts(way, layout):
+    """How train_step is told; 1F1B takes at least as many micro-batches as there are stages."""
+    _, microbatches, clips = WAYS[way]
+    clip = CLIP if clips else None
+    if microbatches == 1:
+        return {"microbatches": 1, "schedule": "gpipe", "clip": clip}
+    return {"microbatches": max(microbatches, layout.pipeline), "clip": clip}
+
+
+def train_torch(net, x, y, layout, shard, way):
+    """The same for a torch module, with torch's optimizers."""
+    kind, settings = TORCH_OPTIMIZERS[WAYS[way][0]]
+    loss = torch.nn.functional.cross_entropy
+    if layout.pipeline > 1 or (WAYS[way][1] > 1 and SIZE > 1):
+        make = partial(kind, **settings)
+        step = mx.parallel.train_step(net, loss, make, layout, shard=shard, **parts(way, layout))
+        return [step(x[i], y[i]).item() for i in range(STEPS)]
+    mx.parallel.apply(net, layout, shard=shard)
+    optimizer = mx.parallel.optimizer(net, kind, **settings)
+    losses = []
+    for i in range(STEPS):
+        optimizer.zero_grad()
+        value = loss(net(x[i]), y[i])
+        value.backward()
+        if WAYS[way][2] and SIZE > 1:
+            mx.parallel.clip_global_norm(net.parameters(), CLIP)
+        elif WAYS[way][2]:
+            torch.nn.utils.clip_grad_norm_(net.parameters(), CLIP)
+        optimizer.step()
+        losses.append(value.item())
+    return losses
 
 
 def plain_step(net, loss, trainer, x, y, clips=False):
@@ -215,10 +273,27 @@ def matrix(folder, pattern=""):
         net = filled(make(), seed=mx.dist.rank())
         losses[name] = np.array(train(net, data, layout, shard, way))
         written.setdefault(model, []).append((f"{folder}/{name}.params", layout, shard))
-        net.save_parameters(written[model][-1][0])
+        save(net, written[model][-1][0])
     if SIZE > 1:
         load_each_others(written)
     np.savez(f"{folder}/{SIZE}-{mx.dist.rank()}.npz", **losses)
+
+
+def save(net, path):
+    if isinstance(net, torch.nn.Module):
+        state = mx.parallel.state_dict(net)
+        if mx.dist.rank() == 0:
+            nd.save(path, {name: nd.array(value.numpy()) for name, value in state.items()})
+        mx.dist.barrier()
+    else:
+        net.save_parameters(path)
+
+
+def load(net, path):
+    if isinstance(net, torch.nn.Module):
+        mx.parallel.load_state_dict(net, {name: value._data for name, value in nd.load(path).items()})
+    else:
+        net.load_parameters(path)
 
 
 def load_each_others(written):
@@ -228,8 +303,8 @@ def load_each_others(written):
             if layout.pipeline == 1:
                 net = filled(MODELS[model][0](), seed=5)
                 mx.parallel.apply(net, layout, shard=shard)
-                net.load_parameters(source)
-                net.save_parameters(f"{source}.again")
+                load(net, source)
+                save(net, f"{source}.again")
                 again = nd.load(f"{source}.again")
                 for key, value in nd.load(source).items():
                     assert (value.asnumpy() == again[key].asnumpy()).all(), (source, str(layout), shard, key)
@@ -295,7 +370,7 @@ def go_on(folder, name, kind, other):
 
 
 def memory(folder):
-    """Bytes of parameters, gradients and states, by the storages of the tensors: (one array each)."""
+    """Bytes of parameters, gradients and states, by the storages of the tensors; of a row of each parameter."""
     found = {}
     for model in ("mlp", "resnet", "gpt2"):
         for kind in (None, "optimizer", "full"):
@@ -307,6 +382,7 @@ def memory(folder):
             x, y = (share(array, layout) for array in data)
             plain_step(net, gluon.loss.SoftmaxCrossEntropyLoss(), trainer, x[0], y[0])
             found[f"{model} {kind}"] = np.array(held(net, trainer))
+            found[f"{model} rows"] = sum(leaf[0].numel() * 4 for leaf in net.torch().parameters()) if SIZE == 1 else 0
     np.savez(f"{folder}/{SIZE}-{mx.dist.rank()}.npz", **found)
 
 
@@ -328,7 +404,84 @@ def storage(tensors):
     return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in here}.values())
 
 
+# ---- what cannot be ----
+
+
+class Homeless(gluon.HybridBlock):
+    """Lists its stages, and forgets one of its layers."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.first, self.second = gluon.nn.Dense(4, in_units=4), gluon.nn.Dense(4, in_units=4)
+            self.extra = gluon.nn.Dense(4, in_units=4)
+
+    def stages(self):
+        return [("first", self.first), ("second", self.second)]
+
+    def hybrid_forward(self, F, x):
+        return self.second(self.extra(self.first(x)))
+
+
+def small(*widths, **how):
+    net = gluon.nn.HybridSequential()
+    for width in widths:
+        net.add(gluon.nn.Dense(width, in_units=8, **how))
+    net.initialize()
+    return net
+
+
+def message(call, *args, **kwargs):
+    """What it says when it refuses."""
+    try:
+        call(*args, **kwargs)
+    except (mx.MXNetError, ValueError, TypeError) as error:
+        return str(error)
+    return "it was not refused"
+
+
+def bad(folder):
+    apply, net, loss = mx.parallel.apply, small(8, 8), gluon.loss.L2Loss()
+    trainer = gluon.Trainer(net.collect_params(), "adam")
+    before = net[0].weight.data().asnumpy()
+
+    def step_of(model, layout, **how):
+        return mx.parallel.train_step(model, loss, trainer, layout, **how)
+
+    said = {
+        "degrees": message(apply, net, Layout(data=3)),
+        "degrees of a step": message(step_of, net, Layout(data=2, tensor=2)),
+        "heads": message(apply, filled(GPT2(31, 12, 2, 3, TIME), 0), Layout(tensor=2)),
+        "width": message(apply, small(7), Layout(tensor=2), plan={"0": "column"}),
+        "pattern": message(apply, filled(gpt2(), 0), Layout(tensor=2), plan={"block.*.attention": "column"}),
+        "nothing to divide": message(apply, small(8), Layout(tensor=2)),
+        "stages": message(step_of, small(8), Layout(pipeline=2), microbatches=2),
+        "homeless": message(step_of, Homeless(), Layout(pipeline=2), microbatches=2),
+        "micro-batches": message(step_of(net, Layout(data=2), microbatches=3), nd.ones((8, 8)), nd.ones((8, 8))),
+        "pipeline": message(apply, net, Layout(pipeline=2)),
+        "shard": message(apply, net, Layout(data=2), shard="half"),
+        "no model": message(apply, [net], Layout(data=2)),
+    }
+    assert (net[0].weight.data().asnumpy() == before).all()
+    apply(net, Layout(shard=2))
+    plain_step(net, loss, trainer, nd.ones((8, 8)), nd.ones((8, 8)))
+    said["twice"] = message(apply, net, Layout(data=2))
+    said["kvstore"] = message(gluon.Trainer, net.collect_params(), "sgd", kvstore="dist_sync")
+    said["sparse"] = message(train_sparse)
+    trainer.save_states(f"{folder}/other.states")
+    other = apply(small(8, 4), Layout(data=2), shard="optimizer")
+    said["states"] = message(gluon.Trainer(other.collect_params(), "adam").load_states, f"{folder}/other.states")
+    np.savez(f"{folder}/{SIZE}-{mx.dist.rank()}.npz", **said)
+
+
+def train_sparse():
+    net = gluon.nn.Embedding(8, 4, sparse_grad=True)
+    net.initialize()
+    trainer = gluon.Trainer(mx.parallel.apply(net, Layout(data=2)).collect_params(), "sgd")
+    plain_step(net, gluon.loss.L2Loss(), trainer, nd.ones((8,)), nd.ones((8, 4)))
+
+
 if __name__ == "__main__":
     folder, what, *more = sys.argv[1:]
     os.makedirs(folder, exist_ok=True)
-    {"matrix": matrix, "optimizers": optimizers, "memory": memory}[what](folder, *more)
+    {"matrix": matrix, "optimizers": optimizers, "memory": memory, "bad": bad}[what](folder, *more)
