@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "comm": {"base", "events"},
     "dist": ARRAYS | {"comm", "gluon"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
-    "parallel": ARRAYS | {"comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "symbol"},
+    "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
     "amp": ARRAYS | {"name", "symbol", "gluon"},
     "contrib": {"amp"},

@@ -70,15 +70,7 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     if layout.size == 1:
         return _checkpointed(net, checkpoint)
     module = net.torch() if isinstance(net, Block) else net
-    tensors = [each for each in (*module.parameters(), *module.buffers()) if not each.is_meta]
-    session().group.broadcast_all_(tensors, what="the parameters as they begin")
-    ensemble = Ensemble(layout, shard)
-    ensemble.synchronise_norms()
-    if layout.tensor > 1:
-        from .tensor import parallelize
-
-        parallelize(net, ensemble.mesh["tensor"], plan)
-    _checkpointed(net, checkpoint)
+    ensemble = begin(net, module, layout, shard, plan, checkpoint)
     if layout.batch_size > 1 and shard in ("full", "grads"):
         shard_fully(net, module, ensemble, isinstance(net, Block))
     elif layout.batch_size > 1 and not isinstance(net, Block):
@@ -89,6 +81,20 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
         param._placement = Placement(ensemble)
         param._follow()
     return net
+
+
+def begin(net: Any, module: torch.nn.Module, layout: Layout, shard: str | None, plan: Any, checkpoint: Any) -> Ensemble:
+    """What every layout does first: workers begin alike, layers are divided, checkpointed blocks are marked."""
+    tensors = [each for each in (*module.parameters(), *module.buffers()) if not each.is_meta]
+    session().group.broadcast_all_(tensors, what="the parameters as they begin")
+    ensemble = Ensemble(layout, shard)
+    ensemble.synchronise_norms()
+    if layout.tensor > 1:
+        from .tensor import parallelize
+
+        parallelize(net, ensemble.mesh["tensor"], plan)
+    _checkpointed(net, checkpoint)
+    return ensemble
 
 
 def _checkpointed(net: Any, which: Any) -> Any:

@@ -94,8 +94,9 @@ class Crossing:
         return part
 
     def _call(self, collective: Any, *tensors: Tensor) -> None:
-        if isinstance(self.group, EngineGroup):
-            self.group.what = self.layer
+        if not isinstance(self.group, EngineGroup):
+            collective(*tensors, group=self.group)
+            return
+        before, self.group.what = self.group.what, self.layer
         collective(*tensors, group=self.group)
-        if isinstance(self.group, EngineGroup):
-            self.group.what = ""
+        self.group.what = before

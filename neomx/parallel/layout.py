@@ -125,22 +125,14 @@ class Layout:
                 f"layout {self}: it takes all workers of the job, and a task of mx.parallel.tasks has some. Train "
                 "with kvstore='dist_sync' there, or start a job for each"
             )
-        return _mesh(self, opened)
+        kept = opened.kept.setdefault("meshes", {})  # its groups are made once
+        if self not in kept:
+            kept[self] = _make_mesh(self)
+        return kept[self]
 
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
         """This worker's share of a dataset: as `mx.dist.shard`, where workers that compute together share alike."""
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
-
-
-_meshes: dict[tuple[Layout, int], Any] = {}
-
-
-def _mesh(layout: Layout, opened: Any) -> Any:
-    """One mesh for each layout: its groups are made once."""
-    key = layout, id(opened)
-    if key not in _meshes:
-        _meshes[key] = _make_mesh(layout)
-    return _meshes[key]
 
 
 def backend() -> Any:

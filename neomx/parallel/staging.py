@@ -10,12 +10,11 @@ import torch
 
 from ..comm.session import session
 from ..gluon import Block
-from .apply import shard_fully
-from .checkpointing import checkpoint_blocks
+from .apply import begin, shard_fully
 from .layout import Layout
 from .module import laid_out
 from .pipeline import Pipeline
-from .placement import Ensemble, keep_only, local_gradient
+from .placement import keep_only, local_gradient
 from .stages import Cut, Piece, Stage, free_elsewhere
 
 
@@ -30,15 +29,7 @@ def lay_out(
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[Pipeline, list[Callable[[], None]]]:
     """Cut a model and keep this worker's stages: the pipeline, and what adds up gradients when it has run."""
-    ensemble = Ensemble(layout, shard)
-    ensemble.synchronise_norms()
-    _begin_alike(net)
-    if layout.tensor > 1:
-        from .tensor import parallelize
-
-        parallelize(net, ensemble.mesh["tensor"], plan)
-    if checkpoint is not None:
-        checkpoint_blocks(net, checkpoint)
+    ensemble = begin(net, net.torch() if isinstance(net, Block) else net, layout, shard, plan, checkpoint)
     for piece in cut.pieces:
         piece.open()
     groups = cut.groups(inputs)
@@ -64,12 +55,6 @@ def lay_out(
     if layout.batch_size > 1 and not sharded and not isinstance(net, Block):
         adding.append(partial(_average, list(stages.values()), ensemble.batch_group))
     return pipeline, adding
-
-
-def _begin_alike(net: Any) -> None:
-    module = net.torch() if isinstance(net, Block) else net
-    tensors = [*module.parameters(), *module.buffers()]
-    session().group.broadcast_all_(tensors, what="the parameters as they begin")
 
 
 def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Any, list[int]]:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 
 from .. import autograd
+from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block, Trainer
@@ -136,7 +137,7 @@ class TrainStep:
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
         for param in self._parameters():
             param.grad = None
-        self.head.begin(samples)
+        self.head.begin(samples, self._loss_scale())
         self._hold(True)
         if self.pipeline is not None:
             self.pipeline.run(inputs, target)
@@ -147,6 +148,13 @@ class TrainStep:
         self._update(samples)
         value = self._loss_of_all(samples)
         return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
+
+    def _loss_scale(self) -> float:
+        """By how much `mx.amp` has the loss of this step multiplied; the Trainer divides by it again."""
+        if getattr(self.trainer, "_amp_loss_scaler", None) is None:
+            return 1.0
+        with scale_loss(1.0, self.trainer) as scale:
+            return float(scale)
 
     def _samples(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> int:
         lengths = [len(each) for each in (*inputs, target)]
@@ -202,7 +210,8 @@ class TrainStep:
             self.trainer.step(samples)
         else:
             self.trainer.allreduce_grads()
-            clip_global_norm(self.net.collect_params(), self._clip * self._of_all(torch.tensor(float(samples))).item())
+            of_all = self._of_all(torch.tensor(float(samples))).item() * self.head.scale
+            clip_global_norm(self.net.collect_params(), self._clip * of_all)
             self.trainer.update(samples)
 
     def _clip_torch(self, most: float) -> None:
@@ -258,9 +267,9 @@ class Head:
         self.microbatches, self._sums = microbatches, sums
         self._means: list[torch.Tensor] = []
 
-    def begin(self, samples: int) -> None:
-        """A new batch of so many samples."""
-        self._samples = samples // self.microbatches
+    def begin(self, samples: int, scale: float) -> None:
+        """A new batch of so many samples, whose loss is multiplied by `scale` before it is differentiated."""
+        self._samples, self.scale = samples // self.microbatches, scale
         self._means = []
 
     def __call__(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -271,7 +280,7 @@ class Head:
         self._means.append(mean.detach())
         if not self._sums:
             return mean / self.microbatches
-        return values.sum() if values.numel() == self._samples else mean * self._samples
+        return (values.sum() if values.numel() == self._samples else mean * self._samples) * self.scale
 
     def mean(self) -> torch.Tensor:
         """The mean over the batch; zero on workers that do not compute it."""
