@@ -152,6 +152,8 @@ def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
     Backward.train_mode, Backward.accumulating = train_mode, accumulating
     try:
         return compute()
+    except MXNetError:
+        raise  # such as another worker's end: it says what is wrong, and a program may look for its kind
     except RuntimeError as error:
         if "second time" in str(error):
             raise MXNetError(

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from workers import half_layouts
 from workers.half import GROUP, SHARES, images, normalised
 
 import neomx as mx
@@ -137,6 +138,24 @@ def test_lists_of_one_dtype_serve_the_other(on):
     assert nd.batch_dot(x, x)._data.dtype is torch.bfloat16
     assert nd.batch_dot(x, x).reshape((2, 2)).T._data.dtype is torch.bfloat16
     assert nd.softmax(nd.batch_dot(x, x)).dtype == np.float32
+
+
+def test_sparse_arrays_stay_sparse(on):
+    on()
+    table = nd.sparse.csr_matrix(np.eye(3, dtype="float32"))
+    assert (table + table).stype == "csr"
+    assert nd.sparse.square(table.tostype("default").tostype("row_sparse")).stype == "row_sparse"
+    assert nd.sparse.dot(table, nd.ones((3, 2)).astype("float16")).dtype == np.float32
+
+
+def test_results_go_where_they_are_told(on):
+    on()
+    x, out = nd.ones((2, 3)), nd.zeros((2, 4))
+    nd.FullyConnected(x, nd.ones((4, 3)), no_bias=True, num_hidden=4, out=out)
+    assert out.dtype == np.float32 and out.asnumpy()[0].tolist() == [3] * 4
+    half = x.astype("float16")
+    half *= x
+    assert half.dtype == np.float16
 
 
 def test_reset_leaves_nothing(on):
@@ -424,14 +443,22 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 # ---- on three workers ----
 
 
-@pytest.fixture(scope="module")
-def workers(tmp_path_factory):
-    """What each of three workers wrote down."""
-    out = tmp_path_factory.mktemp("half") / "w"
-    command = [sys.executable, "-m", "neomx", "run", "-n", "3", str(HERE / "workers" / "half.py"), str(out)]
+def written_by(count, script, folder):
+    """What each of some workers wrote down."""
+    command = [sys.executable, "-m", "neomx", "run", "-n", str(count), str(HERE / "workers" / script), f"{folder}/w"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert run.returncode == 0, run.stdout + run.stderr
-    return [dict(np.load(f"{out}-{rank}.npz")) for rank in range(3)]
+    return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    return written_by(3, "half.py", tmp_path_factory.mktemp("half"))
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory):
+    return written_by(2, "half_layouts.py", tmp_path_factory.mktemp("layouts"))
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("all", [0, 1, 2]), ("two", GROUP), ("two", [1])])
@@ -484,3 +511,17 @@ def test_a_worker_without_data_takes_over_the_scale(workers):
     assert [int(found["uneven count"]) for found in workers] == [9, 9, 6]
     assert workers[2]["uneven"].tolist() == workers[0]["uneven"].tolist() == workers[1]["uneven"].tolist()
     assert workers[0]["uneven"][1] > 65536
+
+
+@pytest.mark.parametrize("layout", half_layouts.LAYOUTS)
+@pytest.mark.parametrize("kind", half_layouts.KINDS)
+def test_layouts_give_the_weights_of_one_process(layouts, kind, layout):
+    """Sums of half precision products, cut elsewhere, differ in their last digits; so may a weight in its own last."""
+    weights, scales = half_layouts.trained(kind)
+    for found in layouts:
+        assert found[f"{layout}/{kind}/scales"].tolist() == scales
+        for name, value in weights.items():
+            received = found[f"{layout}/{kind}/{name}"]
+            np.testing.assert_allclose(received, value, rtol=0, atol=NEAR[kind.split()[1]], err_msg=name)
+    start = half_layouts.network().collect_params()
+    assert max(np.abs(start[name].data().asnumpy() - value).max() for name, value in weights.items()) > 0.05

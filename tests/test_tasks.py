@@ -27,7 +27,7 @@ def test_tasks_on_four_workers():
     assert ended.returncode == 0, ended.stdout + ended.stderr
     names = (
         *("models_at_once", "a_queue", "heavier_first", "heads_on_a_trunk"),
-        *("uneven_data", "nested", "failures", "different"),
+        *("uneven_data", "nested", "layouts", "failures", "different"),
     )
     assert [name for name in names if f"{name} holds" in ended.stdout] == list(names)
 

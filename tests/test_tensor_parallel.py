@@ -102,6 +102,7 @@ class TestWorkers:
     def test_bad_input_while_running(self, workers, found):
         (first, *_) = found(workers)
         assert "251 rows" in str(first["beyond"])
+        assert "2: a Dense layer whose inputs workers hold together takes (batch, features)" in str(first["flattened"])
         shape = (2, 2 * workers + 1, 12)
         assert f"time {workers} workers divide; received the shape {shape}" in str(first["odd sequence"])
 
@@ -211,6 +212,15 @@ def test_layers_that_cannot_be_divided():
         chosen(net, {"0": "width"})
     with pytest.raises(TypeError, match="plan must be 'auto' or"):
         chosen(net, {})
+
+    class Scaled(nn.Dense):
+        def hybrid_forward(self, F, x, weight, bias=None):
+            return 2 * super().hybrid_forward(F, x, weight, bias)
+
+    scaled = Scaled(4, in_units=2)
+    scaled.initialize()
+    with pytest.raises(mx.MXNetError, match="'the net' is of class Scaled, and the style 'column' is for Dense"):
+        chosen(scaled, {".": "column"})
     waiting = nn.Dense(4)
     waiting.initialize()
     with pytest.raises(RuntimeError, match="not initialised yet"):

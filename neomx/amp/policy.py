@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..base import suggest
-from ..dtype import NAME_OF_TORCH
+from ..dtype import NAME_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.invoke import apply
 from ..ops.cross_entropy import CROSS_ENTROPY
@@ -96,7 +96,7 @@ def on_arrays(policy: Policy, op: Op) -> Callable[[Sequence[Any], dict[str, Any]
 
 
 def _widest(arrays: Sequence[Any]) -> torch.dtype | None:
-    present = {array._data.dtype for array in arrays if array is not None} & set(CASTABLE)
+    present = {to_torch(array.dtype) for array in arrays if array is not None} & set(CASTABLE)
     return torch.float32 if len(present) > 1 else None
 
 

@@ -29,6 +29,8 @@ _log = logging.getLogger("neomx")
 class Session:
     """The world, the store and, once asked for, the group of all workers and their rounds."""
 
+    is_whole = True  # whether its workers are all of the job
+
     def __init__(self, world: World):
         self._hosted: StoreServer | None = None
         if world.hosts_store:
@@ -121,6 +123,8 @@ class Session:
 
 class _Inner(Session):
     """The session of some workers who are among themselves for a while: a world of their own in the same job."""
+
+    is_whole = False
 
     def __init__(self, outer: Session, group: Any):
         self.outer, self.store, self.group = outer, outer.store, group

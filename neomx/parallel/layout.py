@@ -118,9 +118,14 @@ class Layout:
 
     def mesh(self) -> Any:
         """torch's DeviceMesh of all workers, with the dimensions pipeline, data, shard and tensor."""
-        world = session().world
-        self.check(world.size)
-        return _mesh(self, session())
+        opened = session()
+        self.check(opened.world.size)
+        if not opened.is_whole:  # torch makes the groups of a mesh with all of its processes
+            raise MXNetError(
+                f"layout {self}: it takes all workers of the job, and a task of mx.parallel.tasks has some. Train "
+                "with kvstore='dist_sync' there, or start a job for each"
+            )
+        return _mesh(self, opened)
 
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
         """This worker's share of a dataset: as `mx.dist.shard`, where workers that compute together share alike."""

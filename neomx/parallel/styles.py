@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch.distributed.tensor import DTensor, Partial, Shard
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from .. import ndarray as nd
@@ -25,7 +25,9 @@ from .crossing import Crossing
 from .vocabulary import look_up
 
 Tensor = torch.Tensor
+WHOLE, FEATURES, SEQUENCE = Replicate(), Shard(-1), Shard(1)  # how workers hold activations, (batch, time, features)
 ROWS, COLUMNS = Shard(0), Shard(1)  # of a weight, (outputs, inputs) or (vocabulary, width)
+Way = Callable[[Crossing, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,35 +36,43 @@ class Style:
 
     layer: str  # 'dense', 'embedding', 'norm' (or one without weights), 'container'
     weights: Mapping[str, Placement] = field(default_factory=dict)  # those not named are whole on every worker
-    enter: Callable[[Crossing, Tensor], Tensor] | None = None  # what happens to the input
-    leave: Callable[[Crossing, Tensor], Tensor] | None = None  # and to the output
+    takes: Placement = WHOLE  # how workers hold the input
+    uses: Placement = WHOLE  # how the layer needs it
+    gives: Placement = WHOLE  # how workers hold the output
+    local: bool = True  # whether the output is a plain tensor: this worker's part
     even: bool = True  # whether all parts of the weight must be of one size
+    opens: bool = False  # whether layers beside it may take the same input
     inside_sequence: bool = False  # whether its weights' gradients are right where workers have parts of the sequence
+
+    @cached_property
+    def enter(self) -> Way | None:
+        """What the input of a Dense layer goes through."""
+        if self.uses != WHOLE:
+            return None
+        return Crossing.join_copy if self.takes == SEQUENCE else Crossing.copy
+
+    @cached_property
+    def leave(self) -> Way | None:
+        """What its output goes through: sums of parts, or parts of the features."""
+        if self.layer == "dense" and self.weights["weight"] == COLUMNS:
+            return Crossing.sum_split if self.gives == SEQUENCE else Crossing.sum
+        return Crossing.join_features if self.gives == WHOLE else None
 
 
 _BY_ROWS = {"weight": ROWS, "bias": ROWS}
 _BY_COLUMNS = {"weight": COLUMNS}
 
-
-def _together(crossing: Crossing, x: Tensor, classes: int) -> DTensor:
-    """Scores of which each worker has some classes, as one tensor."""
-    shape = torch.Size((*x.shape[:-1], classes))
-    stride = torch.empty(shape, device="meta").stride()
-    placement = [Shard(x.dim() - 1)]
-    return DTensor.from_local(x.contiguous(), crossing.mesh, placement, run_check=False, shape=shape, stride=stride)
-
-
 STYLES = {
-    "column": Style("dense", _BY_ROWS, Crossing.copy),
-    "row": Style("dense", _BY_COLUMNS, None, Crossing.sum),
-    "column_gather": Style("dense", _BY_ROWS, Crossing.copy, Crossing.join_features),
-    "logits": Style("dense", _BY_ROWS, Crossing.copy, even=False),
+    "column": Style("dense", _BY_ROWS, gives=FEATURES, opens=True),
+    "row": Style("dense", _BY_COLUMNS, takes=FEATURES, uses=FEATURES),
+    "column_gather": Style("dense", _BY_ROWS),
+    "logits": Style("dense", _BY_ROWS, gives=FEATURES, local=False, even=False),
     "vocabulary": Style("embedding", {"weight": ROWS}, even=False),
-    "width": Style("embedding", _BY_COLUMNS, None, Crossing.join_features),
-    "sequence": Style("norm", inside_sequence=True),
-    "sequence_column": Style("dense", _BY_ROWS, Crossing.join_copy, inside_sequence=True),
-    "sequence_row": Style("dense", _BY_COLUMNS, None, Crossing.sum_split, inside_sequence=True),
-    "sequence_region": Style("container", {}, Crossing.split, Crossing.join),
+    "width": Style("embedding", _BY_COLUMNS),
+    "sequence": Style("norm", takes=SEQUENCE, uses=SEQUENCE, gives=SEQUENCE, inside_sequence=True),
+    "sequence_column": Style("dense", _BY_ROWS, takes=SEQUENCE, gives=FEATURES, opens=True, inside_sequence=True),
+    "sequence_row": Style("dense", _BY_COLUMNS, takes=FEATURES, uses=FEATURES, gives=SEQUENCE, inside_sequence=True),
+    "sequence_region": Style("container", uses=SEQUENCE),
 }
 
 # Layers that are known to compute what is written below: one with a forward of its own is of another kind.
@@ -99,18 +109,16 @@ class Inputs:
     """Layers side by side (query, key, value) take one input: it crosses once, and so does its gradient."""
 
     def __init__(self) -> None:
-        self._last: tuple[Any, ...] = (None, None, None, None)
+        self._last: tuple[Any, ...] = ()
 
     def enter(self, style: Style, crossing: Crossing, x: Tensor) -> Tensor:
         """`x` as the layer needs it."""
-        if style.enter is None:
-            self._last = (None, None, None, None)  # a layer that ends what others began: nothing is kept for long
-            return x
-        given, way, graph, entered = self._last
-        if given is not x or way is not style.enter or graph is not torch.is_grad_enabled():
-            entered = style.enter(crossing, x)
-            self._last = x, style.enter, torch.is_grad_enabled(), entered
-        return entered  # type: ignore[no-any-return]
+        way, graph = style.enter, torch.is_grad_enabled()
+        if self._last and self._last[0] is x and self._last[1:3] == (way, graph):
+            return self._last[3]  # type: ignore[no-any-return]
+        entered = x if way is None else way(crossing, x)
+        self._last = (x, way, graph, entered) if style.opens else ()  # the layer after them clears it
+        return entered
 
 
 @dataclass(frozen=True)
@@ -136,15 +144,20 @@ class Layer:
     def dense(self, x: Tensor, product: Callable[..., Tensor], activate: Callable[[Tensor], Tensor]) -> Tensor:
         """A Dense layer, by rows or by columns of its weight."""
         x = self.inputs.enter(self.style, self.crossing, x)
-        weight, bias, leave = self.own("weight"), self.own("bias"), self.style.leave
-        if self.style.weights["weight"] == ROWS:
-            out = activate(product(x, weight, bias))
-            if self.style is STYLES["logits"]:
-                return _together(self.crossing, out, self.module._parameters["weight"].shape[0])  # type: ignore
-            return out if leave is None else leave(self.crossing, out)
-        assert leave is not None
-        out = leave(self.crossing, product(x, weight, None))
-        return activate(out if bias is None else out + bias.to(out.dtype))
+        weight, bias, leave = self.own("weight"), self.own("bias"), self.style.leave or _stay
+        if self.style.weights["weight"] == COLUMNS:
+            out = leave(self.crossing, product(x, weight, None))
+            return activate(out if bias is None else out + bias.to(out.dtype))
+        out = leave(self.crossing, activate(product(x, weight, bias)))
+        return out if self.style.local else self.together(out)
+
+    def together(self, scores: Tensor) -> DTensor:
+        """Scores of which each worker has some classes, as one tensor."""
+        shape = torch.Size((*scores.shape[:-1], len(self.module._parameters["weight"])))  # type: ignore[arg-type]
+        stride, placement = torch.empty(shape, device="meta").stride(), [Shard(scores.dim() - 1)]
+        return DTensor.from_local(
+            scores.contiguous(), self.crossing.mesh, placement, run_check=False, shape=shape, stride=stride
+        )
 
     def dense_module(self, x: Tensor) -> Tensor:
         """torch's Linear."""
@@ -171,9 +184,9 @@ class Layer:
 
     def embedding(self, indices: Tensor, padding: int | None = None) -> Tensor:
         """Rows for indices that all are in range."""
-        if self.style.leave is None:
-            return look_up(self.module._parameters["weight"], indices, self.crossing, padding)  # type: ignore
-        return self.style.leave(self.crossing, F.embedding(indices, self.own("weight"), padding))
+        if self.style.weights["weight"] == ROWS:
+            return look_up(self.module._parameters["weight"], indices, self.crossing, padding)  # type: ignore[arg-type]
+        return self.crossing.join_features(F.embedding(indices, self.own("weight"), padding))
 
     def embedding_module(self, indices: Tensor) -> Tensor:
         """torch's Embedding."""
@@ -198,6 +211,10 @@ class Layer:
         """LayerNorm on this worker's part of the sequence."""
         arrays = {name: NDArray(self.own(name), x._ctx) for name in self.module._parameters}
         return layer_of(self.module).hybrid_forward(nd, x, **arrays)  # type: ignore[no-any-return]
+
+
+def _stay(_: Crossing, x: Tensor) -> Tensor:
+    return x
 
 
 def _forward(block: Any, compute: Callable[[NDArray], Any], x: Any, *args: Any) -> Any:

@@ -156,6 +156,17 @@ def nested(rank):
     assert found == {"left": {"x": 1, "y": 1}, "right": 2}
 
 
+def layouts(rank):
+    def lay_out():
+        try:
+            mx.parallel.apply(dense(4, 4, 0), mx.parallel.Layout(data=2))
+        except mx.MXNetError as error:
+            return str(error)
+
+    found = tasks({"a": lay_out, "b": lay_out})
+    assert all("it takes all workers of the job" in said for said in found.values()), found
+
+
 def failures(rank):
     """One error on every worker, with no wait for the failed one; and afterwards all is as before."""
 
@@ -198,7 +209,17 @@ def different(rank):
 def main():
     rank = mx.dist.rank()
     torch.set_num_threads(1)
-    for check in (models_at_once, a_queue, heavier_first, heads_on_a_trunk, uneven_data, nested, failures, different):
+    for check in (
+        models_at_once,
+        a_queue,
+        heavier_first,
+        heads_on_a_trunk,
+        uneven_data,
+        nested,
+        layouts,
+        failures,
+        different,
+    ):
         began = time.monotonic()
         check(rank)
         if rank == 0:

@@ -1,0 +1,109 @@
+"""Layouts without other workers: degrees, places, and a layout of one."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import neomx as mx
+from neomx import gluon
+from neomx.parallel import Layout, Place
+from tests.launching import ROOT, environment
+
+
+def test_a_layout_is_read_and_written():
+    layout = Layout.parse("data=2, tensor=4")
+    assert layout == Layout(data=2, tensor=4)
+    assert layout.size == 8
+    assert str(layout) == "data=2,tensor=4"
+    assert str(Layout()) == "data=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tensr=2", "Did you mean tensor"),
+        ("data=two", "data must be a number, received 'two'"),
+        ("data=2,data=2", "data is given twice"),
+        ("data", "must be a number"),
+        ("data=0", "from 1, received 0"),
+    ],
+)
+def test_a_wrong_layout_is_refused(text, said):
+    with pytest.raises(ValueError, match=said):
+        Layout.parse(text)
+
+
+def test_degrees_that_do_not_multiply_to_the_workers():
+    with pytest.raises(mx.MXNetError, match=r"2 x 1 x 2 x 1 = 4, and there are 3.*neomx run -n 4"):
+        Layout(data=2, tensor=2).check(3)
+
+
+def test_tensor_neighbours_are_neighbours():
+    layout = Layout(data=2, shard=2, tensor=2, pipeline=2)
+    places = [layout.place(rank) for rank in range(layout.size)]
+    assert places[:3] == [Place(0, 0, 0, 0), Place(0, 0, 0, 1), Place(0, 0, 1, 0)]
+    assert len(set(places)) == 16
+    assert places[8].pipeline == 1
+
+
+def test_peers_differ_along_the_given_lines_alone(monkeypatch):
+    layout = Layout(data=2, tensor=2, pipeline=2)
+    places = {rank: layout.place(rank) for rank in range(8)}
+    monkeypatch.setattr(Layout, "place", lambda self, rank=None: places[5 if rank is None else rank])
+    assert layout.peers("tensor") == [4, 5]
+    assert layout.peers("data", "shard") == [5, 7]
+    assert layout.peers("pipeline") == [1, 5]
+    assert layout.peers() == [5]
+    assert (layout.batch_rank, layout.batch_size) == (0, 2)
+
+
+def test_a_layout_of_one_leaves_a_block_as_it_is():
+    net = gluon.nn.Dense(3, in_units=2)
+    net.initialize()
+    before = net.weight.data().asnumpy()
+    assert mx.parallel.apply(net, Layout()) is net
+    np.testing.assert_array_equal(net.weight.data().asnumpy(), before)
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "kind", "said"),
+    [
+        (3, {}, TypeError, "expected a gluon Block or a torch module, received int"),
+        (torch.nn.Linear(2, 2), {"shard": "some"}, ValueError, "'full', 'grads', 'optimizer'"),
+    ],
+)
+def test_what_cannot_be_laid_out(net, options, kind, said):
+    with pytest.raises(kind, match=said):
+        mx.parallel.apply(net, Layout(), **options)
+
+
+def test_a_share_of_a_dataset_is_that_of_the_samples(monkeypatch):
+    layout = Layout(data=2, tensor=2)
+    monkeypatch.setattr(Layout, "batch_rank", 1)
+    assert [layout.share(range(6))[i] for i in range(3)] == [1, 3, 5]
+
+
+def test_beginning_under_a_layout(tmp_path):
+    """Two workers: Blocks filled part by part, torch modules, one program for any layout."""
+    command = [sys.executable, "-m", "neomx", "run", "-n", "2", f"{ROOT}/tests/workers/beginning.py", str(tmp_path)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert set(found) == {"hollow", "unknown shape", "torch", "whole", "example"}
+    assert found["hollow"] == 0.0  # the very values of one process
+    assert "the shape of" in found["unknown shape"]
+    for name, difference in (found["torch"] | found["whole"]).items():
+        assert difference < 1e-5, name  # sums in another order, over ten steps of AdamW
+    np.testing.assert_allclose(found["example"], _alone(), rtol=1e-4)  # the losses of one process
+
+
+def _alone():
+    spec = importlib.util.spec_from_file_location("layouts", f"{ROOT}/examples/layouts.py")
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program.main(steps=4)
