@@ -346,7 +346,7 @@ def test_checkpointing_refuses_unknown_names():
 # ---- workers ----
 
 
-def neomx_run(*arguments, timeout=240):
+def neomx_run(*arguments, timeout=400):
     return subprocess.run(
         [sys.executable, "-m", "neomx", "run", *map(str, arguments)], capture_output=True, text=True, timeout=timeout
     )

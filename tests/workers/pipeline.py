@@ -128,15 +128,12 @@ CASES = {
 HYBRIDS = {
     "mlp data": ("mlp", SGD, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
     "mlp shard": ("mlp", ADAMW, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
-    "mlp grads": ("mlp", SGD, {"schedule": "interleaved", "shard": "grads"}, Layout(data=2, pipeline=2)),
-    "mlp states": ("mlp", ADAMW, {"schedule": "zero-bubble", "shard": "optimizer"}, Layout(data=2, pipeline=2)),
     "gpt2 data": ("gpt2", ADAMW, {"schedule": "zbv", "clip": 0.5}, Layout(data=2, pipeline=2)),
     "gpt2 shard": ("gpt2", SGD, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
     "gpt2 tensor": ("gpt2", SGD, {"schedule": "1f1b"}, Layout(tensor=2, pipeline=2)),
     "torch data": ("torch", None, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
     "torch shard": ("torch", None, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
     "torch tensor": ("torch", None, {"schedule": "zbv"}, Layout(tensor=2, pipeline=2)),
-    "mlp no pipeline": ("mlp", SGD, {"shard": "full", "clip": 0.1}, Layout(shard=4)),
     "gpt2 no pipeline": ("gpt2", ADAMW, {"checkpoint": "blocks.*"}, Layout(data=4)),
     "torch no pipeline": ("torch", None, {"clip": 0.1}, Layout(data=2, shard=2)),
 }
@@ -145,7 +142,7 @@ HYBRIDS = {
 def cases(workers):
     """(name, case, layout) of so many workers."""
     for name, case in CASES.items():
-        if workers < 4 or name in ("mlp 1f1b", "resnet zero-bubble", "gpt2 interleaved", "torch zero-bubble"):
+        if workers < 4 or name in ("resnet zero-bubble", "gpt2 interleaved"):
             yield name, case, Layout(pipeline=workers)
     for name, (*case, layout) in HYBRIDS.items() if workers in (1, 4) else ():
         yield name, case, layout if workers > 1 else Layout()
