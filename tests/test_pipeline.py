@@ -229,6 +229,26 @@ def test_a_loss_that_is_a_mean_and_a_loss_on_arrays_do_the_same():
     np.testing.assert_allclose(found[2], found[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("loss", [torch.nn.MSELoss(), torch.nn.functional.mse_loss, torch.nn.MSELoss(reduction="none")])
+def test_a_torch_module_by_a_torch_optimizer(loss):
+    x, y = torch.randn(3, 8, 4), torch.randn(3, 8, 2)
+
+    def made():
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+        return net, torch.optim.SGD(net.parameters(), 0.5)
+
+    (net, optimizer), (other, another) = made(), made()
+    step = train_step(net, loss, optimizer, Layout(), 4)
+    for a, b in zip(x, y, strict=True):
+        another.zero_grad()
+        expected = torch.nn.functional.mse_loss(other(a), b)
+        expected.backward()
+        another.step()
+        torch.testing.assert_close(step(a, b), expected.detach())
+    torch.testing.assert_close(net.state_dict(), other.state_dict())
+
+
 def test_clipping_holds_the_gradient_of_the_mean():
     net = seeded(mlp)
     before = net[0].weight.data().asnumpy()

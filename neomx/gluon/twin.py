@@ -90,6 +90,8 @@ def call_through(twin: Twin, args: Any) -> Any:
     finally:
         modes.entering = None
         torch.set_grad_enabled(previous)
+        if not modes.recording and hasattr(twin, "reshard"):
+            twin.reshard()  # no backward comes, after which fully_shard would put the parts in their places again
 
 
 def wrap(value: Any, ctx: Context | None = None) -> Any:

@@ -1,6 +1,7 @@
 """`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
 
 from .apply import apply
+from .checkpointing import checkpoint_blocks
 from .clip import clip_global_norm
 from .estimate import Estimate, Footprint, estimate
 from .layout import Layout, Place
@@ -15,6 +16,7 @@ __all__ = [
     "Layout",
     "Place",
     "apply",
+    "checkpoint_blocks",
     "clip_global_norm",
     "cross_entropy",
     "estimate",

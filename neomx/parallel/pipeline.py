@@ -28,7 +28,6 @@ class Pipeline:
         """`stages` are this worker's by their numbers; `loss` gives the scalar to differentiate."""
         self.stages, self.total, self.place = stages, cut.stages, cut.place
         self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
-        self.bubble = cut.schedule.bubble(cut.workers, cut.stages, cut.microbatches)
         self.described = described
         self.borrowed: list[tuple[dict[str, Any], str]] = []  # where parameters are that an earlier worker has too
         self._loss = loss

@@ -19,11 +19,12 @@ _TIMED = 3  # runs of each piece, of which the fastest counts
 
 
 class Piece(torch.nn.Module):
-    """A part of a model that stays whole: a Block, a torch module, or a function on arrays, run on tensors."""
+    """A part of a model that stays whole, run on tensors: a Block, a torch module, or a function."""
 
-    def __init__(self, name: str, part: Any) -> None:
+    def __init__(self, name: str, part: Any, takes_arrays: bool = False) -> None:
+        """`takes_arrays`: a function is one on arrays."""
         super().__init__()
-        self.name, self.part = name, part
+        self.name, self.part, self._takes_arrays = name, part, takes_arrays
         if isinstance(part, torch.nn.Module):
             self.run = part
 
@@ -31,7 +32,7 @@ class Piece(torch.nn.Module):
         """What the part computes, as in training or not by this module's flag."""
         if isinstance(self.part, (Block, torch.nn.Module)):
             return self.run(*args)
-        return on_tensors(self.part, args, self.training)
+        return on_tensors(self.part, args, self.training) if self._takes_arrays else self.part(*args)
 
     def open(self) -> None:
         """Take the Block's twin, once all its parameters have their shapes."""
@@ -45,7 +46,7 @@ class Piece(torch.nn.Module):
         return list(self.parameters())
 
 
-def on_tensors(function: Callable[..., Any], args: Sequence[torch.Tensor], training: bool = True) -> Any:
+def on_tensors(function: Callable[..., Any], args: Sequence[torch.Tensor], training: bool) -> Any:
     """Call a function on arrays with tensors, under torch's grad mode."""
     before = modes.recording, modes.training, modes.plain
     modes.recording, modes.training, modes.plain = torch.is_grad_enabled(), training, True
@@ -89,7 +90,7 @@ def pieces_of(net: Any) -> list[Piece]:
             "`features` and `output`, a torch.nn.Sequential, or a model whose stages() lists (name, Block) pairs in "
             "the order in which they run"
         )
-    return [Piece(name, part) for name, part in parts]
+    return [Piece(name, part, isinstance(net, Block)) for name, part in parts]
 
 
 def _title(net: Any) -> str:
@@ -252,6 +253,11 @@ class Cut:
             costs = by_parameters(self.pieces) if self._how == "parameters" else by_time(self.pieces, inputs)
             ends = balance(costs, self.stages)
         return [list(self.pieces[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+    @property
+    def bubble(self) -> float:
+        """The part of the time that workers wait at least."""
+        return self.schedule.bubble(self.workers, self.stages, self.microbatches)
 
     def place(self, stage: int) -> int:
         """The worker of the pipeline that has a stage."""

@@ -60,7 +60,7 @@ def lay_out(
         param._follow()
     pipeline = Pipeline(stages, cut, ensemble.mesh.get_group("pipeline"), loss, described)
     pipeline.borrowed = [home for home, places in shared if places[0] != here]
-    adding = [partial(_add, home, _group(layout, places)) for home, places in shared]
+    adding: list[Callable[[], None]] = [partial(_add, home, _group(layout, places)) for home, places in shared]
     if layout.batch_size > 1 and not sharded and not isinstance(net, Block):
         adding.append(partial(_average, list(stages.values()), ensemble.batch_group))
     return pipeline, adding

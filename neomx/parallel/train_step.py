@@ -65,7 +65,8 @@ def train_step(
         elif is_new:
             place(net, layout, shard, plan, checkpoint)
 
-    return TrainStep(net, Head(loss, microbatches, isinstance(net, Block)), trainer, layout, arrange, clip)
+    head = Head(loss, microbatches, isinstance(net, Block))
+    return TrainStep(net, head, trainer, layout, arrange, clip, 0.0 if pieces is None else pieces.bubble)
 
 
 def ensemble_of(net: Any) -> Ensemble | None:
@@ -105,8 +106,16 @@ class TrainStep:
     """What `train_step` gives: call it with a batch. After a step it knows how much of the time was spent waiting."""
 
     def __init__(
-        self, net: Any, head: Head, trainer: Any, layout: Layout, arrange: Callable[..., None], clip: float | None
+        self,
+        net: Any,
+        head: Head,
+        trainer: Any,
+        layout: Layout,
+        arrange: Callable[..., None],
+        clip: float | None,
+        bubble: float,
     ) -> None:
+        self.bubble_expected = bubble  # the part of a step that workers wait at least, by the schedule
         self.net, self.head, self.trainer, self.layout = net, head, trainer, layout
         self.pipeline: Pipeline | None = None
         self.adding: list[Callable[[], None]] = []  # what adds up gradients when a pipeline has run
@@ -223,26 +232,17 @@ class TrainStep:
     # ---- what it says ----
 
     @property
-    def bubble_expected(self) -> float:
-        """The part of a step that workers wait at least, by the schedule, if all stages take equally long."""
-        return 0.0 if self.pipeline is None else self.pipeline.bubble
-
-    @property
     def bubble_measured(self) -> float:
         """The part of the last step's forward and backward in which this worker waited for others."""
-        return 0.0 if self.pipeline is None else self.pipeline.waited / self.pipeline.seconds
+        return 0.0 if self.pipeline is None else self.pipeline.waited / max(self.pipeline.seconds, 1e-9)
 
     def report(self) -> str:
-        """Its stages, and the bubble: expected, and measured in the last step."""
+        """Its stages, and the bubble: expected if all stages take equally long, and measured in the last step."""
+        title = f"{self.layout}, {self.head.microbatches} micro-batch(es)"
         if self.pipeline is None:
-            return f"{self.layout}, {self.head.microbatches} micro-batch(es), no pipeline"
-        return "\n".join(
-            [
-                f"{self.layout}, {self.head.microbatches} micro-batches, schedule {self.pipeline.schedule.name!r}",
-                *self.pipeline.described,
-                f"bubble: {self.bubble_expected:.1%} expected, {self.bubble_measured:.1%} measured on this worker",
-            ]
-        )
+            return title + (", cut when the first batch comes" if self.layout.pipeline > 1 else ", no pipeline")
+        bubble = f"bubble: {self.bubble_expected:.1%} expected, {self.bubble_measured:.1%} measured on this worker"
+        return "\n".join([f"{title}, schedule {self.pipeline.schedule.name!r}", *self.pipeline.described, bubble])
 
     def __str__(self) -> str:
         return self.report()
@@ -253,10 +253,8 @@ class Head:
 
     def __init__(self, loss: Callable[..., Any], microbatches: int, sums: bool) -> None:
         """`sums`: the gradients are those of the sum over samples, which a Trainer divides; else of the mean."""
-        self._loss = loss
-        if sums or isinstance(loss, Block):  # a torch module's loss takes tensors
-            self._loss = Piece("loss", loss)
-            self._loss.open()
+        self._loss = Piece("loss", loss, takes_arrays=sums)
+        self._loss.open()
         self.microbatches, self._sums = microbatches, sums
         self._means: list[torch.Tensor] = []
 
