@@ -44,7 +44,7 @@ def alone(folder):
     return run(1, folder, "matrix")[0]
 
 
-@pytest.mark.parametrize(("workers", "cases"), [(2, 69), (4, 99), (8, 8)])
+@pytest.mark.parametrize(("workers", "cases"), [(2, 69), (4, 99), (8, 13)])
 def test_losses_and_files_are_those_of_one_process(workers, cases, folder, alone):
     found = run(workers, folder, "matrix")
     assert len(found[0]) == cases
@@ -117,7 +117,7 @@ REFUSED = {
     "twice": r"the model has a layout already. Make a new one, and load its parameters",
     "kvstore": r"kvstore='dist_sync': a layout says already how the gradients .* meet. Leave kvstore out",
     "sparse": r"gradients of storage type row_sparse: under a layout they are dense. .*sparse_grad=False",
-    "states": r"other.states: the state loaded for weight \d is .*\(8, 8\).*; Adam with its settings needs .*\(2, 8\)",
+    "states": r"other.states: the state loaded for weight \d is .*\(8,\).*; Adam with its settings needs",
 }
 
 
@@ -140,7 +140,7 @@ FAULTS = [
     ("data=2", "grads", "kill", "backward", "reduce_scatter"),
     ("tensor=2", "None", "kill", "backward", "all_reduce"),
     ("tensor=2", "None", "hang", "forward", "all_reduce"),
-    ("data=2", "None", "hang", "backward", "gradients|all_gather of a step"),
+    ("data=2", "None", "hang", "backward", "gradients|all_gather_small of a step"),
 ]
 
 

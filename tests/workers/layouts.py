@@ -157,6 +157,7 @@ LAYOUTS = {
         ("data=2,tensor=2,pipeline=2", None),
         ("shard=2,tensor=2,pipeline=2", "full"),
         ("data=2,shard=2,tensor=2", "full"),
+        ("data=2,shard=2,pipeline=2", "full"),
         ("data=4,tensor=2", "optimizer"),
     ],
 }
@@ -171,11 +172,11 @@ def suits(model, layout, shard):
     return model != "resnet" or layout.tensor == 1
 
 
-def ways(model, workers):
+def ways(model, workers, shard):
     """All ways for one model on two workers; others, where each step takes longer, go the most different ones."""
     if model == "synchronised":
         return ["adamw-clip"]
-    if workers == 8:
+    if workers == 8 and shard is not None:
         return ["adamw-accumulate-clip"]
     return WAYS if model == "mlp" and workers == 2 or workers == 1 else ["sgd", "adamw-accumulate-clip"]
 
@@ -185,7 +186,7 @@ def cases(workers):
     for model in MODELS:
         for text, shard in LAYOUTS[workers]:
             if suits(model, Layout.parse(text), shard):
-                for way in ways(model, workers):
+                for way in ways(model, workers, shard):
                     yield f"{model} {text} {shard} {way}", model, Layout.parse(text), shard, way
 
 
