@@ -1,8 +1,8 @@
 """One program under any layout: a small GPT-2 learns to count, with the losses of one process.
 
-    python examples/layouts.py
-    neomx run --layout data=2 examples/layouts.py
-    neomx run --layout data=2,tensor=2,pipeline=2 examples/layouts.py
+python examples/layouts.py
+neomx run --layout data=2 examples/layouts.py
+neomx run --layout data=2,tensor=2,pipeline=2 examples/layouts.py
 """
 
 import argparse

@@ -116,9 +116,7 @@ class Exchange:
             for i, weight in ((i, weights[i]) for i in places)
         ]
 
-    def _pass_on(
-        self, send: Callable[[int, torch.Tensor], None], i: int, weight: NDArray, leaf: torch.Tensor
-    ) -> None:
+    def _pass_on(self, send: Callable[[int, torch.Tensor], None], i: int, weight: NDArray, leaf: torch.Tensor) -> None:
         if leaf.grad is not None and not self.holds:
             with torch.no_grad():
                 send(i, weight._grad._data)  # type: ignore[union-attr]
