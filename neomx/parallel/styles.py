@@ -219,7 +219,11 @@ def _stay(_: Crossing, x: Tensor) -> Tensor:
 
 def _forward(block: Any, compute: Callable[[NDArray], Any], x: Any, *args: Any) -> Any:
     """A Block's forward: of arrays the new one, of symbols that of its class."""
-    return compute(x) if isinstance(x, NDArray) else type(block).forward(block, x, *args)
+    if not isinstance(x, NDArray):
+        return type(block).forward(block, x, *args)
+    for param in block._reg_params.values():
+        param._follow()  # fully_shard puts the gathered tensor in its place: that one's gradient overwrites, too
+    return compute(x)
 
 
 def _seen(*_: Any) -> None:
