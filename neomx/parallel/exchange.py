@@ -41,7 +41,8 @@ class LayoutExchange(WorkerExchange):
         return False
 
     def _summed_before(self) -> list[int]:
-        return list(range(len(self._params))) if self._ensemble.sharded else []
+        alone = self._batch.size == 1  # no other worker has samples for these parameters
+        return list(range(len(self._params))) if alone or self._ensemble.sharded else []
 
     def _begin_round(self, divisor: float, wants_flags: bool) -> Round:
         """There are no rounds: who has no data cannot take part."""
