@@ -317,6 +317,7 @@ def serve(
     """
     open_now: set[Connection] = set()
     guard = threading.Lock()
+    stopped = threading.Event()
 
     def one(sock: socket.socket) -> None:
         connection = None
@@ -324,7 +325,8 @@ def serve(
             connection = accept(sock, secret, tls)
             with guard:
                 open_now.add(connection)
-            handle(connection)
+            if not stopped.is_set():  # else `stop` did not see this one
+                handle(connection)
         except Closed:
             pass  # a peer may go; whoever counts on it has seen it
         except WireError as error:
@@ -346,6 +348,7 @@ def serve(
     threading.Thread(target=loop, daemon=True, name="accept").start()
 
     def stop() -> None:
+        stopped.set()
         _shut(listening)
         with guard:
             left: Iterable[Connection] = list(open_now)
