@@ -446,7 +446,7 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 def written_by(count, script, folder):
     """What each of some workers wrote down."""
     command = [sys.executable, "-m", "neomx", "run", "-n", str(count), str(HERE / "workers" / script), f"{folder}/w"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
 

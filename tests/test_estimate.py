@@ -100,7 +100,7 @@ def on_two_workers(tmp_path_factory):
         HERE / "workers" / "measured.py",
         out,
     ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment())
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
     assert ended.returncode == 0, ended.stdout + ended.stderr
     by_rank = [json.loads(out.with_name(f"m-{rank}.json").read_text()) for rank in range(2)]
     return {cases[0]["case"]: cases for cases in zip(*by_rank, strict=True)}

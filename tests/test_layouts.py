@@ -20,7 +20,7 @@ PROGRAM = pathlib.Path(__file__).parent / "workers" / "layouts.py"
 TOLERANCE = 5e-6
 
 
-def run(workers, folder, what, *more, timeout=400):
+def run(workers, folder, what, *more, timeout=1200):
     """The program on so many workers; each one's findings."""
     launcher = ["-m", "neomx", "run", "-n", str(workers)] if workers > 1 else []
     command = [sys.executable, *launcher, str(PROGRAM), str(folder), what, *more]

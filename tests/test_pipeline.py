@@ -346,7 +346,7 @@ def test_checkpointing_refuses_unknown_names():
 # ---- workers ----
 
 
-def neomx_run(*arguments, timeout=400):
+def neomx_run(*arguments, timeout=1200):
     return subprocess.run(
         [sys.executable, "-m", "neomx", "run", *map(str, arguments)], capture_output=True, text=True, timeout=timeout
     )
@@ -357,7 +357,7 @@ def one_process(tmp_path_factory):
     """Losses, states and weights of one process with the same micro-batches."""
     folder = tmp_path_factory.mktemp("alone")
     command = [sys.executable, str(HERE / "workers" / "pipeline.py"), str(folder / "w"), "1"]
-    subprocess.run(command, check=True, timeout=240, capture_output=True)
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
     return results_of(folder, 0)
 
 

@@ -17,7 +17,7 @@ from neomx.parallel.values import decode, encode
 HERE = pathlib.Path(__file__).parent
 
 
-def run(*arguments, timeout=120):
+def run(*arguments, timeout=400):
     command = [sys.executable, "-m", "neomx", "run", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
 

@@ -25,7 +25,7 @@ MORE = ["mlp hybridized", "mlp hybridized after", "gpt2 hybridized", "gpt2 as to
 
 def run(workers, folder):
     command = [sys.executable, "-m", "neomx", "run", "-n", str(workers), str(WORKER), str(folder / "out")]
-    job = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment())
+    job = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
     assert job.returncode == 0, job.stdout + job.stderr
     return [dict(np.load(folder / f"out-{rank}.npz")) for rank in range(workers)]
 
