@@ -251,7 +251,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="mlp,gpt2")
     parser.add_argument("--layouts", default="data=2,full,tensor=2,pipeline=2")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=5)
     given = parser.parse_args()
     if "RANK" not in os.environ:

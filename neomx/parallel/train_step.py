@@ -179,7 +179,8 @@ class TrainStep:
             whole.open()
             self._modules = [whole]
         if not isinstance(self.trainer, (Trainer, torch.optim.Optimizer)):
-            self.trainer = self.trainer(self._parameters())
+            # a stage without weights has an optimizer too, for schedules of rates to act on
+            self.trainer = self.trainer(self._parameters() or [torch.nn.Parameter(torch.empty(0))])
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return list({id(each): each for module in self._modules for each in module.parameters()}.values())

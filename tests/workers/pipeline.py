@@ -96,6 +96,18 @@ class Plain(torch.nn.Module):
         return [("first", self.first), *body, ("last", self.last)]
 
 
+def bare():
+    """Ends with a piece that has no weights."""
+    net = nn.HybridSequential()
+    net.add(nn.Dense(16, in_units=16), nn.Dense(5, in_units=16), nn.Activation("tanh"))
+    return net
+
+
+def bare_torch():
+    torch.manual_seed(1)
+    return torch.nn.Sequential(torch.nn.Linear(16, 16), torch.nn.Linear(16, 16), torch.nn.Tanh())
+
+
 def rows(*shape):
     return np.random.default_rng(0).standard_normal((STEPS, SAMPLES, *shape)).astype("float32")
 
@@ -109,6 +121,8 @@ MODELS = {
     "resnet": (ResNet, rows(3, 6, 6), labels(5)),
     "gpt2": (gpt2, labels(32, 8), labels(32, 8)),
     "torch": (Plain, rows(16), rows(16)),
+    "bare": (bare, rows(16), labels(5)),
+    "bare torch": (bare_torch, rows(16), rows(16)),
 }
 # (model, optimizer, further arguments of train_step); the layout is that of the number of workers
 CASES = {
@@ -124,6 +138,8 @@ CASES = {
     "gpt2 zbv": ("gpt2", SGD, {"schedule": "zbv"}),
     "torch 1f1b": ("torch", None, {"schedule": "1f1b"}),
     "torch zero-bubble": ("torch", None, {"schedule": "zero-bubble"}),
+    "bare": ("bare", SGD, {"cut": ["2"]}),
+    "bare torch": ("bare torch", None, {"cut": ["2"], "clip": 0.1}),
 }
 HYBRIDS = {
     "mlp data": ("mlp", SGD, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
@@ -134,6 +150,10 @@ HYBRIDS = {
     "torch data": ("torch", None, {"schedule": "1f1b", "clip": 0.1}, Layout(data=2, pipeline=2)),
     "torch shard": ("torch", None, {"schedule": "1f1b", "shard": "full"}, Layout(shard=2, pipeline=2)),
     "torch tensor": ("torch", None, {"schedule": "zbv"}, Layout(tensor=2, pipeline=2)),
+    "bare data": ("bare", SGD, {"cut": ["2"], "clip": 0.1}, Layout(data=2, pipeline=2)),
+    "bare shard": ("bare", SGD, {"cut": ["2"], "shard": "full"}, Layout(shard=2, pipeline=2)),
+    "bare torch data": ("bare torch", None, {"cut": ["2"], "clip": 0.1}, Layout(data=2, pipeline=2)),
+    "bare torch shard": ("bare torch", None, {"cut": ["2"], "shard": "full"}, Layout(shard=2, pipeline=2)),
     "gpt2 no pipeline": ("gpt2", ADAMW, {"checkpoint": "blocks.*"}, Layout(data=4)),
     "torch no pipeline": ("torch", None, {"clip": 0.1}, Layout(data=2, shard=2)),
 }
@@ -154,7 +174,7 @@ def train(case, layout, smaller=False, microbatches=MICRO):
     make, x, y = MODELS[name]
     mx.random.seed(3)
     net = make()
-    if name == "torch":
+    if name.endswith("torch"):
         trainer = lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)  # noqa: E731
         loss, arrays = torch.nn.MSELoss(), (torch.from_numpy(x), torch.from_numpy(y))
     else:
@@ -180,7 +200,7 @@ def main(out, workers, *chosen):
             continue
         losses, net, step = train(case, layout, name in CASES)
         found[name] = np.array(losses)
-        if case[0] == "torch":
+        if case[0].endswith("torch"):
             found[f"{name} state"] = torch.cat([each.flatten() for each in state_dict(net).values()]).numpy()
         else:
             net.save_parameters(f"{out}-{name}.params")
