@@ -91,13 +91,38 @@ __all__ = [
 ]
 
 
+# Loaded when they are used: `mx.parallel` takes a second, the others are seldom wanted.
+_LATER = {
+    "engine": "engine",
+    "error": "error",
+    "executor_manager": "executor_manager",
+    "libinfo": "libinfo",
+    "library": "library",
+    "log": "log",
+    "mod": "module",
+    "module": "module",
+    "onnx": "onnx",
+    "parallel": "parallel",
+    "profiler": "profiler",
+    "rnn": "rnn",
+    "rtc": "rtc",
+    "runtime": "runtime",
+    "util": "util",
+    "visualization": "visualization",
+    "viz": "visualization",
+}
+
+
 def __getattr__(attribute_name: str) -> object:
-    """`mx.parallel` is loaded when it is used: the half of torch.distributed that it needs takes a second."""
-    if attribute_name != "parallel":
+    if attribute_name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {attribute_name!r}")
     import importlib
 
-    return importlib.import_module(".parallel", __name__)
+    return importlib.import_module(f".{_LATER[attribute_name]}", __name__)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
 
 
 monitor.start_from_environment()

@@ -1,11 +1,13 @@
-"""The command line: `neomx run ...`."""
+"""The command line: `neomx run ...`, `neomx convert ...`, `neomx inspect ...`, `neomx pack ...`."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..base import MXNetError
 from ..comm.spawn import say
@@ -27,15 +29,36 @@ environment:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options of the command."""
-    top = argparse.ArgumentParser(prog="neomx", description="Train MXNet programs on many workers.")
-    commands = top.add_subparsers(dest="command_name", required=True, metavar="run")
+# Commands on files: where each is, loaded when it is asked for, and what it is for. Such a module has an `EPILOG` of
+# examples, `add_arguments(parser)` and `main(options)`, which returns the exit code.
+FILE_COMMANDS = {
+    "convert": ("neomx.convert.command", "turn a checkpoint into safetensors and a torch module, ONNX, or .params"),
+    "inspect": ("neomx.convert.inspect", "say what a .params, .json, .rec or safetensors file holds"),
+    "pack": ("neomx.io.pack", "pack a folder or a list of pictures into a .rec file"),
+}
+
+
+def parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The options of the command; those of a command on files only if it is the one `chosen`."""
+    top = argparse.ArgumentParser(prog="neomx", description="Train MXNet programs on many workers; keep their files.")
+    commands = top.add_subparsers(dest="command_name", required=True, metavar="command")
     raw = argparse.RawDescriptionHelpFormatter
     sub = commands.add_parser(
         "run", help="run one script as many processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
     )
-    add = sub.add_argument
+    _add_run(sub.add_argument)
+    for name, (path, purpose) in FILE_COMMANDS.items():
+        module = importlib.import_module(path) if name == chosen else None
+        sub = commands.add_parser(
+            name, help=purpose, description=purpose, epilog=module.EPILOG if module else None, formatter_class=raw
+        )
+        if module is not None:
+            module.add_arguments(sub)
+            sub.set_defaults(main=module.main)
+    return top
+
+
+def _add_run(add: Callable[..., Any]) -> None:
     add("-n", dest="workers", type=int, metavar="N", help="workers on each node (default 1)")
     add(
         "-s",
@@ -83,7 +106,6 @@ def parser() -> argparse.ArgumentParser:
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="module args...", help="run a module instead of a script"
     )
     add("script", nargs=argparse.REMAINDER, metavar="script.py args...")
-    return top
 
 
 def read_job(argv: Sequence[str] | None = None) -> Job:
@@ -110,7 +132,11 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `neomx` command; returns its exit code."""
+    argv = sys.argv[1:] if argv is None else argv
     try:
+        if argv and argv[0] in FILE_COMMANDS:
+            options = parser(argv[0]).parse_args(argv)
+            return int(options.main(options))
         return run(read_job(argv))
     except MXNetError as error:
         say(str(error))
