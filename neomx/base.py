@@ -57,6 +57,7 @@ class Modes(threading.local):
         self.recording = False
         self.training = False
         self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+        self.np_shape = False  # whether an index to one element gives a scalar, as mx.util.np_shape asks
         self.entering: Any = None  # the Block that is being called by way of its twin
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # where to look for those that are gone
