@@ -127,6 +127,7 @@ class Executor:
     def _compute(self, is_train: bool, with_graph: bool) -> None:
         """Run the graph; with torch's own graph where gradients may be asked for."""
         self._was_training = is_train
+        self._results = []  # so that the last graph's memory is free for this one
         tensors = {name: a._data.detach() for name, a in (*self.arg_dict.items(), *self.aux_dict.items())}
         self._leaves = {}
         if with_graph:
