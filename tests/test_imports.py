@@ -43,7 +43,7 @@ MAY_IMPORT = {
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
     | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
-    "rnn": ARRAYS | {"initializer", "io", "model", "name", "symbol"},
+    "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
     "convert": ARRAYS | {"gluon", "io", "model", "name", "recordio", "symbol"},
