@@ -1,7 +1,20 @@
 """`mx.mod`: training a symbol. Module, and modules made of several."""
 
-from . import base_module, executor_group, module
+from . import base_module, executor_group, module, python_module, sequential_module
 from .base_module import BaseModule
 from .module import Module
+from .python_module import PythonLossModule, PythonModule
+from .sequential_module import SequentialModule
 
-__all__ = ["BaseModule", "Module", "base_module", "executor_group", "module"]
+__all__ = [
+    "BaseModule",
+    "Module",
+    "PythonLossModule",
+    "PythonModule",
+    "SequentialModule",
+    "base_module",
+    "executor_group",
+    "module",
+    "python_module",
+    "sequential_module",
+]
