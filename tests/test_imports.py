@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
-    "convert": ARRAYS | {"gluon", "io", "model", "name", "recordio", "symbol"},
+    "convert": ARRAYS | {"gluon", "io", "model", "name", "optimizer", "recordio", "symbol"},
     "visualization": {"base", "symbol"},
     "profiler": {"base", "events"},
     "engine": {"base"},
