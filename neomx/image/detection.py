@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import MXNetError
 from ..formats import picture
 from ..io.io import DataBatch
 from ..ndarray import NDArray, array, flip, full, zeros
@@ -374,16 +375,20 @@ class ImageDetIter(ImageIter):
 
     def _estimate_label_shape(self) -> tuple[int, int]:
         """The most objects of a picture, and their width: all labels are read for that."""
-        most, width = 0, 5
+        shapes = set[tuple[int, int]]()
         self.reset()
         try:
             while True:
-                label = self._parse_label(self.next_sample()[0])
-                most, width = max(most, label.shape[0]), max(width, label.shape[1])
+                shapes.add(self._parse_label(self.next_sample()[0]).shape)  # type: ignore[arg-type]
+                if len({width for _, width in shapes}) > 1:
+                    raise MXNetError(
+                        f"the objects of {self._place()} have another width than those before: {sorted(shapes)} were "
+                        "read as (objects, width). Write all labels with one width"
+                    )
         except StopIteration:
             pass
         self.reset()
-        return most, width
+        return max(shapes, default=(0, 5))
 
     def _set_label_shape(self, label_shape: tuple[int, int]) -> None:
         self.label_shape = tuple(label_shape)  # type: ignore[assignment]
