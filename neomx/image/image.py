@@ -31,14 +31,21 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
     """
     if isinstance(buf, NDArray):
         buf = buf.asnumpy()
-    if not isinstance(buf, (bytes, bytearray, memoryview, np.ndarray)):
-        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {type(buf).__name__}")
-    data = np.frombuffer(buf, np.uint8)
+    if isinstance(buf, np.ndarray) and buf.dtype == np.uint8:
+        data = buf.ravel()
+    elif isinstance(buf, (bytes, bytearray, memoryview)):
+        data = np.frombuffer(buf, np.uint8)
+    else:
+        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {_kind(buf)}")
     if not data.size:
         raise MXNetError("imdecode: expected the bytes of an image, received none")
     if flag not in (0, 1):
         raise MXNetError(f"imdecode: flag={flag}: expected 1 (colour) or 0 (grey)")
     return _result(picture.decode(data, flag, bgr=not to_rgb), out)
+
+
+def _kind(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def _result(pixels: np.ndarray, out: NDArray | None, ctx: Context | None = None) -> NDArray:
