@@ -43,10 +43,10 @@ MAY_IMPORT = {
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
     | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
-    "rnn": ARRAYS | {"initializer", "io", "model", "name", "symbol"},
+    "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
-    "convert": ARRAYS | {"gluon", "io", "model", "name", "recordio", "symbol"},
+    "convert": ARRAYS | {"gluon", "io", "model", "name", "optimizer", "recordio", "symbol"},
     "visualization": {"base", "symbol"},
     "profiler": {"base", "events"},
     "engine": {"base"},
