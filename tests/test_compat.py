@@ -27,7 +27,7 @@ ALIASES = """
 
     def child(queue):
         import mxnet
-        queue.put(mxnet.__name__)
+        queue.put(mxnet.nd.__name__)
 
     def spawned():
         context = multiprocessing.get_context("spawn")
@@ -39,10 +39,11 @@ ALIASES = """
         return name
 
     if __name__ == "__main__":
-        assert mx is neomx and nd is neomx.nd and gluon is neomx.gluon and nn is neomx.gluon.nn
+        assert mx.__version__ == "1.9.1" and mx.parallel is neomx.parallel and mx.cpu is neomx.cpu
+        assert mx.nd is nd is neomx.nd and gluon is neomx.gluon and nn is neomx.gluon.nn
         assert autograd is neomx.autograd and not hasattr(autograd, "__path__")
         assert transforms is neomx.gluon.data.vision.transforms
-        assert mx.__spec__.name == "neomx" and nn.__spec__.name == "neomx.gluon.nn"
+        assert mx.__name__ == mx.__spec__.name == "mxnet" and nn.__spec__.name == "neomx.gluon.nn"
         assert mx.nd.ones((2,)).sum().asscalar() == 2
         try:
             import mxnet.nothing
@@ -54,7 +55,7 @@ ALIASES = """
         import horovod.mxnet as hvd
         assert hvd is neomx.horovod and byteps.mxnet is hvd
         if sys.argv[2:]:
-            assert spawned() == "neomx"
+            assert spawned() == "neomx.ndarray"
         assert __file__ == sys.argv[0] and sys.path[1] == os.path.dirname(__file__)
         print("all good")
 """

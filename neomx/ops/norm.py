@@ -30,7 +30,7 @@ class _BatchNorm(torch.autograd.Function):
         if by_batch:
             out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
         else:
-            out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+            out = torch.batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps, False)
             mean, inverse = moving_mean.clone(), torch.rsqrt(moving_var + eps)
         ctx.save_for_backward(data, gamma, mean, inverse)
         ctx.moving = moving_mean.data, moving_var.data
@@ -118,7 +118,7 @@ def _traceable(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Batch norm as torch.compile can trace it: the moving averages take their step in a forward that records."""
     if not by_batch:
-        out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+        out = torch.batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps, False)
         return out, moving_mean.clone(), torch.rsqrt(moving_var + eps)
     out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
     if torch.is_grad_enabled():
