@@ -103,7 +103,7 @@ class DataParallelExecutorGroup:
             raise
         self._collect_arrays()
 
-    def _new_shapes(self, i: int, executor: Executor) -> dict[str, tuple[int, ...]]:
+    def _new_shapes(self, i: int, executor: Executor) -> dict[str, Any]:
         """The shapes of all that is no parameter, which must keep theirs."""
         shapes = self._shapes_at(i)
         inferred = dict(zip(self.arg_names, self._inferred(shapes)[0], strict=True))
