@@ -18,13 +18,13 @@ MAY_IMPORT = {
     "ndarray": GROUND | {"ops", "formats", "autograd"},  # with autograd one room: the imperative front end
     "autograd": GROUND | {"ops", "ndarray"},
     "random": GROUND | {"ops", "ndarray"},
-    "operator": GROUND | {"ops", "ndarray", "autograd"},
+    "operator": GROUND | {"ops", "ndarray", "autograd", "name", "symbol"},
     "sample": GROUND | {"formats"},
     "name": set(),
     "attribute": set(),
     "registry": {"base"},
     "initializer": ARRAYS | {"registry"},
-    "symbol": ARRAYS | {"name", "attribute", "operator", "executor"},  # with executor one room: the symbolic front end
+    "symbol": ARRAYS | {"name", "attribute", "executor"},  # with executor one room: the symbolic front end
     "executor": ARRAYS | {"symbol"},
     "lr_scheduler": GROUND,
     "metric": ARRAYS | {"registry"},

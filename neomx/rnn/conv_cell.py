@@ -54,9 +54,7 @@ class BaseConvRNNCell(GatedCell):
     def _infer_state(self, input_shape: Size) -> Size:
         """The shape of the convolved input, for any batch."""
         if not all(size > 0 for size in input_shape[1:]):
-            raise ValueError(
-                f"input_shape must be a step's shape, (batch, ...), known but for the batch: {input_shape}"
-            )
+            raise ValueError(f"input_shape must be known but for the batch, its first number; received {input_shape}")
         data = symbol.Variable("data")
         convolved = symbol.Convolution(data, num_filter=self._num_hidden, layout=self._conv_layout, **self._i2h)
         return 0, *convolved.infer_shape(data=(1, *input_shape[1:]))[1][0][1:]
