@@ -58,7 +58,8 @@ class FeedForward:
             DeprecationWarning,
             stacklevel=2,
         )
-        self.symbol, self.sym_gen = (symbol, None) if isinstance(symbol, Symbol) else (None, symbol)
+        self.symbol: Any = symbol if isinstance(symbol, Symbol) else None
+        self.sym_gen: Any = symbol if self.symbol is None else None
         contexts = current_context() if ctx is None else ctx
         self.ctx = [contexts] if isinstance(contexts, Context) else list(contexts)
         self.num_epoch, self.epoch_size, self.begin_epoch = num_epoch, epoch_size, begin_epoch
@@ -105,20 +106,26 @@ class FeedForward:
         return names, list(wanted), states
 
     def _values(self, wanted: dict[str, Any], given: dict[str, NDArray]) -> dict[str, NDArray]:
-        found = {}
+        found, attrs = {}, self.symbol.attr_dict()
         for name, (shape, dtype) in wanted.items():
             found[name] = nd.zeros(shape, dtype=dtype)
             if name not in given:
-                self.initializer(InitDesc(name), found[name])
+                self._begin(name, attrs.get(name, {}), found[name])
             elif given[name].shape != shape:
                 raise ValueError(f"{name} has the shape {given[name].shape}, and the symbol needs {shape}")
             else:
                 found[name][:] = given[name]
         return found
 
+    def _begin(self, name: str, attrs: dict[str, str], array: NDArray) -> None:
+        """Initialise by the variable's own initializer, or by its name; plain names are for running averages too."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.initializer(InitDesc(name, attrs) if "__init__" in attrs else name, array)
+
     # ---- data ----
 
-    def _init_iter(self, X: Any, y: Any, is_train: bool) -> Any:  # noqa: N803
+    def _init_iter(self, X: Any, y: Any, is_train: bool) -> Any:
         """The iterator itself, or one over arrays: shuffled if it is for training."""
         if not isinstance(X, (np.ndarray, NDArray)):
             if not isinstance(X, DataIter):
@@ -150,14 +157,14 @@ class FeedForward:
             raise ValueError("Eval data is NONE")
         if isinstance(data, DataIter) and labels is None:
             return data
-        arrays = [np.array(each) if isinstance(each, list) else each for each in (data, labels)]
-        return self._init_iter(*arrays, is_train=True)
+        data, labels = (np.array(each) if isinstance(each, list) else each for each in (data, labels))
+        return self._init_iter(data, labels, is_train=True)
 
     # ---- asking ----
 
     def _init_predictor(self, input_shapes: Any, type_dict: dict[str, Any] | None = None) -> Executor:
         """An executor with the parameters, kept while the shapes stay."""
-        shapes = {each[0]: tuple(each[1]) for each in input_shapes}
+        shapes: dict[str, Any] = {each[0]: tuple(each[1]) for each in input_shapes}
         kept = self._pred_exec
         if kept is None or any(kept.arg_dict[name].shape != shape for name, shape in shapes.items()):
             if self.arg_params is None:
@@ -168,7 +175,7 @@ class FeedForward:
             self._pred_exec = kept
         return kept
 
-    def _predicting(self, X: Any, reset: bool) -> tuple[Any, Executor, list[NDArray]]:  # noqa: N803
+    def _predicting(self, X: Any, reset: bool) -> tuple[Any, Executor, list[NDArray]]:
         """An iterator, an executor for its batches, and that executor's arrays for data."""
         data = self._init_iter(X, None, is_train=False)
         if reset:
@@ -177,7 +184,7 @@ class FeedForward:
         bound = self._init_predictor(data.provide_data, types)
         return data, bound, [bound.arg_dict[each[0]] for each in data.provide_data]
 
-    def predict(self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True) -> Any:  # noqa: N803
+    def predict(self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True) -> Any:
         """The outputs for an iterator or an array, as numpy; with `return_data` also the data and the labels.
 
         Several outputs come as a list.
@@ -200,7 +207,7 @@ class FeedForward:
 
     def score(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         eval_metric: Any = "acc",
         num_batch: int | None = None,
         batch_end_callback: Any = None,
@@ -222,7 +229,7 @@ class FeedForward:
 
     def fit(
         self,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any = None,
         eval_data: Any = None,
         eval_metric: Any = "acc",
@@ -241,7 +248,9 @@ class FeedForward:
         `Module.fit`, with batches counted from 1.
         """
         if not isinstance(self.num_epoch, int):
-            raise TypeError(f"num_epoch must be an integer, received {self.num_epoch!r}: FeedForward(..., num_epoch=10)")
+            raise TypeError(
+                f"num_epoch must be an integer, received {self.num_epoch!r}: FeedForward(..., num_epoch=10)"
+            )
         logger = logger or logging
         data = self._init_iter(X, y, is_train=True)
         eval_data = self._init_eval_iter(eval_data)
@@ -261,26 +270,24 @@ class FeedForward:
             started = time.time()
             eval_metric.reset()
             with Pass(data, epoch) as shown:
-                for nbatch, batch in enumerate(self._batches(data, epoch, logger), 1):
-                    _step(module, batch, monitor)
-                    module._update_metric(eval_metric, batch)
+                for nbatch, data_batch in enumerate(self._batches(data, epoch, logger), 1):
+                    _step(module, data_batch, monitor)
+                    module._update_metric(eval_metric, data_batch)
                     _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
-                    shown.done(batch, eval_metric)
+                    shown.done(data_batch, eval_metric)
             module._await_workers()
             logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
             self._take(*module.get_params())
             _call(epoch_end_callback, epoch, self.symbol, self.arg_params, self.aux_params)
             if eval_data is not None:
-                callbacks = {"batch_end_callback": eval_batch_end_callback, "score_end_callback": eval_end_callback}
-                module.score(eval_data, eval_metric, epoch=epoch, **callbacks)
+                module.score(eval_data, eval_metric, None, eval_batch_end_callback, eval_end_callback, epoch=epoch)
 
     def _module(self, data: Any, logger: Any, work_load_list: list[float] | None) -> BaseModule:
-        names = [[each[0] for each in descs] for descs in (data.provide_data, data.provide_label)]
-        options = {"logger": logger, "context": self.ctx, "work_load_list": work_load_list}
+        names, labels = ([each[0] for each in descs] for descs in (data.provide_data, data.provide_label))
+        options: dict[str, Any] = {"logger": logger, "context": self.ctx, "work_load_list": work_load_list}
         if self.sym_gen is None:
-            return Module(self.symbol, *names, **options)
-        sym_gen = self.sym_gen
-        return BucketingModule(lambda key: (sym_gen(key), *names), data.default_bucket_key, **options)
+            return Module(self.symbol, names, labels, **options)
+        return BucketingModule(lambda key: (self.sym_gen(key), names, labels), data.default_bucket_key, **options)
 
     def _batches(self, data: Any, epoch: int, logger: Any) -> Any:
         """The batches of an epoch; the iterator starts anew whenever it ends."""
@@ -326,7 +333,7 @@ class FeedForward:
     @staticmethod
     def create(
         symbol: Any,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any = None,
         ctx: Any = None,
         num_epoch: int | None = None,
