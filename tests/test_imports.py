@@ -40,20 +40,8 @@ MAY_IMPORT = {
     "amp": ARRAYS | {"name", "symbol", "gluon"},
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
-    | {
-        "attribute",
-        "callback",
-        "initializer",
-        "io",
-        "kvstore",
-        "lr_scheduler",
-        "metric",
-        "model",
-        "monitor",
-        "name",
-        "optimizer",
-    }
-    | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
+    | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
+    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
     "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
