@@ -41,7 +41,7 @@ MAY_IMPORT = {
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
-    | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
+    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
     "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
