@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -362,22 +362,56 @@ def simple_bind(
         where = groups.of(node) or ctx.check()
         return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
 
-    def share(name: str) -> NDArray:
-        """The array that another executor has under this name, if it is meant to be shared and fits."""
-        made = make(name)
-        for others in (shared_buffer, shared_exec.arg_dict if shared_exec and shared_arg_names else None):
-            other = (others or {}).get(name)
-            if other is not None and other.shape == made.shape and other.dtype == made.dtype:
-                return other
-        if shared_buffer is not None:
-            shared_buffer[name] = made
-        return made
-
-    shared = set(names if shared_arg_names is None and shared_buffer is not None else shared_arg_names or ())
     reqs = grad_reqs(names, grad_req)
-    args = {name: share(name) if name in shared else make(name) for name in names}
-    grads = {name: make(name) for name in names if reqs[name] != "null"}
-    return Executor(symbol, ctx, args, grads, reqs, {name: make(name) for name in states}, group2ctx)
+    arrays = _Arrays(make, shared_buffer, set(shared_arg_names or ()), shared_exec)
+    args = {name: arrays.argument(name) for name in names}
+    grads = {name: arrays.gradient(name) for name in names if reqs[name] != "null"}
+    return Executor(symbol, ctx, args, grads, reqs, {name: arrays.state(name) for name in states}, group2ctx)
+
+
+class _Arrays:
+    """The arrays of a simple_bind: new ones, or memory that executors share, as MXNet's buckets do.
+
+    With a buffer, `shared` arguments, their gradients and the states are those of another executor; all else lies in
+    the buffer, by name, and grows there.
+    """
+
+    def __init__(
+        self, make: Callable[[str], NDArray], buffer: Arrays | None, shared: set[str], executor: Executor | None
+    ):
+        self.make, self.buffer = make, buffer
+        self.shared, self.executor = shared, executor if buffer is not None else None
+
+    def argument(self, name: str) -> NDArray:
+        others = self.executor.arg_dict if self.executor and name in self.shared else {}
+        return self._shared(name, others) if name in others else self._pooled(name, name)
+
+    def gradient(self, name: str) -> NDArray:
+        others = self.executor.grad_dict if self.executor and name in self.shared else {}
+        there = others.get(name) is not None
+        return self._shared(name, others) if there else self._pooled(name, f"grad of {name}")
+
+    def state(self, name: str) -> NDArray:
+        others = self.executor.aux_dict if self.executor else {}
+        return self._shared(name, others) if name in others else self.make(name)
+
+    def _shared(self, name: str, others: Mapping[str, Any]) -> NDArray:
+        made, other = self.make(name), others[name]
+        if (other.shape, other.dtype) != (made.shape, made.dtype):
+            raise MXNetError(
+                f"simple_bind: {name} would be {made.dtype.__name__}{list(made.shape)}, and in shared_exec it is "
+                f"{other.dtype.__name__}{list(other.shape)}. Only arrays of equal shapes and types can be shared"
+            )
+        return other
+
+    def _pooled(self, name: str, key: str) -> NDArray:
+        made = self.make(name)
+        if self.buffer is None or name in self.shared:
+            return made
+        held = self.buffer.get(key)
+        if held is None or held.size < made.size or (held.dtype, held._ctx) != (made.dtype, made._ctx):
+            held = self.buffer[key] = made
+        return held if held.shape == made.shape else _resized(held, made.shape)
 
 
 def grad_reqs(names: Sequence[str], grad_req: Any) -> dict[str, str]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Any, BinaryIO, NamedTuple, TextIO
+import warnings
+from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 import numpy as np
 
@@ -20,12 +21,15 @@ _MAGIC = struct.pack("<I", 0xCED7230A)
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
 _LONGEST = (1 << 29) - 1
 
+Reader = TypeVar("Reader", bound="MXRecordIO")
+
 
 class MXRecordIO:
-    """A RecordIO file, opened to read ('r') or to write ('w').
+    """A RecordIO file, opened to read ('r') or to write ('w'); `with` closes it.
 
-    A copy in another process (by fork or pickle) reads from a file of its own, from the start; writing is for the
-    process that opened the file.
+    A file that was cut short is read up to its last whole record, with a warning; other damage is an error. A copy in
+    another process (by fork or pickle) reads from a file of its own, from the start; writing is for the process that
+    opened the file.
     """
 
     def __init__(self, uri: str | os.PathLike[str], flag: str):
@@ -47,6 +51,7 @@ class MXRecordIO:
             raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
         self.pid: int | None = os.getpid()
         self.is_open = True
+        self._records_read = 0
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -59,6 +64,11 @@ class MXRecordIO:
         self.close()
         self.open()
 
+    def tell(self) -> int:
+        """Where the file stands: where the next record goes, or comes from."""
+        self._check_process()
+        return self._file.tell()
+
     def write(self, buf: bytes) -> None:
         """Append a record."""
         assert self.writable, f"{self.uri} is open for reading. Open it with flag 'w' to write"
@@ -68,42 +78,65 @@ class MXRecordIO:
         self._file.write(_encode(bytes(buf)))
 
     def read(self) -> bytes | None:
-        """The next record, or None at the end of the file."""
+        """The next record; None at the end of the file, or where it was cut short."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
-        piece = self._read_piece()
-        if piece is None or piece[0] == _WHOLE:
-            return None if piece is None else piece[1]
-        parts = [piece[1]]
-        if piece[0] != _FIRST:
-            raise self._damaged("the middle of a record where one should begin")
-        while piece[0] != _LAST:
-            piece = self._read_piece() or self._fail_cut()
-            if piece[0] not in (_MIDDLE, _LAST):
-                raise self._damaged("a new record within another")
-            parts.append(piece[1])
+        start = self._file.tell()
+        try:
+            record = self._read_record(start)
+        except _CutShort:
+            self._file.seek(0, os.SEEK_END)
+            warnings.warn(
+                f"{self.uri} is cut short: it ends at byte {self._file.tell()}, within the record at byte {start}. "
+                f"{self._records_read} whole records were read before; this is taken for the end",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return None
+        self._records_read += record is not None
+        return record
+
+    def _read_record(self, start: int) -> bytes | None:
+        piece = self._read_piece(start)
+        if piece is None:
+            return None
+        kind, data = piece
+        if kind == _WHOLE:
+            return data
+        if kind != _FIRST:
+            raise self._damaged(start, "the middle of a record where one should begin")
+        parts = [data]
+        while kind != _LAST:
+            place = self._file.tell()
+            piece = self._read_piece(place)
+            if piece is None:
+                raise _CutShort
+            kind, data = piece
+            if kind not in (_MIDDLE, _LAST):
+                raise self._damaged(place, f"a new record within the one at byte {start}")
+            parts.append(data)
         return _MAGIC.join(parts)
 
-    def _read_piece(self) -> tuple[int, bytes] | None:
+    def _read_piece(self, start: int) -> tuple[int, bytes] | None:
         head = self._file.read(8)
         if not head:
             return None
+        if head[:4] != _MAGIC[: len(head)]:
+            raise self._damaged(start, "no record (is this a RecordIO file, and the right index?)")
         if len(head) < 8:
-            self._fail_cut()
-        if head[:4] != _MAGIC:
-            raise self._damaged("no record (is this a RecordIO file, and the right index?)")
+            raise _CutShort
         (word,) = struct.unpack("<I", head[4:])
         length = word & _LONGEST
         data = self._file.read(length)
         if len(data) < length or len(self._file.read(-length % 4)) < -length % 4:
-            self._fail_cut()
+            raise _CutShort
         return word >> 29, data
 
-    def _fail_cut(self) -> Any:
-        raise self._damaged("the end of the file within a record: it was cut short")
-
-    def _damaged(self, found: str) -> MXNetError:
-        return MXNetError(f"{self.uri} is damaged: at byte {self._file.tell()} there is {found}")
+    def _damaged(self, place: int, found: str) -> MXNetError:
+        return MXNetError(
+            f"{self.uri} is damaged: at byte {place} there is {found}. {self._records_read} whole records were read "
+            "before"
+        )
 
     def _check_process(self) -> None:
         if self.is_open and self.pid == os.getpid():
@@ -125,9 +158,19 @@ class MXRecordIO:
                 raise MXNetError(f"{self.uri} is open for writing in another process; its copy cannot write too")
             self.open()
 
+    def __enter__(self: Reader) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def __del__(self) -> None:
         if getattr(self, "is_open", False):
             self.close()
+
+
+class _CutShort(Exception):
+    """The file ends within a record."""
 
 
 class MXIndexedRecordIO(MXRecordIO):
@@ -149,9 +192,16 @@ class MXIndexedRecordIO(MXRecordIO):
         if self.writable:
             self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
             return
-        with open(self.idx_path) as index:
-            for number, line in enumerate(index, 1):
-                self._add(number, line)
+        try:
+            with open(self.idx_path) as index:
+                for number, line in enumerate(index, 1):
+                    self._add(number, line)
+        except OSError as error:
+            self.close()
+            raise MXNetError(
+                f"cannot open the index {self.idx_path} of {self.uri}: {error.strerror}. It is written together with "
+                "the file; without one MXRecordIO reads the records in the file's order"
+            ) from error
 
     def _add(self, number: int, line: str) -> None:
         key, _, position = line.rstrip("\n").partition("\t")
@@ -174,17 +224,23 @@ class MXIndexedRecordIO(MXRecordIO):
         """Have `read` continue with the record of key `idx`."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
+        if idx not in self.idx:
+            raise KeyError(f"{self.idx_path} has no record {idx!r}, but {len(self.idx)} others")
         self._file.seek(self.idx[idx])
 
-    def tell(self) -> int:
-        """Where the file stands: where the next record goes, or comes from."""
-        self._check_process()
-        return self._file.tell()
-
-    def read_idx(self, idx: Any) -> bytes | None:
+    def read_idx(self, idx: Any) -> bytes:
         """The record of key `idx`."""
         self.seek(idx)
-        return self.read()
+        try:
+            record = self._read_record(self.idx[idx])
+        except _CutShort:
+            record = None
+        if record is None:
+            raise MXNetError(
+                f"{self.uri} is cut short: it ends at byte {os.path.getsize(self.uri)}, before the end of the record "
+                f"{idx!r}, which begins at byte {self.idx[idx]} by {self.idx_path}"
+            )
+        return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
         """Append a record under the key `idx`."""

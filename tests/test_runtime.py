@@ -1,4 +1,4 @@
-"""Small rooms: mx.log, error, libinfo, library, rtc, runtime; what mx.base gives to ctypes programs; contrib.tensorboard."""
+"""Small rooms: mx.log, error, libinfo, library, rtc, runtime; ctypes helpers of mx.base; mx.contrib.tensorboard."""
 
 import array
 import collections

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..base import MXNetError
+from ..context import Context, current_context
 from ..formats import picture
-from ..ndarray import BilinearSampler, NDArray, array
+from ..ndarray import BilinearSampler, NDArray, array, from_numpy
 from ..ndarray import _internal as _ops_of_module
 
 Size = tuple[int, int]
@@ -30,18 +31,30 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
     """
     if isinstance(buf, NDArray):
         buf = buf.asnumpy()
-    if not isinstance(buf, (bytes, bytearray, memoryview, np.ndarray)):
-        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {type(buf).__name__}")
-    data = bytes(buf)
-    if not data:
+    if isinstance(buf, np.ndarray) and buf.dtype == np.uint8:
+        data = buf.ravel()
+    elif isinstance(buf, (bytes, bytearray, memoryview)):
+        data = np.frombuffer(buf, np.uint8)
+    else:
+        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {_kind(buf)}")
+    if not data.size:
         raise MXNetError("imdecode: expected the bytes of an image, received none")
     if flag not in (0, 1):
         raise MXNetError(f"imdecode: flag={flag}: expected 1 (colour) or 0 (grey)")
-    pixels = array(picture.decode(data, flag, bgr=not to_rgb), dtype=np.uint8)
-    if out is None:
-        return pixels
-    out[:] = pixels
-    return out
+    return _result(picture.decode(data, flag, bgr=not to_rgb), out)
+
+
+def _kind(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _result(pixels: np.ndarray, out: NDArray | None, ctx: Context | None = None) -> NDArray:
+    """Pixels as an array, in `out` if there is one."""
+    image = from_numpy(np.ascontiguousarray(pixels))
+    if out is not None:
+        out[:] = image
+        return out
+    return image.as_in_context(ctx or current_context())
 
 
 def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
@@ -62,7 +75,9 @@ def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True,
 
 def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
     """The image in another size, by OpenCV's interpolation 0 (nearest) to 4 (lanczos); 1 is linear, 2 cubic, 3 area."""
-    return _ops._cvimresize(src, w=w, h=h, interp=interp, out=out)
+    if src.ndim != 3:
+        raise MXNetError(f"imresize expects an image (height, width, channels), received the shape {src.shape}")
+    return _result(picture.resize(src.to_torch().detach().cpu().numpy(), w, h, interp), out, src.context)
 
 
 copyMakeBorder = _ops._cvcopyMakeBorder

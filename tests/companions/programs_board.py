@@ -14,17 +14,17 @@ from weights import fill, random
 
 
 def _events(folder):
-    """The events of the one file in a folder: a length, its checksum, the event, its checksum."""
-    (path,) = glob.glob(folder + "/events*")
-    with open(path, "rb") as file:
-        while True:
-            head = file.read(12)
-            if not head:
-                return
-            event = Event()
-            event.ParseFromString(file.read(struct.unpack("<Q", head[:8])[0]))
-            file.read(4)
-            yield event
+    """The events of the files in a folder: a length, its checksum, the event, its checksum, and so on."""
+    for path in sorted(glob.glob(folder + "/**/events*", recursive=True)):
+        with open(path, "rb") as file:
+            while True:
+                head = file.read(12)
+                if not head:
+                    break
+                event = Event()
+                event.ParseFromString(file.read(struct.unpack("<Q", head[:8])[0]))
+                file.read(4)
+                yield event
 
 
 def _written(write):
