@@ -10,6 +10,7 @@ GROUND = {"base", "events", "context", "dtype"}
 ARRAYS = GROUND | {"ops", "formats", "ndarray", "autograd", "random"}
 MAY_IMPORT = {
     "base": set(),
+    "bar": set(),
     "events": set(),
     "dtype": {"base"},
     "context": {"base"},
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "metric": ARRAYS | {"registry"},
     "recordio": GROUND | {"formats"},
     "image": ARRAYS | {"recordio", "io"},
-    "io": ARRAYS | {"recordio", "image", "gluon"},  # with image one room: pictures come as batches
+    "io": ARRAYS | {"bar", "recordio", "image", "gluon"},  # with image one room: pictures come as batches
     "optimizer": ARRAYS | {"lr_scheduler"},
     "comm": {"base", "events"},
     "dist": ARRAYS | {"comm", "gluon"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "runtime": {"base"},
     "util": GROUND,
     "callback": GROUND | {"model"},
-    "monitor": ARRAYS | {"comm"},
+    "monitor": ARRAYS | {"bar", "comm"},
     "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample"},
     "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
