@@ -245,6 +245,24 @@ def test_objects_of_another_width_name_the_picture(tmp_path):
         mx.image.ImageDetIter(2, SHAPE, **source)
 
 
+def test_augmenters_may_refuse_an_image_but_their_mistakes_are_told(tmp_path):
+    class Refuse(mx.image.DetAugmenter):
+        def __call__(self, src, label):
+            if label[0, 0] == 1:
+                raise RuntimeError("not this one")
+            return src, label
+
+    class Mistaken(mx.image.DetAugmenter):
+        def __call__(self, src, label):
+            return src + mx.nd.zeros((7, 7)), label
+
+    source = records(tmp_path, [png(pixels(i)) for i in range(3)], boxes_of)
+    found = labels(mx.image.ImageDetIter(1, SHAPE, aug_list=[Refuse()], **source))
+    assert [batch[0][0][0] for batch in found] == [0, 2]
+    with pytest.raises(mx.MXNetError, match="broadcast"):
+        labels(mx.image.ImageDetIter(1, SHAPE, aug_list=[Mistaken()], **source))
+
+
 def test_boxes_are_drawn(tmp_path):
     source = records(tmp_path, [png(np.zeros((40, 60, 3), "uint8"))] * 3, boxes_of)
     iterator = mx.image.ImageDetIter(2, (3, 40, 60), **source)
