@@ -150,9 +150,9 @@ def test_a_record_file_that_was_cut_short_gives_what_is_there(tmp_path):
     source = records(tmp_path, [png(pixels(i)) for i in range(4)])
     data = source["path_imgrec"].read_bytes()
     source["path_imgrec"].write_bytes(data[: len(data) - 50])
-    with pytest.warns(RuntimeWarning, match="a.rec is cut short.* 3 whole records were read before"):
+    with pytest.warns(RuntimeWarning, match="a.rec is cut short.* after 3 whole records"):
         assert labels(mx.image.ImageIter(2, SHAPE, path_imgrec=source["path_imgrec"])) == [[0, 1], [2, 0]]
-    with pytest.raises(mx.MXNetError, match="before the end of the record 3"):
+    with pytest.raises(mx.MXNetError, match="cannot read the record 3 by .*a.idx: .*a.rec is cut short"):
         labels(mx.image.ImageIter(2, SHAPE, **source))
 
 
