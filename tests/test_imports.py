@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "events": set(),
     "dtype": {"base"},
     "context": {"base"},
-    "ops": GROUND,
+    "ops": GROUND | {"formats"},  # images are resized by OpenCV
     "formats": GROUND,
     "ndarray": GROUND | {"ops", "formats", "autograd"},  # with autograd one room: the imperative front end
     "autograd": GROUND | {"ops", "ndarray"},
