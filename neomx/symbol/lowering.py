@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
+
+LOWERED: weakref.WeakSet[Any] = weakref.WeakSet()  # the functions in use, whose ops a profiler names while it runs
 
 
 def lower(symbol: Symbol, input_names: Sequence[str], group2ctx: dict[str, Context] | None = None) -> Run:
@@ -107,6 +110,7 @@ class _Writer:
         exec(compile(source, "<symbol>", "exec"), self.space)
         run = self.space["run"]
         run.source = source
+        LOWERED.add(run)
         return run
 
     def explained(self, error: Exception) -> MXNetError:
