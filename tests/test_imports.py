@@ -49,7 +49,7 @@ MAY_IMPORT = {
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
     "convert": ARRAYS | {"gluon", "io", "model", "name", "optimizer", "recordio", "symbol"},
     "visualization": {"base", "symbol"},
-    "profiler": {"base", "events"},
+    "profiler": GROUND | {"comm", "formats", "ops", "symbol"},
     "engine": {"base"},
     "error": {"base"},
     "libinfo": {"base"},
