@@ -474,6 +474,8 @@ class ImageDetIter(ImageIter):
                 label = self._parse_label(raw)
                 image, label = self.augmentation_transform(image, label)
                 self._check_valid_label(label)
+            except MXNetError:  # an op that was used wrongly; augmenters refuse an image by other RuntimeErrors
+                raise
             except RuntimeError as error:
                 logging.debug("Invalid image, skipping:  %s", error)
                 continue

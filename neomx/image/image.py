@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..base import MXNetError
-from ..context import Context, current_context
+from ..context import current_context
 from ..formats import picture
 from ..ndarray import BilinearSampler, NDArray, array, from_numpy
 from ..ndarray import _internal as _ops_of_module
@@ -41,20 +41,15 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
         raise MXNetError("imdecode: expected the bytes of an image, received none")
     if flag not in (0, 1):
         raise MXNetError(f"imdecode: flag={flag}: expected 1 (colour) or 0 (grey)")
-    return _result(picture.decode(data, flag, bgr=not to_rgb), out)
+    image = from_numpy(picture.decode(data, flag, bgr=not to_rgb))
+    if out is None:
+        return image.as_in_context(current_context())
+    out[:] = image
+    return out
 
 
 def _kind(value: Any) -> str:
     return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-
-
-def _result(pixels: np.ndarray, out: NDArray | None, ctx: Context | None = None) -> NDArray:
-    """Pixels as an array, in `out` if there is one."""
-    image = from_numpy(np.ascontiguousarray(pixels))
-    if out is not None:
-        out[:] = image
-        return out
-    return image.as_in_context(ctx or current_context())
 
 
 def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
@@ -75,9 +70,7 @@ def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True,
 
 def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
     """The image in another size, by OpenCV's interpolation 0 (nearest) to 4 (lanczos); 1 is linear, 2 cubic, 3 area."""
-    if src.ndim != 3:
-        raise MXNetError(f"imresize expects an image (height, width, channels), received the shape {src.shape}")
-    return _result(picture.resize(src.to_torch().detach().cpu().numpy(), w, h, interp), out, src.context)
+    return _ops._cvimresize(src, w=w, h=h, interp=interp, out=out)
 
 
 copyMakeBorder = _ops._cvcopyMakeBorder
