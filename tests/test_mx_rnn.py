@@ -2,6 +2,8 @@
 
 import collections
 import logging
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -84,6 +86,23 @@ def test_dropout_drops_only_in_training():
 
 
 # ---- unrolling ----
+
+BIND = """
+import sys
+import neomx as mx
+words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=9, output_dim=4, name="words")
+cells = mx.rnn.SequentialRNNCell()
+cells.add(mx.rnn.FusedRNNCell(4, bidirectional=True))
+cells.add(mx.rnn.LSTMCell(3, prefix="last_"))
+cells.unroll(3, words, merge_outputs=True)[0].simple_bind(mx.cpu(), data=(2, 3))
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_to_bind_a_network_loads_no_compiler():
+    """torch's compiler takes seconds to import, and some ops import it when they run on tensors without memory."""
+    run = subprocess.run([sys.executable, "-c", BIND], capture_output=True, text=True, timeout=120)
+    assert run.stdout.split() == ["False"], run.stderr[-500:]
 
 
 def test_a_fused_cell_gives_what_its_single_cells_give():
