@@ -1,4 +1,4 @@
-"""`neomx pack`: lists, records, damaged pictures, the bar. That real MXNet reads what it writes: make record."""
+"""`neomx pack`: lists, records, damaged pictures, the bar. Real MXNet reads fixtures/packed.rec in the recordings."""
 
 import io
 import os
@@ -12,6 +12,7 @@ from neomx import recordio
 from neomx.bar import Bar, duration
 from neomx.formats import picture
 from neomx.launch.cli import main
+from parity.cases.io_files import FIXTURES
 
 FOLDERS = ("a", "b/x", "c")
 
@@ -82,6 +83,12 @@ def test_files_as_they_are(photos):
     assert [path for *_, path in entries("all.lst")] == sorted(path for *_, path in entries("all.lst"))
     for number, _, path in entries("all.lst"):
         assert found[int(number)][1] == pathlib.Path("photos", path).read_bytes()
+
+
+def test_the_bytes_that_mxnet_reads(tmp_path):
+    assert pack(str(tmp_path / "packed"), str(FIXTURES / "photos"), "--recursive", "--pass-through") == 0
+    for kind in ("lst", "idx", "rec"):
+        assert (tmp_path / f"packed.{kind}").read_bytes() == (FIXTURES / f"packed.{kind}").read_bytes()
 
 
 def test_lists_are_disjoint_shares_and_come_from_the_seed(photos):

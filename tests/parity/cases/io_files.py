@@ -326,3 +326,16 @@ def pictures_with_objects(mx):
     for attrs in (dict(label_pad_width=5), dict(label_width=7), dict(resize_mode="x"), dict(path_imgrec="nowhere.rec")):
         given.append(outcome(lambda attrs=attrs: objects(**attrs).next()))
     return given
+
+
+@program
+def what_neomx_packed(mx):
+    """The file that `neomx pack` makes of tests/fixtures/photos (tests/test_io_pack.py compares it byte by byte)."""
+    given = [seen(pictures(mx, path_imgrec=str(FIXTURES / "packed.rec"), path_imgidx=str(FIXTURES / "packed.idx")))]
+    file = mx.recordio.MXIndexedRecordIO(str(FIXTURES / "packed.idx"), str(FIXTURES / "packed.rec"), "r")
+    for line in (FIXTURES / "packed.lst").read_text().splitlines():
+        number, label, path = line.split("\t")
+        header, content = mx.recordio.unpack(file.read_idx(int(number)))
+        same = content == (FIXTURES / "photos" / path).read_bytes()
+        given.append((path, header.flag, header.label == float(label), header.id == int(number), header.id2, same))
+    return given
