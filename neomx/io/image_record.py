@@ -25,6 +25,7 @@ from ..recordio import IRHeader, unpack
 from .arguments import Names, Part, Shape, check, check_part, read
 from .augment import Augmentation
 from .io import DataBatch
+from .lists import read_list
 from .reader import MXDataIter
 
 
@@ -161,7 +162,7 @@ class PictureDecoder:
         self.shape, self.dtype = records.data_shape, np.dtype(records.dtype)
         self.label_shape = () if records.label_width == 1 else (records.label_width,)
         self._width = records.label_width
-        self._labels = _read_list(records.path_imglist, self._width) if records.path_imglist else None
+        self._labels = _labels_of(records.path_imglist, self._width) if records.path_imglist else None
         self._augmentation, self._normalization = augmentation, normalization
         self._seed = records.seed_aug or 0
         channels = self.shape[0]
@@ -191,7 +192,7 @@ class PictureDecoder:
         return pixels
 
     def _put_label(self, header: IRHeader, label: np.ndarray, i: int) -> None:
-        found = np.atleast_1d(header.label) if self._labels is None else self._labels.get(header.id)
+        found: Any = np.atleast_1d(header.label) if self._labels is None else self._labels.get(header.id)
         if found is None:
             raise MXNetError("the list path_imglist has no label for this record")
         if len(found) != self._width:
@@ -228,23 +229,13 @@ class PictureDecoder:
             out *= factor
 
 
-def _read_list(path: str, width: int) -> dict[int, np.ndarray]:
-    """The labels by the records' numbers: lines of a number, labels and a path, separated by tabs."""
-    try:
-        with open(path) as file:
-            lines = [line.rstrip("\n") for line in file if line.strip()]
-    except OSError as error:
-        raise MXNetError(f"cannot open the list {path}: {error.strerror}") from error
-    return dict(_labels_of(path, line.split("\t"), width) for line in lines)
-
-
-def _labels_of(path: str, cells: list[str], width: int) -> tuple[int, np.ndarray]:
-    try:
-        if len(cells) > width:
-            return int(float(cells[0])), np.array(cells[1 : 1 + width], np.float32)
-    except ValueError:
-        pass
-    raise MXNetError(f"{path}: expected a number, label_width={width} labels and a path in each line, found {cells}")
+def _labels_of(path: str, width: int) -> dict[int, tuple[float, ...]]:
+    """The labels of a list, by the records' numbers."""
+    entries = read_list(path)
+    for entry in entries:
+        if len(entry.labels) < width:
+            raise MXNetError(f"{path}: expected label_width={width} labels in each line, found {entry.labels}")
+    return {entry.number: entry.labels[:width] for entry in entries}
 
 
 def _mean_image(path: str, decoder: PictureDecoder, work: Pipeline) -> np.ndarray:

@@ -184,8 +184,6 @@ class BucketingModule(BaseModule):
         grad_req: Any = "write",
     ) -> None:
         """Make the default bucket's module, for these shapes. The others are made as their batches come."""
-        if shared_module is not None:
-            raise AssertionError("shared_module for BucketingModule is not supported")
         params = self._first_params
         if force_rebind:
             params = self.get_params() if self.binded and self.params_initialized else params
@@ -193,6 +191,8 @@ class BucketingModule(BaseModule):
         if self.binded:
             self.logger.warning("Already bound, ignoring bind()")
             return
+        if shared_module is not None:
+            raise AssertionError("shared_module for BucketingModule is not supported")
         module = self._make(self._default_bucket_key)
         module.bind(data_shapes, label_shapes, for_training, inputs_need_grad, grad_req=grad_req)
         self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req

@@ -301,12 +301,11 @@ class DataParallelExecutorGroup:
 
     def get_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of the outputs, for whole batches."""
-        shapes = []
-        for name, output, axis in zip(self.output_names, self.execs[0].outputs, self.output_layouts, strict=True):
-            whole = axis >= 0 and len(self.contexts) > 1
-            shape = output.shape
-            shapes.append((name, (*shape[:axis], self.batch_size, *shape[axis + 1 :]) if whole else shape))
-        return shapes
+        rows = self.get_outputs(merge_multi_context=False)
+        return [
+            (name, _whole_shape([each.shape for each in row], axis))
+            for name, row, axis in zip(self.output_names, rows, self.output_layouts, strict=True)
+        ]
 
     def get_outputs(self, merge_multi_context: bool = True, begin: int = 0, end: int | None = None) -> list[Any]:
         """The outputs from number `begin` to before `end`; joined over contexts, or a list of each context's."""
@@ -416,6 +415,12 @@ def _load(source: Any, targets: list[tuple[slice, NDArray]], axis: int, what: st
                 f"{part.shape}. Give batches of the shapes that bind was told, or call reshape first"
             )
         target._assign(part._data)
+
+
+def _whole_shape(shapes: list[tuple[int, ...]], axis: int) -> tuple[int, ...]:
+    """The shape of arrays that are joined along an axis; without one, that of the first."""
+    first = shapes[0]
+    return first if axis < 0 else (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
 
 def _merge_multi_context(rows: list[Row], axes: Sequence[int]) -> list[NDArray]:
