@@ -293,9 +293,10 @@ def test_export_and_import(tmp_path):
 def test_export_of_objects_by_the_old_names(tmp_path):
     net, arguments, states = small()
     path = str(tmp_path / "small.onnx")
-    contrib_onnx.export_model(
-        sym=net, params={**arguments, **states}, input_shape=[(2, 4), (2,)], input_type=np.float32, onnx_file_path=path
-    )
+    old = {"input_shape": [(2, 4), (2,)], "input_type": np.float32, "opset_version": 13}
+    with pytest.warns(UserWarning, match="the file has opset 18"):
+        contrib_onnx.export_model(sym=net, params={**arguments, **states}, onnx_file_path=path, **old)
+    assert onnx.load(path).opset_import[0].version == 18
     assert mx.onnx.get_model_metadata(path)["input_tensor_data"] == [("data", (2, 4))]
     with pytest.raises(MXNetError, match="expected the shapes of data, received 3"):
         mx.onnx.export_model(net, [arguments, states], [(1,), (2,), (3,)], onnx_file_path=path)
