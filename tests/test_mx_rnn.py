@@ -12,6 +12,7 @@ import pytest
 import neomx as mx
 from neomx.base import MXNetError
 from parity import record_rnn
+from parity.cases import bucketing
 
 DATA = mx.sym.Variable("data")
 
@@ -46,6 +47,30 @@ def test_a_callback_saves_every_second_epoch(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["net-0002.params", "net-symbol.json"]
     _, loaded, _ = mx.rnn.load_rnn_checkpoint([cell], str(tmp_path / "net"), 2)
     assert sorted(loaded) == sorted(args)
+
+
+def test_a_trained_fused_model_goes_on_as_single_cells(tmp_path):
+    """Fit on buckets with one op, save after the epoch, and score the same with the cells it stands for."""
+    data, prefix = bucketing.batches(mx), str(tmp_path / "model")
+    fused = mx.rnn.FusedRNNCell(6, num_layers=2, mode="lstm", prefix="lstm_")
+    trained = mx.mod.BucketingModule(bucketing.model(mx, fused), data.default_bucket_key, context=mx.cpu())
+    trained.fit(
+        data,
+        num_epoch=1,
+        eval_metric=mx.metric.Perplexity(bucketing.INVALID),
+        initializer=bucketing.by_name(mx),
+        optimizer_params={"learning_rate": 0.1},
+        epoch_end_callback=mx.rnn.do_rnn_checkpoint(fused, prefix),
+    )
+    single = fused.unfuse()
+    _, arg_params, aux_params = mx.rnn.load_rnn_checkpoint(single, prefix, 1)
+    again = mx.mod.BucketingModule(bucketing.model(mx, single), data.default_bucket_key, context=mx.cpu())
+    again.bind(data.provide_data, data.provide_label, for_training=False)
+    again.set_params(arg_params, aux_params)
+    # `batches` sets the seeds: a bucket's last sentences are in no batch, and which they are is drawn.
+    metric = mx.metric.Perplexity(bucketing.INVALID)
+    scores = [module.score(bucketing.batches(mx), metric)[0][1] for module in (trained, again)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
 def test_packing_names_what_is_missing():
