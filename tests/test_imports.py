@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "util": GROUND,
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"comm"},
-    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample"},
+    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample", "util"},
     "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
     "compat": {"base", "comm", "kvstore", "horovod"},
