@@ -120,7 +120,7 @@ class CachedGraph:
 
     def __call__(self, args: Any, hook: Hook | None = None) -> Any:
         flat = args if self.as_given else flatten(args)[0]
-        ctx = next(each for each in flat if each is not None)._ctx
+        ctx = next(each for each in flat if each is not None)._ctx.computing
         tensors = [flat[at]._data for at in self.positions]
         tensors += [param.data(ctx)._data for param in self.params]
         recording = modes.recording
