@@ -120,13 +120,15 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
             words: dict[str, Any] = {k: str(v) for k, v in parameters.items()}
             return prop_class(**words)
 
-        def run(tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context) -> Sequence[torch.Tensor]:
+        def run(
+            tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context, memory: dict[str, Any]
+        ) -> Sequence[torch.Tensor]:
             arrays = {k: v for k, v in parameters.items() if isinstance(v, NDArray)}
-            prop = make({k: v for k, v in parameters.items() if k not in arrays})
+            prop = memory.get("prop") or make({k: v for k, v in parameters.items() if k not in arrays})
             if arrays:
                 names = [*prop.list_arguments(), *prop.list_auxiliary_states()]
                 tensors = [*tensors, *[arrays[name]._data for name in names[len(tensors) :] if name in arrays]]
-            return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx))
+            return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx), memory)
 
         REGISTERED[reg_name] = Registered(run, make)
         return prop_class
@@ -134,7 +136,9 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
     return enter
 
 
-def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Context) -> Sequence[torch.Tensor]:
+def _run(
+    name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Context, memory: dict[str, Any]
+) -> Sequence[torch.Tensor]:
     arguments, states = prop.list_arguments(), prop.list_auxiliary_states()
     if len(tensors) != len(arguments) + len(states):
         raise MXNetError(
@@ -157,7 +161,9 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
                 f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, "
                 f"received {tuple(tensor.shape)}"
             )
-    operator = prop.create_operator(ctx, [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors])
+    if "operator" not in memory:
+        shapes_and_types = [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors]
+        memory["operator"] = prop.create_operator(ctx, *shapes_and_types)
     made = [
         torch.zeros(
             tuple(np.atleast_1d(shape).tolist()),
@@ -166,7 +172,7 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
         )
         for shape, dtype in zip(shapes[1], types[1], strict=True)
     ]
-    call = _Call(operator, [NDArray(t.detach(), ctx) for t in aux], ctx)
+    call = _Call(memory["operator"], [NDArray(t.detach(), ctx) for t in aux], ctx)
     return _Custom.apply(call, made, *inputs)
 
 

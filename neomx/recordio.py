@@ -1,8 +1,6 @@
 """RecordIO: files of records one after the other, with an index beside them, as MXNet and its tools write them.
 
-A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
-four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in parts and the number left
-out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
+`formats/records.py` says how a record stands in a file.
 """
 
 from __future__ import annotations
@@ -15,11 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
 import numpy as np
 
 from .base import MXNetError
-from .formats import picture
-
-_MAGIC = struct.pack("<I", 0xCED7230A)
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
-_LONGEST = (1 << 29) - 1
+from .formats import picture, records
 
 Reader = TypeVar("Reader", bound="MXRecordIO")
 
@@ -42,21 +36,24 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise ValueError(f"Invalid flag {self.flag!r}: expected 'r' or 'w'")
         self.writable = self.flag == "w"
-        try:
-            # Unbuffered writing: a forked copy must hold nothing that it could write a second time.
-            self._file: BinaryIO = open(  # type: ignore[assignment]  # noqa: SIM115
-                self.uri, self.flag + "b", buffering=0 if self.writable else -1
-            )
-        except OSError as error:
-            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
+        if self.writable:
+            self._file = self._open_to_write()
+        else:
+            self._records, self._position, self._count = records.RecordFile(self.uri), 0, 0
         self.pid: int | None = os.getpid()
         self.is_open = True
-        self._records_read = 0
+
+    def _open_to_write(self) -> BinaryIO:
+        try:
+            # Unbuffered: a forked copy must hold nothing that it could write a second time.
+            return open(self.uri, "wb", buffering=0)  # type: ignore[return-value]
+        except OSError as error:
+            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         if self.is_open:
-            self._file.close()
+            (self._file if self.writable else self._records).close()
         self.is_open, self.pid = False, None
 
     def reset(self) -> None:
@@ -67,7 +64,7 @@ class MXRecordIO:
     def tell(self) -> int:
         """Where the file stands: where the next record goes, or comes from."""
         self._check_process()
-        return self._file.tell()
+        return self._file.tell() if self.writable else self._position
 
     def write(self, buf: bytes) -> None:
         """Append a record."""
@@ -75,68 +72,24 @@ class MXRecordIO:
         self._check_process()
         if not isinstance(buf, (bytes, bytearray, memoryview)):
             raise TypeError(f"a record is bytes, received {type(buf).__name__}")
-        self._file.write(_encode(bytes(buf)))
+        self._file.write(records.encode(bytes(buf)))
 
     def read(self) -> bytes | None:
         """The next record; None at the end of the file, or where it was cut short."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
-        start = self._file.tell()
+        if self._position >= self._records.size:
+            return None
         try:
-            record = self._read_record(start)
-        except _CutShort:
-            self._file.seek(0, os.SEEK_END)
+            record, self._position = self._records.read_on(self._position)
+        except records.CutShort as error:
             warnings.warn(
-                f"{self.uri} is cut short: it ends at byte {self._file.tell()}, within the record at byte {start}. "
-                f"{self._records_read} whole records were read before; this is taken for the end",
-                RuntimeWarning,
-                stacklevel=2,
+                f"{error}; reading ends there, after {self._count} whole records", RuntimeWarning, stacklevel=2
             )
+            self._position = self._records.size
             return None
-        self._records_read += record is not None
+        self._count += 1
         return record
-
-    def _read_record(self, start: int) -> bytes | None:
-        piece = self._read_piece(start)
-        if piece is None:
-            return None
-        kind, data = piece
-        if kind == _WHOLE:
-            return data
-        if kind != _FIRST:
-            raise self._damaged(start, "the middle of a record where one should begin")
-        parts = [data]
-        while kind != _LAST:
-            place = self._file.tell()
-            piece = self._read_piece(place)
-            if piece is None:
-                raise _CutShort
-            kind, data = piece
-            if kind not in (_MIDDLE, _LAST):
-                raise self._damaged(place, f"a new record within the one at byte {start}")
-            parts.append(data)
-        return _MAGIC.join(parts)
-
-    def _read_piece(self, start: int) -> tuple[int, bytes] | None:
-        head = self._file.read(8)
-        if not head:
-            return None
-        if head[:4] != _MAGIC[: len(head)]:
-            raise self._damaged(start, "no record (is this a RecordIO file, and the right index?)")
-        if len(head) < 8:
-            raise _CutShort
-        (word,) = struct.unpack("<I", head[4:])
-        length = word & _LONGEST
-        data = self._file.read(length)
-        if len(data) < length or len(self._file.read(-length % 4)) < -length % 4:
-            raise _CutShort
-        return word >> 29, data
-
-    def _damaged(self, place: int, found: str) -> MXNetError:
-        return MXNetError(
-            f"{self.uri} is damaged: at byte {place} there is {found}. {self._records_read} whole records were read "
-            "before"
-        )
 
     def _check_process(self) -> None:
         if self.is_open and self.pid == os.getpid():
@@ -145,10 +98,10 @@ class MXRecordIO:
             raise MXNetError(f"{self.uri} is closed. Call open() or reset()")
         if self.writable:
             raise MXNetError(f"{self.uri} was opened by another process; only that one may write to it")
-        self.reset()  # position and file are shared with the process we were forked from
+        self.reset()  # the position is that of the process we were forked from
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_index")}
+        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_records", "_index")}
         return {**state, "pid": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -167,10 +120,6 @@ class MXRecordIO:
     def __del__(self) -> None:
         if getattr(self, "is_open", False):
             self.close()
-
-
-class _CutShort(Exception):
-    """The file ends within a record."""
 
 
 class MXIndexedRecordIO(MXRecordIO):
@@ -226,20 +175,15 @@ class MXIndexedRecordIO(MXRecordIO):
         self._check_process()
         if idx not in self.idx:
             raise KeyError(f"{self.idx_path} has no record {idx!r}, but {len(self.idx)} others")
-        self._file.seek(self.idx[idx])
+        self._position = self.idx[idx]
 
     def read_idx(self, idx: Any) -> bytes:
         """The record of key `idx`."""
         self.seek(idx)
         try:
-            record = self._read_record(self.idx[idx])
-        except _CutShort:
-            record = None
-        if record is None:
-            raise MXNetError(
-                f"{self.uri} is cut short: it ends at byte {os.path.getsize(self.uri)}, before the end of the record "
-                f"{idx!r}, which begins at byte {self.idx[idx]} by {self.idx_path}"
-            )
+            record, self._position = self._records.read_on(self._position)
+        except MXNetError as error:
+            raise MXNetError(f"cannot read the record {idx!r} by {self.idx_path}: {error}") from error
         return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
@@ -250,27 +194,6 @@ class MXIndexedRecordIO(MXRecordIO):
         self._index.write(f"{key}\t{position}\n")
         self.idx[key] = position
         self.keys.append(key)
-
-
-def _encode(data: bytes) -> bytes:
-    """A record as it stands in a file."""
-    parts, start, at = [], 0, data.find(_MAGIC)
-    while at >= 0:
-        if at % 4 == 0:
-            parts.append(data[start:at])
-            start = at + 4
-            at = data.find(_MAGIC, start)
-        else:
-            at = data.find(_MAGIC, at + 1)
-    parts.append(data[start:])
-    if len(data) > _LONGEST:
-        raise MXNetError(f"a record has at most {_LONGEST} bytes, received {len(data)}")
-    last = len(parts) - 1
-    kinds = [_WHOLE] if last == 0 else [_FIRST, *[_MIDDLE] * (last - 1), _LAST]
-    return b"".join(
-        _MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
-        for kind, part in zip(kinds, parts, strict=True)
-    )
 
 
 # ---- records of images: a header before the bytes ----

@@ -45,6 +45,11 @@ ALIASES = """
         assert transforms is neomx.gluon.data.vision.transforms
         assert mx.__name__ == mx.__spec__.name == "mxnet" and nn.__spec__.name == "neomx.gluon.nn"
         assert mx.nd.ones((2,)).sum().asscalar() == 2
+        import numpy as np
+        assert np.float is float and np.Inf == np.inf and np.product is np.prod  # as before NumPy 1.24
+        assert np.bool(1) is np.bool_(1) or np.bool is bool
+        import gluoncv
+        assert not gluoncv.found_torch
         try:
             import mxnet.nothing
         except ModuleNotFoundError as error:
@@ -60,12 +65,25 @@ ALIASES = """
         print("all good")
 """
 
+# It takes the lack of torch, but refuses a late one.
+GLUONCV = """
+from .check import _require_pytorch_version
+try:
+    _require_pytorch_version("1.4.0", "2.0.0")
+    found_torch = True
+except ImportError:
+    found_torch = False
+"""
+
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A directory with another library of the same name."""
+    """A directory with another library of the same name, and one that GluonCV is like."""
     (tmp_path / "other" / "mxnet").mkdir(parents=True)
     (tmp_path / "other" / "mxnet" / "__init__.py").write_text("raise ImportError('the other mxnet')")
+    (tmp_path / "other" / "gluoncv").mkdir()
+    (tmp_path / "other" / "gluoncv" / "__init__.py").write_text(GLUONCV)
+    (tmp_path / "other" / "gluoncv" / "check.py").write_text("def _require_pytorch_version(*v): raise RuntimeError(v)")
     return str(tmp_path / "other")
 
 

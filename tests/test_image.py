@@ -75,7 +75,7 @@ def test_colours_of_other_kinds():
         (lambda: picture.resize(pixels().astype("int64"), 5, 5), "picture of int64"),
         (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of a picture"),
         (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of a picture"),
-        (lambda: mx.image.imresize(mx.nd.zeros((4, 4)), 2, 2), r"received the shape \(4, 4\)"),
+        (lambda: mx.image.imresize(mx.nd.zeros((4, 4)), 2, 2), r"_cvimresize.*expected an image"),
         (
             lambda: mx.image.imread(pathlib.Path(FIXTURES) / "none.jpg"),
             "cannot read the image .*none.jpg: No such file",
@@ -86,6 +86,17 @@ def test_colours_of_other_kinds():
 def test_what_pictures_refuse(call, told):
     with pytest.raises((mx.MXNetError, ValueError), match=told):
         call()
+
+
+@pytest.mark.parametrize("interp", range(6))
+@pytest.mark.parametrize("size", [(9, 7), (30, 25), (20, 5), (16, 12)])
+def test_torch_resizes_as_opencv_does(monkeypatch, interp, size):
+    image = mx.nd.array(np.stack([pixels(), pixels(1)]), dtype="uint8")
+    by_opencv = [mx.nd.image.resize(x, size, interp=interp).asnumpy() for x in (image, image.astype("float32"))]
+    monkeypatch.setattr(picture, "available", lambda: False)
+    by_torch = [mx.nd.image.resize(x, size, interp=interp).asnumpy() for x in (image, image.astype("float32"))]
+    assert np.abs(by_torch[0].astype(int) - by_opencv[0]).max() <= 1
+    np.testing.assert_allclose(by_torch[1], by_opencv[1], atol=0.01)
 
 
 def test_results_go_where_they_are_told():
@@ -139,9 +150,9 @@ def test_a_record_file_that_was_cut_short_gives_what_is_there(tmp_path):
     source = records(tmp_path, [png(pixels(i)) for i in range(4)])
     data = source["path_imgrec"].read_bytes()
     source["path_imgrec"].write_bytes(data[: len(data) - 50])
-    with pytest.warns(RuntimeWarning, match="a.rec is cut short.* 3 whole records were read before"):
+    with pytest.warns(RuntimeWarning, match="a.rec is cut short.* after 3 whole records"):
         assert labels(mx.image.ImageIter(2, SHAPE, path_imgrec=source["path_imgrec"])) == [[0, 1], [2, 0]]
-    with pytest.raises(mx.MXNetError, match="before the end of the record 3"):
+    with pytest.raises(mx.MXNetError, match="cannot read the record 3 by .*a.idx: .*a.rec is cut short"):
         labels(mx.image.ImageIter(2, SHAPE, **source))
 
 
@@ -232,6 +243,24 @@ def test_objects_of_another_width_name_the_picture(tmp_path):
         RuntimeError, match=r"Label shape is invalid: \(1,\). The label of index: 0 should have a header"
     ):
         mx.image.ImageDetIter(2, SHAPE, **source)
+
+
+def test_augmenters_may_refuse_an_image_but_their_mistakes_are_told(tmp_path):
+    class Refuse(mx.image.DetAugmenter):
+        def __call__(self, src, label):
+            if label[0, 0] == 1:
+                raise RuntimeError("not this one")
+            return src, label
+
+    class Mistaken(mx.image.DetAugmenter):
+        def __call__(self, src, label):
+            return src + mx.nd.zeros((7, 7)), label
+
+    source = records(tmp_path, [png(pixels(i)) for i in range(3)], boxes_of)
+    found = labels(mx.image.ImageDetIter(1, SHAPE, aug_list=[Refuse()], **source))
+    assert [batch[0][0][0] for batch in found] == [0, 2]
+    with pytest.raises(mx.MXNetError, match="broadcast"):
+        labels(mx.image.ImageDetIter(1, SHAPE, aug_list=[Mistaken()], **source))
 
 
 def test_boxes_are_drawn(tmp_path):

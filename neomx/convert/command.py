@@ -89,18 +89,14 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 def input_shapes(checkpoint: Checkpoint, symbol: Symbol, given: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """The shapes of all inputs in the symbol's order: as given, or as far as the symbol tells; 0 is unknown."""
-    unknown = [name for name in given if name not in symbol.list_inputs()]
+    """The shapes of the inputs, in the symbol's order; all else that the symbol is computed from must have an array."""
+    unknown = [name for name in given if name not in symbol.list_arguments()]
     if unknown:
         raise MXNetError(
             f"the model has no input {', '.join(unknown)}. Its inputs: {', '.join(checkpoint.inputs(symbol)) or 'none'}"
         )
-    fed = [name for name in symbol.list_inputs() if name in given or name in checkpoint.inputs(symbol)]
-    known = {name: array.shape for name, array in checkpoint.arrays.items() if name in symbol.list_inputs()}
-    inferred = dict(zip(symbol.list_arguments(), symbol.infer_shape_partial(**{**known, **given})[0], strict=True))
-    shapes = {name: given.get(name) or inferred[name] for name in fed}
-    check_complete(checkpoint, symbol, [name for name, shape in shapes.items() if shape])
-    return shapes
+    check_complete(checkpoint, symbol, given)
+    return {name: given[name] for name in symbol.list_arguments() if name in given}
 
 
 # ---- programs ----

@@ -5,6 +5,7 @@ A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so t
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -30,6 +31,16 @@ def _opencv() -> Any:
     cv2.ipp.setUseIPP(False)  # holds for the calling thread only
     _thread.cv2 = cv2
     return cv2
+
+
+@functools.cache
+def available() -> bool:
+    """Whether OpenCV is installed, and can be loaded."""
+    try:
+        _opencv()
+    except MXNetError:
+        return False
+    return True
 
 
 def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = False) -> np.ndarray:

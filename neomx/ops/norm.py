@@ -30,7 +30,7 @@ class _BatchNorm(torch.autograd.Function):
         if by_batch:
             out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
         else:
-            out = torch.batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps, False)
+            out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
             mean, inverse = moving_mean.clone(), torch.rsqrt(moving_var + eps)
         ctx.save_for_backward(data, gamma, mean, inverse)
         ctx.moving = moving_mean.data, moving_var.data

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
 Places = Callable[[Sequence[Node]], dict[int, Context]]  # where the nodes of a topological order run, by id
+
+LOWERED: weakref.WeakSet[Any] = weakref.WeakSet()  # the functions in use, whose ops a profiler names while it runs
 
 
 def lower(symbol: Symbol, input_names: Sequence[str], places: Places | None = None) -> Run:
@@ -110,6 +113,7 @@ class _Writer:
         exec(compile(source, "<symbol>", "exec"), self.space)
         run = self.space["run"]
         run.source = source
+        LOWERED.add(run)
         return run
 
     def explained(self, error: Exception) -> MXNetError:

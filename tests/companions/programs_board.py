@@ -37,7 +37,7 @@ def _written(write):
             if event.graph_def:
                 found["graph"] = np.frombuffer(event.graph_def, np.uint8)
             for value in event.summary.value:
-                found["%s_%d" % (value.tag, event.step)] = _contents(value)
+                found[f"{value.tag}_{event.step}"] = _contents(value)
     return found
 
 

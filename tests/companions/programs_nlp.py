@@ -1,10 +1,9 @@
 """What is run with GluonNLP, the same under MXNet and neomx. Each gives arrays by name."""
 
 import gluonnlp as nlp
-import numpy as np
 from gluonnlp.model.bert import BERTClassifier, BERTEncoder, BERTModel
 from mxnet import autograd, cpu, gluon, nd
-from weights import fill, fingerprint, random
+from weights import fill, fingerprint
 
 TEXT = [
     "the quick brown fox jumps over the lazy dog",
@@ -12,7 +11,7 @@ TEXT = [
     "the fox and the dog are quick",
     "foxes jump, dogs sleep!",
 ]
-WORDS = "the quick brown fox ##es jump ##s over lazy dog a sleep and are , !".split()
+WORDS = ["the", "quick", "brown", "fox", "##es", "jump", "##s", "over", "lazy", "dog", "a", "sleep", ",", "!"]
 
 
 def _vocabulary():
@@ -34,9 +33,7 @@ def _batch(length=12):
 
 
 def _bert(size, dropout=0.0, **options):
-    encoder = BERTEncoder(
-        num_layers=2, units=16, hidden_size=32, max_length=20, num_heads=4, dropout=dropout
-    )
+    encoder = BERTEncoder(num_layers=2, units=16, hidden_size=32, max_length=20, num_heads=4, dropout=dropout)
     return BERTModel(encoder, size, token_type_vocab_size=2, units=16, embed_size=16, **options)
 
 
@@ -46,8 +43,9 @@ def bert():
     net = _bert(len(_vocabulary()), use_pooler=True, use_decoder=True, use_classifier=True)
     positions = nd.array([[1, 3], [1, 2], [2, 4], [1, 5]])
     fill(net, tokens, types, lengths, positions)
-    names = ["sequence", "pooled", "pair", "words"]
-    return dict(zip(names, net(tokens, types, lengths, positions)), tokens=tokens, lengths=lengths, types=types)
+    sequence, pooled, pair, words = net(tokens, types, lengths, positions)
+    found = {"sequence": sequence, "pooled": pooled, "pair": pair, "words": words}
+    return {**found, "tokens": tokens, "lengths": lengths, "types": types}
 
 
 def bert_training():
@@ -66,7 +64,7 @@ def bert_training():
         with autograd.record():
             loss = loss_function(net(tokens, types, lengths), label).mean()
         loss.backward()
-        found["loss%d" % step] = loss
+        found[f"loss{step}"] = loss
         if step == 0:
             found["gradients"] = fingerprint(net, "grad")
         trainer.allreduce_grads()

@@ -145,3 +145,42 @@ def arguments_of_ops(mx):
         results.append((found.narg, found.names))
     everything = mx.operator.get_all_registered_operators()
     return [*results, [name in everything for name in ("Convolution", "broadcast_add", "RNN", "nonsense")]]
+
+
+@program
+def a_custom_op_lives_as_long_as_its_graph(mx):
+    made = []
+
+    class Counting(mx.operator.CustomOp):
+        def __init__(self):
+            self.runs = 0
+            made.append(self)
+
+        def forward(self, is_train, req, in_data, out_data, aux):
+            self.runs += 1
+            self.assign(out_data[0], req[0], in_data[0] + self.runs)
+            self.assign(out_data[1], req[1], in_data[0] * 2)
+
+        def backward(self, req, out_grad, in_data, out_data, in_grad, aux):
+            self.assign(in_grad[0], req[0], out_grad[0] * self.runs)
+
+    @mx.operator.register("parity_counting")
+    class CountingProp(mx.operator.CustomOpProp):
+        def list_outputs(self):
+            return ["counted", "doubled"]
+
+        def create_operator(self, ctx, in_shapes, in_dtypes):
+            return Counting()
+
+    net = mx.sym.Custom(mx.sym.Variable("data"), op_type="parity_counting", name="count")
+    results = []
+    for _ in range(2):
+        bound = net.simple_bind(mx.cpu(), data=(2,))
+        bound.arg_dict["data"][:] = 1
+        for _ in range(3):
+            results += [output.copy() for output in bound.forward(is_train=True)]
+            bound.backward([mx.nd.ones((2,)), mx.nd.ones((2,))])
+            results.append(bound.grad_dict["data"].copy())
+    counted = len(made)
+    again = [mx.nd.Custom(mx.nd.ones((2,)), op_type="parity_counting")[0] for _ in range(2)]
+    return [*results, counted, *again]
