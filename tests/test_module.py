@@ -222,6 +222,7 @@ def test_buckets_train_the_same_arrays():
     found = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
     same(found, trained(small(mx)))
     first = module._buckets[4]
+    assert not module._buckets[2]._exec_group.execs[0]._results  # the graph of a bucket that was left is gone
     assert module._buckets[2]._updater is first._updater and module._buckets[2]._optimizer is first._optimizer
 
 

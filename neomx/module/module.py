@@ -450,9 +450,11 @@ class Module(BaseModule):
         began = time.perf_counter()
         self._params_dirty = True
         group = self._exec_group
-        if self._steps is not None:
-            self._steps.begin(group.batch_size)
+        together = self._steps.begin(group.batch_size) if self._steps is not None else None
+        agreed = time.perf_counter()
         self._apply(group.param_arrays, group.grad_arrays)
+        if together is not None:
+            emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=together)
         emit("step", trainer=self, samples=group.batch_size, seconds=time.perf_counter() - began)
 
     def _apply(self, weights: list[Any], grads: list[Any]) -> None:
