@@ -96,9 +96,11 @@ def test_a_gan():
     def noise():
         return mx.io.DataBatch([mx.nd.array(rng.normal(0, 1, (BATCH, NOISE)))], [])
 
-    for _ in range(250):
+    middles = []
+    for _ in range(300):
         generator.forward(noise(), is_train=True)
         made = generator.get_outputs()[0].copy()
+        middles.append(made.asnumpy().mean(0))
         discriminator.forward(mx.io.DataBatch([made], [fake]), is_train=True)
         discriminator.backward()
         kept = [[grad.copy() for grad in grads] for grads in discriminator._exec_group.grad_arrays]
@@ -113,6 +115,5 @@ def test_a_gan():
         discriminator.backward()
         generator.backward(discriminator.get_input_grads())
         generator.update()
-    generator.forward(noise(), is_train=False)
-    points = generator.get_outputs()[0].asnumpy()
-    np.testing.assert_allclose(points.mean(0), [2.0, -1.0], atol=0.6)
+    middle = np.mean(middles[100:], axis=0)  # round which the two of them circle
+    np.testing.assert_allclose(middle, [2.0, -1.0], atol=0.3)

@@ -50,7 +50,7 @@ def test_fine_tuning_from_internals(tmp_path):
         optimizer_params=options,
         initializer=mx.init.Xavier(),
     )
-    assert module.score(of_classes([5, 6, 7, 8, 9], "test", 300), "acc")[0][1] > 0.85
+    assert module.score(of_classes([5, 6, 7, 8, 9], "test", 300), "acc")[0][1] > 0.8
     found = module.get_params()[0]
     assert fixed == ["conv1_weight", "conv1_bias", "bn1_gamma", "bn1_beta"]
     for name in fixed:
