@@ -223,6 +223,10 @@ def test_zoo(family, tmp_path):
         ([SMALL, "--to", "onnx", "--shape", "dota:1,3"], "no input dota. Its inputs: data"),
         ([SMALL, "--to", "onnx", "--shape", "data=1,3"], "--shape data=1,3: expected the name of an input and its sh"),
         ([SMALL, "--to", "torch", "--shape", "data:1,3,8"], "Convolution 'conv0'"),
+        (
+            [SMALL, "--to", "onnx", *SHAPE, "--opset", "11"],
+            "opset 11 cannot be written: torch gives 18 for it. Take 18",
+        ),
     ],
 )
 def test_bad_input_is_told(args, said, tmp_path, capsys):

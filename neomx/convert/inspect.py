@@ -21,6 +21,7 @@ from ..optimizer import states as optimizer_states
 from ..symbol.control_ops import CONTROL
 from . import records
 from .command import parse_shapes
+from .program import inference_form
 
 EPILOG = """examples:
   neomx inspect resnet-0090.params --stats
@@ -242,6 +243,12 @@ def _operator(op: str, count: int, graph: dict[str, Any]) -> tuple[str, int, str
 def _variables(symbol: Any, options: argparse.Namespace) -> None:
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     given = parse_shapes(options.shape)
+    kinds = {
+        **dict.fromkeys((*arguments, *states), "label"),  # which only training needs
+        **dict.fromkeys(inference_form(symbol).list_inputs(), "argument"),
+        **dict.fromkeys(given, "given"),
+        **dict.fromkeys(states, "auxiliary"),
+    }
     noted = {name: {k: v for k, v in attrs.items() if k.startswith("__")} for name, attrs in symbol.attr_dict().items()}
     shapes: dict[str, Any] = {}
     if given:
@@ -258,7 +265,7 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     rows = [
         (
             name,
-            "auxiliary" if name in states else "given" if name in given else "argument",
+            kinds[name],
             *([_shape(shapes[name]) if shapes[name] else "?"] if given else []),
             " ".join(f"{k.strip('_')}={v}" for k, v in noted.get(name, {}).items())[:70],
         )
@@ -266,7 +273,8 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     ]
     show(["name", "kind", *(["shape"] if given else []), "attributes"], rows, options)
     if given:
-        count = sum(torch.Size(shape).numel() for name, shape in shapes.items() if shape and name not in given)
+        counted = [shape for name, shape in shapes.items() if shape and kinds[name] in ("argument", "auxiliary")]
+        count = sum(torch.Size(shape).numel() for shape in counted)
         print(f"parameters: {count} numbers")
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from ..base import MXNetError
 from ..formats import picture
-from ..io.io import DataBatch
 from ..ndarray import NDArray, array, flip, full, zeros
 from .augment import (
     _MEAN,
@@ -29,7 +28,7 @@ from .augment import (
     _colour_augmenters,
     _plain,
 )
-from .image import copyMakeBorder, fixed_crop
+from .functions import copyMakeBorder, fixed_crop
 from .iterators import ImageIter
 
 Range = tuple[float, float]
@@ -494,10 +493,6 @@ class ImageDetIter(ImageIter):
         if count == start:
             raise StopIteration
         return count
-
-    def next(self) -> DataBatch:
-        """The next batch."""
-        return super().next()
 
     def augmentation_transform(self, data: NDArray, label: np.ndarray) -> Any:  # type: ignore[override]
         """The image and its objects after all augmenters."""

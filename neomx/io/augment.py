@@ -83,11 +83,7 @@ class Augmentation:
     def _resized(self, pixels: np.ndarray, width: int, height: int, random: Random) -> np.ndarray:
         if pixels.shape[:2] == (height, width):
             return pixels
-        method = self.inter_method
-        if method == 9:  # the best for a larger picture, for a smaller one, and for one that is both
-            method = _automatic(pixels.shape[1], pixels.shape[0], width, height)
-        elif method == 10:
-            method = random.randrange(5)
+        method = automatic_method(self.inter_method, pixels, width, height, random)
         return picture.resize(pixels, width, height, method)
 
     def _short_edge(self, pixels: np.ndarray, random: Random) -> np.ndarray:
@@ -198,7 +194,13 @@ class Augmentation:
         return picture.convert(np.clip(moved, 0, (180, 255, 255)).astype(np.uint8), "HLS2RGB")
 
 
-def _automatic(old_width: int, old_height: int, width: int, height: int) -> int:
+def automatic_method(method: int, pixels: np.ndarray, width: int, height: int, random: Random) -> int:
+    """The interpolation to resize by: 10 is any, 9 the best for a larger picture, a smaller one, or one of both."""
+    if method == 10:
+        return random.randrange(5)
+    if method != 9:
+        return method
+    old_height, old_width = pixels.shape[:2]
     if width > old_width and height > old_height:
         return 2
     return 3 if width < old_width and height < old_height else 1
