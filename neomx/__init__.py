@@ -1,5 +1,7 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
+import os
+
 from . import (
     amp,
     attribute,
@@ -135,3 +137,7 @@ def __dir__() -> list[str]:
 
 
 monitor.start_from_environment()
+if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
+    from . import profiler
+
+    profiler.start_from_environment()

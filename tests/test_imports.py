@@ -14,18 +14,18 @@ MAY_IMPORT = {
     "events": set(),
     "dtype": {"base"},
     "context": {"base"},
-    "ops": GROUND,
+    "ops": GROUND | {"formats"},  # images are resized by OpenCV
     "formats": GROUND,
     "ndarray": GROUND | {"ops", "formats", "autograd"},  # with autograd one room: the imperative front end
     "autograd": GROUND | {"ops", "ndarray"},
     "random": GROUND | {"ops", "ndarray"},
-    "operator": GROUND | {"ops", "ndarray", "autograd"},
+    "operator": GROUND | {"ops", "ndarray", "autograd", "name", "symbol"},
     "sample": GROUND | {"formats"},
     "name": set(),
     "attribute": set(),
     "registry": {"base"},
     "initializer": ARRAYS | {"registry"},
-    "symbol": ARRAYS | {"name", "attribute", "operator", "executor"},  # with executor one room: the symbolic front end
+    "symbol": ARRAYS | {"name", "attribute", "executor"},  # with executor one room: the symbolic front end
     "executor": ARRAYS | {"symbol"},
     "lr_scheduler": GROUND,
     "metric": ARRAYS | {"registry"},
@@ -42,14 +42,14 @@ MAY_IMPORT = {
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
-    | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
+    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
-    "rnn": ARRAYS | {"initializer", "io", "model", "name", "symbol"},
+    "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
-    "convert": ARRAYS | {"gluon", "io", "model", "name", "recordio", "symbol"},
+    "convert": ARRAYS | {"gluon", "io", "model", "name", "optimizer", "recordio", "symbol"},
     "visualization": {"base", "symbol"},
-    "profiler": {"base", "events"},
+    "profiler": GROUND | {"comm", "formats", "ops", "symbol"},
     "engine": {"base"},
     "error": {"base"},
     "libinfo": {"base"},

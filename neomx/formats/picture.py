@@ -5,6 +5,7 @@ A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so t
 
 from __future__ import annotations
 
+import functools
 import threading
 from typing import Any
 
@@ -30,6 +31,16 @@ def _opencv() -> Any:
     cv2.ipp.setUseIPP(False)  # holds for the calling thread only
     _thread.cv2 = cv2
     return cv2
+
+
+@functools.cache
+def available() -> bool:
+    """Whether OpenCV is installed, and can be loaded."""
+    try:
+        _opencv()
+    except MXNetError:
+        return False
+    return True
 
 
 def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = False) -> np.ndarray:
@@ -130,3 +141,26 @@ def _call(name: str, pixels: np.ndarray, *args: Any, **options: Any) -> np.ndarr
             f"{name} of a picture of {pixels.dtype} and shape {pixels.shape} with {args} failed: {error.err}"
         ) from error
     return result[:, :, None] if result.ndim == 2 else result
+
+
+def draw_box(
+    pixels: np.ndarray, box: Any, colour: tuple[int, ...], thickness: int = 2, text: str | None = None
+) -> np.ndarray:
+    """The picture with a box (xmin, ymin, xmax, ymax, each from 0 to 1) drawn on it, and a word in its corner."""
+    cv2, (height, width) = _opencv(), pixels.shape[:2]
+    xmin, ymin, xmax, ymax = (int(v * side) for v, side in zip(box, (width, height) * 2, strict=True))
+    pixels = np.ascontiguousarray(pixels)
+    cv2.rectangle(pixels, (xmin, ymin), (xmax, ymax), colour, thickness)
+    if text is not None:
+        cv2.putText(pixels, text, (xmin + 5, ymin + 20), cv2.FONT_HERSHEY_SIMPLEX, 0.5, colour, 2)
+    return pixels
+
+
+def show(pixels: np.ndarray, title: str, milliseconds: int) -> None:
+    """The picture (blue, green, red) in a window."""
+    cv2 = _opencv()
+    try:
+        cv2.imshow(title, pixels)
+        cv2.waitKey(milliseconds)
+    except cv2.error as error:
+        raise MXNetError("cannot open a window: this OpenCV was built without; use opencv-python") from error

@@ -1,7 +1,8 @@
 """RecordIO files read at positions, by many threads at once: where records begin, what they hold, parts and orders.
 
-`recordio` reads a file from its beginning on, one record after the other; this is for iterators that read stretches
-of large files, in an order of their own.
+A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
+four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in pieces and the number left
+out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
 """
 
 from __future__ import annotations
@@ -53,14 +54,24 @@ class RecordFile:
             raise MXNetError(f"cannot open the record file {path}: {error.strerror}") from error
         self.size = os.fstat(self._file.fileno()).st_size
 
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._file.close()
+
     def __del__(self) -> None:
         if hasattr(self, "_file"):
-            self._file.close()
+            self.close()
 
     def read(self, position: int) -> bytes:
         """The record that begins at `position`."""
-        parts = [self._pread(start, length) for start, length in self._pieces(position)]
-        return parts[0] if len(parts) == 1 else MAGIC.join(parts)
+        return self.read_on(position)[0]
+
+    def read_on(self, position: int) -> tuple[bytes, int]:
+        """The record that begins at `position`, and where the next one does."""
+        pieces = list(self._pieces(position))
+        parts = [self._pread(start, length) for start, length in pieces]
+        start, length = pieces[-1]
+        return parts[0] if len(parts) == 1 else MAGIC.join(parts), start + length + -length % 4
 
     def begin(self, position: int, size: int) -> bytes:
         """The first bytes of the record at `position`, no more than `size` of them."""
@@ -110,7 +121,8 @@ class RecordFile:
         kind, length = divmod(struct.unpack("<I", head[4:])[0], _LENGTH + 1) if len(head) == 8 else (_WHOLE, 0)
         if len(head) < 8 or position + 8 + length > self.size:
             raise CutShort(
-                f"{self.path} is cut short: of the record at byte {position} there are {self.size - position} bytes"
+                f"{self.path} is cut short: of the record at byte {position} there are "
+                f"{max(self.size - position, 0)} bytes"
             )
         return kind, length
 
@@ -132,6 +144,27 @@ class RecordFile:
 
     def _damaged(self, position: int, found: str) -> MXNetError:
         return MXNetError(f"{self.path} is damaged: at byte {position} there is {found}")
+
+
+def encode(data: bytes) -> bytes:
+    """A record as it stands in a file."""
+    if len(data) > _LENGTH:
+        raise MXNetError(f"a record has at most {_LENGTH} bytes, received {len(data)}")
+    parts, start, at = [], 0, data.find(MAGIC)
+    while at >= 0:
+        if at % 4 == 0:
+            parts.append(data[start:at])
+            start = at + 4
+            at = data.find(MAGIC, start)
+        else:
+            at = data.find(MAGIC, at + 1)
+    parts.append(data[start:])
+    last = len(parts) - 1
+    kinds = [_WHOLE] if last == 0 else [_FIRST, *[_MIDDLE] * (last - 1), _LAST]
+    return b"".join(
+        MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
+        for kind, part in zip(kinds, parts, strict=True)
+    )
 
 
 def read_index(path: str) -> np.ndarray:

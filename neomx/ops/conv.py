@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_exporting
 
 from ..base import MXNetError
 from .spatial import bilinear
@@ -69,7 +69,7 @@ _ONEDNN = (torch.float32, torch.bfloat16)
 
 
 def _fast_format(data: Tensor) -> Tensor:
-    memory_format = _FORMATS.get(data.dim())
+    memory_format = None if is_exporting() else _FORMATS.get(data.dim())  # a file is for other machines too
     if memory_format is None or data.dtype not in _ONEDNN or data.device.type != "cpu":
         return data
     return data.contiguous(memory_format=memory_format)
@@ -84,13 +84,15 @@ def _without_stride(
     data: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...]
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Data and stride of the same 1x1 convolution, on just those pixels that it looks at where oneDNN is unsafe."""
-    if kernel == (1, 1) and pad == (0, 0) and stride != (1, 1) and data.shape[1] <= _UNSAFE_CHANNELS:
+    is_unsafe = data.shape[1] <= _UNSAFE_CHANNELS and not is_exporting()
+    if kernel == (1, 1) and pad == (0, 0) and stride != (1, 1) and is_unsafe:
         return data[:, :, :: stride[0], :: stride[1]], (1, 1)
     return data, stride
 
 
 def _is_fast_format(data: Tensor) -> bool:
-    return data.device.type == "cpu" and data.is_contiguous(memory_format=torch.channels_last)
+    is_cpu = data.device.type == "cpu" and not is_exporting()
+    return is_cpu and data.is_contiguous(memory_format=torch.channels_last)
 
 
 # ---- fully connected ----
@@ -227,11 +229,19 @@ class _DeepConvolution(torch.autograd.Function):
 
 
 @by_data
-def _weight_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+def _filter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
     filters, kernel = attrs["num_filter"], attrs["kernel"]
     if (attrs["layout"] or "").endswith("C"):
         return [(filters, *kernel, data[-1] // attrs["num_group"]), (filters,)]
     return [(filters, data[1] // attrs["num_group"], *kernel), (filters,)]
+
+
+def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Weight and bias from the data; the batch, where the data does not tell it, from the output."""
+    data, *weights = _filter_shapes(shapes, outputs, attrs)
+    if data and outputs[0] and data[0] == 0:
+        data = (outputs[0][0], *data[1:])
+    return [data, *weights]
 
 
 @op(

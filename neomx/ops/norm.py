@@ -118,7 +118,7 @@ def _traceable(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Batch norm as torch.compile can trace it: the moving averages take their step in a forward that records."""
     if not by_batch:
-        out = torch.native_batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps)[0]
+        out = torch.batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps, False)
         return out, moving_mean.clone(), torch.rsqrt(moving_var + eps)
     out, mean, inverse = torch.native_batch_norm(data, gamma, beta, None, None, True, 0.0, eps)
     if torch.is_grad_enabled():
