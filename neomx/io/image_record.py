@@ -229,7 +229,7 @@ class PictureDecoder:
         if self.dtype == np.uint8:
             out[...] = planes
         elif self.dtype == np.int8:
-            out[...] = np.clip(np.rint(planes - mean), -128, 127)
+            out[...] = np.clip(planes - np.floor(mean + 0.5), -128, 127)
         else:
             out[...] = planes
             if mean.any():
