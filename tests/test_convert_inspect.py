@@ -111,6 +111,25 @@ def test_idx_of_mnist(inspect, tmp_path):
     ]
 
 
+def test_onnx(inspect, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [value("x", 1, ["batch", 2])],
+        [value("y", 1, ["batch", 2])],
+        [onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    lines = inspect(tmp_path / "m.onnx").splitlines()
+    assert lines[:3] == ["ONNX: 1 nodes, opset 17, by somebody", "inputs: x (batch, 2)", "outputs: y (batch, 2)"]
+    assert words("\n".join(lines[4:])) == [["Add", "1"], ["arrays:", "1", "arrays,", "2", "numbers,", "8", "bytes"]] + [
+        ["name", "dtype", "shape", "storage"],
+        ["w", "float32", "2", "default"],
+    ]
+
+
 # ---- records ----
 
 
@@ -185,6 +204,18 @@ def test_list(inspect, tmp_path):
     assert "line 1: expected a number, labels and a path" in inspect(tmp_path / "t.lst", code=2)
 
 
+def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys):
+    bar = records._Bar(1000)
+    bar.begun -= 2
+    bar.show(500)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    bar.show(500)
+    assert "] " + " 50 %" in capsys.readouterr().err
+    bar.close()
+    assert capsys.readouterr().err.strip() == ""
+
+
 # ---- what cannot be read ----
 
 
@@ -205,6 +236,7 @@ def test_bad_files(inspect, tmp_path):
         "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
         "bad.safetensors": (b"1234", "not a readable safetensors file"),
         "bad.idx": (b"\xff\xfe\xfd", "cannot read"),
+        "bad.onnx": (b"abc", "not a readable ONNX file"),
         "junk": (b"hello world", "not a file known here: it begins with b'hello wo'"),
     }
     for name, (content, said) in bad.items():

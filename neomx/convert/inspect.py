@@ -21,6 +21,7 @@ from ..optimizer import states as optimizer_states
 from ..symbol.control_ops import CONTROL
 from . import records
 from .command import parse_shapes
+from .onnx_file import onnx_package
 from .program import inference_form
 
 EPILOG = """examples:
@@ -29,7 +30,7 @@ EPILOG = """examples:
   neomx inspect train.rec
   neomx inspect model.safetensors --all
 
-Known are .params, symbol .json, .rec, .idx, .lst, .safetensors, an optimizer's .states, and MNIST's IDX files.
+Known are .params, symbol .json, .rec, .idx, .lst, .safetensors, .onnx, an optimizer's .states, and MNIST's IDX files.
 The exit code is 2 for a file that cannot be read or is cut short.
 """
 
@@ -278,6 +279,27 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
         print(f"parameters: {count} numbers")
 
 
+def _onnx(path: str, options: argparse.Namespace) -> None:
+    onnx = onnx_package()
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # protobuf's errors are of its own kind
+        raise MXNetError(f"{path}: not a readable ONNX file: {error!s:.200}") from error
+    opsets = ", ".join(f"{each.domain or 'opset'} {each.version}" for each in model.opset_import)
+    print(f"ONNX: {len(model.graph.node)} nodes, {opsets}, by {model.producer_name or 'somebody'}")
+    for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
+        told = [f"{value.name} {_dims(value)}" for value in values]
+        print(f"{what}: {', '.join(told)}")
+    counts = Counter(node.op_type for node in model.graph.node)
+    show(["operator", "nodes"], list(counts.items()), options)
+    arrays = ((each.name, torch.tensor(onnx.numpy_helper.to_array(each))) for each in model.graph.initializer)
+    _show_arrays(((name, array, "default", tuple(array.shape)) for name, array in arrays), "arrays", options)
+
+
+def _dims(value: Any) -> str:
+    return f"({', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in value.type.tensor_type.shape.dim)})"
+
+
 # ---- data ----
 
 
@@ -341,6 +363,7 @@ _BY_ENDING: dict[str, Callable[[str, argparse.Namespace], None]] = {
     ".lst": _list,
     ".safetensors": _safetensors,
     ".states": _states,
+    ".onnx": _onnx,
 }
 _BY_START: dict[bytes, Callable[[str, argparse.Namespace], None]] = {
     b"\x12\x01\0\0\0\0\0\0": _params,
