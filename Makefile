@@ -29,6 +29,7 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_params.py
 	.venv-oracle/bin/python tests/parity/record_zoo.py
 	.venv-oracle/bin/python tests/parity/record_states.py
+	.venv-oracle/bin/python tests/parity/record_rnn.py
 	.venv-oracle/bin/python tests/parity/record_kvstore.py
 	.venv-oracle/bin/python tests/parity/record_symbols.py
 	.venv-oracle/bin/python tests/parity/record_amp.py

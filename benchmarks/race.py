@@ -15,7 +15,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 CHILD = """
-import importlib, json, sys, time
+import importlib, json, os, sys, time
 workloads, engine = sys.argv[1:3]
 import numpy
 if engine == "mxnet":
@@ -23,7 +23,7 @@ if engine == "mxnet":
     wait = mx.nd.waitall
 else:
     import neomx as mx, torch
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     wait = lambda: None
 module = importlib.import_module(workloads)
 steps = {}
@@ -52,15 +52,16 @@ for line in sys.stdin:
 class Runner:
     """A child interpreter that times workloads on request."""
 
-    def __init__(self, python: str, engine: str, workloads: str):
-        threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MXNET_CPU_WORKER_NTHREADS": "1"}
+    def __init__(self, python: str, engine: str, workloads: str, threads: int = 1):
+        limits = {"OMP_NUM_THREADS": f"{threads}", "MKL_NUM_THREADS": f"{threads}", "MXNET_CPU_WORKER_NTHREADS": "1"}
+        limits["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while others compute would measure the machine's load
         path = os.pathsep.join([str(HERE), str(HERE.parent)])
         self.child = subprocess.Popen(
             [python, "-c", CHILD, workloads, engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **threads, "PYTHONPATH": path},
+            env={**os.environ, **limits, "PYTHONPATH": path},
         )
         self._answer()
 

@@ -1,5 +1,7 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
+import os
+
 from . import (
     amp,
     attribute,
@@ -39,6 +41,7 @@ from . import symbol as sym
 from .attribute import AttrScope
 from .base import MXNetError
 from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
+from .util import is_np_array, is_np_shape, np_array, np_shape, set_np_shape, use_np, use_np_array, use_np_shape
 
 __version__ = "0.1.0"
 
@@ -67,6 +70,8 @@ __all__ = [
     "init",
     "initializer",
     "io",
+    "is_np_array",
+    "is_np_shape",
     "kv",
     "kvstore",
     "lr_scheduler",
@@ -77,6 +82,8 @@ __all__ = [
     "name",
     "nd",
     "ndarray",
+    "np_array",
+    "np_shape",
     "num_gpus",
     "operator",
     "optimizer",
@@ -85,9 +92,13 @@ __all__ = [
     "recordio",
     "registry",
     "rnd",
+    "set_np_shape",
     "sym",
     "symbol",
     "test_utils",
+    "use_np",
+    "use_np_array",
+    "use_np_shape",
 ]
 
 
@@ -126,3 +137,7 @@ def __dir__() -> list[str]:
 
 
 monitor.start_from_environment()
+if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
+    from . import profiler
+
+    profiler.start_from_environment()

@@ -6,7 +6,15 @@ import threading
 from typing import Any
 
 
-class AttrScope:
+class _Scopes(type):
+    """Gives the class AttrScope its `current`, which programs read."""
+
+    @property
+    def current(cls) -> AttrScope:
+        return current()
+
+
+class AttrScope(metaclass=_Scopes):
     """`with mx.AttrScope(ctx_group='dev1'):` gives each symbol made inside the attribute ctx_group."""
 
     def __init__(self, **kwargs: str):

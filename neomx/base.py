@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ string_types = (str,)
 integer_types = (int, np.int32, np.int64)
 numeric_types = (float, int, np.generic)
 mx_real_t = np.float32
+long = int
+basestring = str
 
 
 class _NullType:
@@ -49,6 +52,81 @@ class NotImplementedForSymbol(MXNetError):
     """A Symbol was asked for what only an NDArray has: values."""
 
 
+class NotSupportedForSparseNDArray(MXNetError):
+    """A sparse array was asked for what only a dense one does."""
+
+
+error_types: dict[str, type[Exception]] = {
+    error.__name__: error
+    for error in (ValueError, TypeError, AttributeError, IndexError, NotImplementedError, NotImplementedForSymbol)
+}
+
+
+def register_error(func_name: Any = None, cls: type[Exception] | None = None) -> Any:
+    """Add a kind of error to `error_types`: as a decorator, with or without a name, or with both name and class."""
+    if isinstance(func_name, type):
+        return register_error(func_name.__name__, func_name)
+    if cls is None:
+        return lambda kind: register_error(func_name, kind)
+    error_types[func_name] = cls
+    return cls
+
+
+class _NoLibrary:
+    """Stands for libmxnet, so that `from mxnet.base import _LIB` works: calling anything of it is an error."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args: Any) -> Any:
+            raise MXNetError(
+                f"{name} is a function of libmxnet, which is not here: ops run on PyTorch's engine. Use the Python API"
+            )
+
+        return call
+
+
+# For programs that call libmxnet through ctypes: they may be imported, and fail where they call it.
+_LIB: Any = _NoLibrary()
+mx_int, mx_uint, mx_int64 = ctypes.c_int, ctypes.c_uint, ctypes.c_int64
+mx_float = ctypes.c_float
+mx_float_p = ctypes.POINTER(mx_float)
+NDArrayHandle = SymbolHandle = ExecutorHandle = KVStoreHandle = OpHandle = CachedOpHandle = ctypes.c_void_p
+DataIterHandle = DataIterCreatorHandle = RecordIOHandle = FunctionHandle = ProfileHandle = ctypes.c_void_p
+
+
+def check_call(ret: int) -> None:
+    """Raise MXNetError for what a C function returned in error."""
+    if ret != 0:
+        raise MXNetError(f"a C function returned the error {ret}")
+
+
+def c_str(string: str) -> ctypes.c_char_p:
+    """A C string."""
+    return ctypes.c_char_p(string.encode("utf-8"))
+
+
+def c_str_array(strings: Sequence[str]) -> Any:
+    """A C array of strings."""
+    return (ctypes.c_char_p * len(strings))(*(string.encode("utf-8") for string in strings))
+
+
+def c_array(ctype: Any, values: Sequence[Any]) -> Any:
+    """A C array of values."""
+    return (ctype * len(values))(*values)
+
+
+def c_array_buf(ctype: Any, buf: Any) -> Any:
+    """A C array in the memory of a buffer."""
+    return (ctype * len(buf)).from_buffer(buf)
+
+
+def c_handle_array(objs: Sequence[Any]) -> Any:
+    """Raises: arrays have no handles of libmxnet."""
+    raise MXNetError("c_handle_array: arrays and symbols have no handles of libmxnet here. Use the Python API")
+
+
 class Modes(threading.local):
     """Whether this thread records for autograd, and whether layers behave as in training."""
 
@@ -57,6 +135,7 @@ class Modes(threading.local):
         self.recording = False
         self.training = False
         self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+        self.np_shape = False  # whether an index to one element gives a scalar, as mx.util.np_shape asks
         self.entering: Any = None  # the Block that is being called by way of its twin
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # where to look for those that are gone

@@ -43,6 +43,7 @@ class Context(metaclass=_ContextType):
     device_type: str
     device_id: int
     device: torch.device
+    computing: Context  # where results of ops go: itself, or the CPU for memory that is only pinned or shared
 
     def __new__(cls, device_type: str | Context, device_id: int = 0) -> Context:
         if isinstance(device_type, Context):
@@ -56,6 +57,7 @@ class Context(metaclass=_ContextType):
             made.device_type, made.device_id = key
             # cpu(0) and cpu(1) are two devices to a program and one to torch.
             made.device = torch.device(_accelerator(), key[1]) if device_type == "gpu" else torch.device("cpu")
+            made.computing = cls("cpu", key[1]) if device_type in ("cpu_pinned", "cpu_shared") else made
             cls._made[key] = made
         return made
 

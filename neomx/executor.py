@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,10 @@ from .dtype import to_torch
 from .ndarray.invoke import own
 from .ndarray.ndarray import NDArray
 from .ndarray.utils import array as make_array
+from .symbol.graph import Node
 from .symbol.infer import Shapes, Types, resolved
 from .symbol.lowering import Run, lower
+from .symbol.placement import Groups, check_states
 from .symbol.symbol import Symbol
 
 __all__ = ["Executor"]
@@ -52,7 +54,7 @@ class Executor:
         aux: Arrays,
         group2ctx: dict[str, Context] | None = None,
     ):
-        self._symbol, self._ctx, self._group2ctx = symbol, ctx.check(), group2ctx
+        self._symbol, self._ctx, self._groups = symbol, ctx.check(), Groups(group2ctx)
         self.arg_dict, self.aux_dict = args, aux
         self.grad_dict: dict[str, NDArray | None] = {name: (grads or {}).get(name) for name in args}
         self.arg_arrays, self.aux_arrays = list(args.values()), list(aux.values())
@@ -68,6 +70,12 @@ class Executor:
     def _prepare(self) -> None:
         """Check that arrays and graph fit together, and lower the graph."""
         names, arrays = [*self.arg_dict, *self.aux_dict], [*self.arg_arrays, *self.aux_arrays]
+        for name, array in zip(names, arrays, strict=True):
+            if not self._groups and array._ctx is not self._ctx:
+                raise MXNetError(
+                    f"{name} is on {array._ctx}, and the symbol is bound to {self._ctx}. Copy it there with "
+                    "as_in_context, or say with group2ctx which parts of the symbol are elsewhere"
+                )
         types = Types(self._symbol, {name: a._data.dtype for name, a in zip(names, arrays, strict=True)})
         shapes = Shapes(self._symbol, {name: a.shape for name, a in zip(names, arrays, strict=True)}, types)
         self._graph = resolved(self._symbol, shapes)
@@ -75,13 +83,24 @@ class Executor:
         heads = {id(node) for node, _ in self._graph._outputs}
         # Losses inside start a gradient of their own, even where what follows passes none back, as in MXNet.
         self._computed = Symbol([*self._graph._outputs, *(entry for entry in inner if id(entry[0]) not in heads)])
-        self._run: Run = lower(self._computed, names, self._group2ctx)
+        self._run: Run = lower(self._computed, names, self._places if self._groups else None)
         self.outputs = []
+        places = self._places(self._symbol._nodes())
         for node, index in self._symbol._outputs:
             shape, dtype = shapes.of[id(node), index] or (0,), types.of[id(node), index] or torch.float32
-            self.outputs.append(NDArray(torch.zeros(shape, dtype=dtype, device=self._ctx.device), self._ctx))
+            where = places[id(node)]
+            self.outputs.append(NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where))
         self.output_dict = dict(zip(self._symbol.list_outputs(), self.outputs, strict=True))
         self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
+
+    def _places(self, order: Sequence[Node]) -> dict[int, Context]:
+        """The contexts of nodes, by id."""
+        if not self._groups:
+            return dict.fromkeys(map(id, order), self._ctx)
+        arrays = {**self.arg_dict, **self.aux_dict}
+        places = self._groups.places(order, {name: array._ctx for name, array in arrays.items()}, self._ctx)
+        check_states(order, places)
+        return places
 
     # ---- computing ----
 
@@ -108,6 +127,7 @@ class Executor:
     def _compute(self, is_train: bool, with_graph: bool) -> None:
         """Run the graph; with torch's own graph where gradients may be asked for."""
         self._was_training = is_train
+        self._results = []  # so that the last graph's memory is free for this one
         tensors = {name: a._data.detach() for name, a in (*self.arg_dict.items(), *self.aux_dict.items())}
         self._leaves = {}
         if with_graph:
@@ -191,12 +211,13 @@ class Executor:
     def _run_monitored(self, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         assert self._monitor is not None
         internals = self._computed.get_internals()
-        values = lower(internals, list(tensors), self._group2ctx)(self._ctx, list(tensors.values()))
+        run = lower(internals, list(tensors), self._places if self._groups else None)
+        values, places = run(self._ctx, list(tensors.values())), self._places(internals._nodes())
         found = {}
         for (node, index), name, value in zip(internals._outputs, internals.list_outputs(), values, strict=True):
             found[id(node), index] = value
             if node.op is not None or self._monitor_all:
-                self._monitor(name, NDArray(value.detach(), self._ctx))
+                self._monitor(name, NDArray(value.detach(), places[id(node)]))
         return [found[id(node), index] for node, index in self._computed._outputs]
 
     def get_optimized_symbol(self) -> Symbol:
@@ -264,7 +285,7 @@ class Executor:
                 grads[name] = grad if same else _resized(grad, shape)
         reqs = {name: self._grad_req[name] for name in args}
         has_grads = self.grad_arrays is not None
-        return Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._group2ctx)
+        return Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._groups.contexts)
 
 
 def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:
@@ -333,30 +354,64 @@ def simple_bind(
             f"simple_bind cannot infer the shapes of {', '.join(unknown)} from {shapes or 'nothing'}. "
             f"Give more of them: simple_bind(ctx, {unknown[0]}=(...))"
         )
-    groups = group2ctx or {}
+    groups = Groups(group2ctx)
 
     def make(name: str) -> NDArray:
         node = variables[name]
         shape, dtype = inferred.of[id(node), 0], types.of[id(node), 0] or torch.float32
-        where = groups.get(node.attrs.get("__ctx_group__", ""), ctx).check()
+        where = groups.of(node) or ctx.check()
         return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
 
-    def share(name: str) -> NDArray:
-        """The array that another executor has under this name, if it is meant to be shared and fits."""
-        made = make(name)
-        for others in (shared_buffer, shared_exec.arg_dict if shared_exec and shared_arg_names else None):
-            other = (others or {}).get(name)
-            if other is not None and other.shape == made.shape and other.dtype == made.dtype:
-                return other
-        if shared_buffer is not None:
-            shared_buffer[name] = made
-        return made
-
-    shared = set(names if shared_arg_names is None and shared_buffer is not None else shared_arg_names or ())
     reqs = grad_reqs(names, grad_req)
-    args = {name: share(name) if name in shared else make(name) for name in names}
-    grads = {name: make(name) for name in names if reqs[name] != "null"}
-    return Executor(symbol, ctx, args, grads, reqs, {name: make(name) for name in states}, group2ctx)
+    arrays = _Arrays(make, shared_buffer, set(shared_arg_names or ()), shared_exec)
+    args = {name: arrays.argument(name) for name in names}
+    grads = {name: arrays.gradient(name) for name in names if reqs[name] != "null"}
+    return Executor(symbol, ctx, args, grads, reqs, {name: arrays.state(name) for name in states}, group2ctx)
+
+
+class _Arrays:
+    """The arrays of a simple_bind: new ones, or memory that executors share, as MXNet's buckets do.
+
+    With a buffer, `shared` arguments, their gradients and the states are those of another executor; all else lies in
+    the buffer, by name, and grows there.
+    """
+
+    def __init__(
+        self, make: Callable[[str], NDArray], buffer: Arrays | None, shared: set[str], executor: Executor | None
+    ):
+        self.make, self.buffer = make, buffer
+        self.shared, self.executor = shared, executor if buffer is not None else None
+
+    def argument(self, name: str) -> NDArray:
+        others = self.executor.arg_dict if self.executor and name in self.shared else {}
+        return self._shared(name, others) if name in others else self._pooled(name, name)
+
+    def gradient(self, name: str) -> NDArray:
+        others = self.executor.grad_dict if self.executor and name in self.shared else {}
+        there = others.get(name) is not None
+        return self._shared(name, others) if there else self._pooled(name, f"grad of {name}")
+
+    def state(self, name: str) -> NDArray:
+        others = self.executor.aux_dict if self.executor else {}
+        return self._shared(name, others) if name in others else self.make(name)
+
+    def _shared(self, name: str, others: Mapping[str, Any]) -> NDArray:
+        made, other = self.make(name), others[name]
+        if (other.shape, other.dtype) != (made.shape, made.dtype):
+            raise MXNetError(
+                f"simple_bind: {name} would be {made.dtype.__name__}{list(made.shape)}, and in shared_exec it is "
+                f"{other.dtype.__name__}{list(other.shape)}. Only arrays of equal shapes and types can be shared"
+            )
+        return other
+
+    def _pooled(self, name: str, key: str) -> NDArray:
+        made = self.make(name)
+        if self.buffer is None or name in self.shared:
+            return made
+        held = self.buffer.get(key)
+        if held is None or held.size < made.size or (held.dtype, held._ctx) != (made.dtype, made._ctx):
+            held = self.buffer[key] = made
+        return held if held.shape == made.shape else _resized(held, made.shape)
 
 
 def grad_reqs(names: Sequence[str], grad_req: Any) -> dict[str, str]:

@@ -1,20 +1,38 @@
-"""Checkpoints of a symbol and its parameters: `prefix-symbol.json` and `prefix-0001.params`."""
+"""Checkpoints of a symbol and its parameters, and how those who train a symbol use stores.
+
+A checkpoint is `prefix-symbol.json` and `prefix-0001.params`.
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections import namedtuple
+from collections.abc import Sequence
 from typing import Any
 
+from . import kvstore as kvs
 from . import ndarray as nd
 from . import symbol as sym
 from .base import MXNetError
+from .kvstore import KVStore, KVStoreBase
 from .ndarray import NDArray
 
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
 BatchEndParam.__doc__ = "What callbacks are told after a batch."
+
+Rows = Sequence[Sequence[Any]]  # of each parameter one array of each context
+_LARGE = 16 * 1024 * 1024  # elements: larger arrays are updated on their contexts, not in a 'local' store
+
+
+def __getattr__(name: str) -> Any:
+    if name == "FeedForward":  # which is made of modules, and they use this file
+        from .module.feedforward import FeedForward
+
+        return FeedForward
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def save_checkpoint(
@@ -55,3 +73,118 @@ def load_params(prefix: str, epoch: int) -> tuple[dict[str, NDArray], dict[str, 
 
 def _params_file(prefix: str, epoch: int) -> str:
     return f"{prefix}-{epoch:04d}.params"
+
+
+# ---- stores ----
+
+
+def _create_kvstore(kvstore: Any, num_device: int, arg_params: dict[str, NDArray]) -> tuple[KVStoreBase | None, bool]:
+    """The store that is asked for, by name or as it is, if it is needed; and whether it runs the optimizer.
+
+    MXNET_UPDATE_ON_KVSTORE=0 in the environment has contexts and workers update by themselves.
+    """
+    update_on_kvstore = bool(int(os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1")))
+    if kvstore is None:
+        return None, False
+    if isinstance(kvstore, KVStoreBase):
+        store = kvstore
+    elif isinstance(kvstore, str):
+        if num_device == 1 and not _between_workers(kvstore):
+            return None, False
+        store = kvs.create(kvstore)
+        if kvstore == "local" and max((array.size for array in arg_params.values()), default=0) > _LARGE:
+            update_on_kvstore = False
+    else:
+        raise TypeError(f"kvstore must be KVStore, str or None, received {kvstore!r:.80}")
+    return store, update_on_kvstore and store.is_capable(KVStoreBase.OPTIMIZER)
+
+
+def _between_workers(name: str) -> bool:
+    return "dist" in name or kvs.is_distributed(name) or name.lower() in KVStoreBase.kv_registry
+
+
+def _create_sparse_kvstore(kvstore: Any) -> tuple[KVStoreBase, bool]:
+    """The store that is asked for, which runs the optimizer: row-sparse parameters live there."""
+    if isinstance(kvstore, KVStoreBase):
+        return kvstore, True
+    if isinstance(kvstore, str):
+        return kvs.create(kvstore), True
+    raise TypeError(f"Cannot create '{kvstore}' KVStore with row_sparse parameters. The type must be KVStore or str.")
+
+
+def workers_in_step(kvstore: Any) -> int:
+    """How many workers' gradients are summed in a step; 1 where each worker's are applied by themselves."""
+    if kvstore is None:
+        return 1
+    together = getattr(kvstore, "begins_alike", False) or ("dist" in kvstore.type and "_sync" in kvstore.type)
+    return kvstore.num_workers if together else 1
+
+
+def _initialize_kvstore(
+    kvstore: Any,
+    param_arrays: Rows,
+    arg_params: dict[str, NDArray],
+    param_names: Sequence[str],
+    update_on_kvstore: bool,
+) -> None:
+    """Give a store the first values of parameters; where it updates, or is shared by workers, take them from it."""
+    names, values = list(param_names), [arg_params[name] for name in param_names]
+    if isinstance(kvstore, KVStore):
+        kvstore.init(names, values)
+        if update_on_kvstore or kvstore.begins_alike:
+            kvstore.pull(names, [list(row) for row in param_arrays])
+        return
+    for name, value, row in zip(names, values, param_arrays, strict=True):
+        kvstore.broadcast(name, value, out=list(row))
+
+
+def _update_params_on_kvstore(param_arrays: Rows, grad_arrays: Rows, kvstore: Any, param_names: Sequence[str]) -> None:
+    """Have a store update parameters by their gradients, and take the new values."""
+    if isinstance(kvstore, KVStore):  # which takes all of them at once
+        _update_params_on_kvstore_nccl(param_arrays, grad_arrays, kvstore, param_names)
+        return
+    for i, (name, grads, weights) in enumerate(zip(param_names, grad_arrays, param_arrays, strict=True)):
+        if grads[0] is not None:
+            kvstore.pushpull(name, grads, out=weights, priority=-i)
+
+
+def _update_params_on_kvstore_nccl(
+    param_arrays: Rows, grad_arrays: Rows, kvstore: Any, param_names: Sequence[str]
+) -> None:
+    """The same in one call for all parameters."""
+    rows = [row for row in zip(param_names, grad_arrays, param_arrays, strict=True) if row[1][0] is not None]
+    if rows:
+        names, grads, weights = (list(each) for each in zip(*rows, strict=True))
+        kvstore.pushpull(names, grads, out=weights, priority=0)
+
+
+def _update_params(
+    param_arrays: Rows,
+    grad_arrays: Rows,
+    updater: Any,
+    num_device: int,
+    kvstore: Any = None,
+    param_names: Sequence[str] | None = None,
+) -> None:
+    """Update parameters on their contexts, by gradients that a store, if there is one, has summed.
+
+    Parameter i on context k is number i * num_device + k to the updater.
+    """
+    trained = [i for i, grads in enumerate(grad_arrays) if grads[0] is not None]
+    if kvstore is not None and trained:
+        if param_names is None:
+            raise TypeError("_update_params: param_names, the keys in the store, are needed where there is a kvstore")
+        _sum_grads([param_names[i] for i in trained], [grad_arrays[i] for i in trained], kvstore)
+    for k in range(num_device):
+        rows = [(i * num_device + k, grad_arrays[i][k], param_arrays[i][k]) for i in trained]
+        if rows:
+            updater(*zip(*rows, strict=True))
+
+
+def _sum_grads(names: list[str], grads: list[Any], kvstore: Any) -> None:
+    """Have a store put the sums over contexts and workers in place of gradients."""
+    if isinstance(kvstore, KVStore):
+        kvstore.pushpull(names, [list(row) for row in grads])
+        return
+    for priority, (name, row) in enumerate(zip(names, grads, strict=True)):
+        kvstore.pushpull(name, list(row), priority=-priority)

@@ -6,7 +6,15 @@ import threading
 from typing import Any
 
 
-class NameManager:
+class _Managers(type):
+    """Gives the class NameManager its `current`, which programs read."""
+
+    @property
+    def current(cls) -> NameManager:
+        return current()
+
+
+class NameManager(metaclass=_Managers):
     """Gives names to what a program does not name. As a `with` block it counts from zero again."""
 
     def __init__(self) -> None:

@@ -1,13 +1,20 @@
-"""`mx.operator`: operations written in Python on NDArrays, called as `mx.nd.Custom(..., op_type=name)`."""
+"""`mx.operator`: operations written in Python on NDArrays, called as `mx.nd.Custom(..., op_type=name)`.
+
+The former kinds, NumpyOp and NDArrayOp, are symbols only and called by themselves: `MyOp()(data, name="my")`.
+"""
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from . import name as naming
+from . import symbol
 from .autograd import pause
 from .base import MXNetError, modes
 from .context import Context
@@ -16,7 +23,17 @@ from .ndarray.ndarray import NDArray
 from .ops.custom import REGISTERED, Registered
 from .ops.table import OPS, get_op
 
-__all__ = ["CustomOp", "CustomOpProp", "get_all_registered_operators", "get_operator_arguments", "register"]
+__all__ = [
+    "CustomOp",
+    "CustomOpProp",
+    "NDArrayOp",
+    "NumpyOp",
+    "OperatorArguments",
+    "PythonOp",
+    "get_all_registered_operators",
+    "get_operator_arguments",
+    "register",
+]
 
 
 class CustomOp:
@@ -103,13 +120,15 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
             words: dict[str, Any] = {k: str(v) for k, v in parameters.items()}
             return prop_class(**words)
 
-        def run(tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context) -> Sequence[torch.Tensor]:
+        def run(
+            tensors: Sequence[torch.Tensor], parameters: dict[str, Any], ctx: Context, memory: dict[str, Any]
+        ) -> Sequence[torch.Tensor]:
             arrays = {k: v for k, v in parameters.items() if isinstance(v, NDArray)}
-            prop = make({k: v for k, v in parameters.items() if k not in arrays})
+            prop = memory.get("prop") or make({k: v for k, v in parameters.items() if k not in arrays})
             if arrays:
                 names = [*prop.list_arguments(), *prop.list_auxiliary_states()]
                 tensors = [*tensors, *[arrays[name]._data for name in names[len(tensors) :] if name in arrays]]
-            return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx))
+            return _run(reg_name, prop, tensors, next((a._ctx for a in arrays.values()), ctx), memory)
 
         REGISTERED[reg_name] = Registered(run, make)
         return prop_class
@@ -117,7 +136,9 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
     return enter
 
 
-def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Context) -> Sequence[torch.Tensor]:
+def _run(
+    name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Context, memory: dict[str, Any]
+) -> Sequence[torch.Tensor]:
     arguments, states = prop.list_arguments(), prop.list_auxiliary_states()
     if len(tensors) != len(arguments) + len(states):
         raise MXNetError(
@@ -140,7 +161,9 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
                 f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, "
                 f"received {tuple(tensor.shape)}"
             )
-    operator = prop.create_operator(ctx, [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors])
+    if "operator" not in memory:
+        shapes_and_types = [list(t.shape) for t in tensors], [FLAG_OF_TORCH[t.dtype] for t in tensors]
+        memory["operator"] = prop.create_operator(ctx, *shapes_and_types)
     made = [
         torch.zeros(
             tuple(np.atleast_1d(shape).tolist()),
@@ -149,7 +172,7 @@ def _run(name: str, prop: CustomOpProp, tensors: Sequence[torch.Tensor], ctx: Co
         )
         for shape, dtype in zip(shapes[1], types[1], strict=True)
     ]
-    call = _Call(operator, [NDArray(t.detach(), ctx) for t in aux], ctx)
+    call = _Call(memory["operator"], [NDArray(t.detach(), ctx) for t in aux], ctx)
     return _Custom.apply(call, made, *inputs)
 
 
@@ -197,12 +220,152 @@ class _Custom(torch.autograd.Function):
         return None, None, *[g if w else None for g, w in zip(made, wanted, strict=True)]
 
 
+class PythonOp:
+    """What NumpyOp and NDArrayOp share. Override `forward`, `backward`, and what is not as here."""
+
+    _count = itertools.count()
+    _hint = ""
+
+    def __init__(self, need_top_grad: bool = True):
+        kind = next(base.__name__ for base in type(self).__mro__ if base.__module__ == __name__)
+        warnings.warn(f"{kind} has been deprecated. Please use CustomOp", stacklevel=2)
+        self.need_top_grad_ = need_top_grad
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.get_symbol(*args, **kwargs)
+
+    def forward(self, in_data: list, out_data: list) -> None:
+        """Fill `out_data` from `in_data`."""
+        out_data[0][:] = in_data[0]
+
+    def backward(self, out_grad: list, in_data: list, out_data: list, in_grad: list) -> None:
+        """Fill `in_grad` from `out_grad`, which is empty unless `need_top_grad`."""
+        in_grad[0][:] = 1.0
+
+    def infer_shape(self, in_shape: list[list[int]]) -> Any:
+        """(input shapes, output shapes); by default all are the first input's."""
+        return in_shape, [in_shape[0]]
+
+    def list_arguments(self) -> list[str]:
+        """The inputs' names."""
+        return ["data"]
+
+    def list_outputs(self) -> list[str]:
+        """The outputs' names."""
+        return ["output"]
+
+    def need_top_grad(self) -> bool:
+        """Whether backward needs `out_grad`; a loss does not."""
+        return self.need_top_grad_
+
+    def _call(self) -> CustomOp:
+        """What runs this op."""
+        raise NotImplementedError(f"{type(self).__name__} must derive from NumpyOp or NDArrayOp")
+
+    def get_symbol(self, *args: Any, **kwargs: Any) -> Any:
+        """The op as a node of a graph, on symbols given in order or by name."""
+        call = self._call()
+        kind = f"{type(self).__name__}-{next(PythonOp._count)}"
+        register(kind)(type(kind, (_PythonOpProp,), {"call": call, "python_op": self}))
+        name = naming.current().get(kwargs.pop("name", None), self._hint)
+        return symbol.Custom(*args, op_type=kind, name=name, **kwargs)
+
+
+class NumpyOp(PythonOp):
+    """An op whose `forward` and `backward` read and fill numpy arrays."""
+
+    _hint = "_native"
+
+    def _call(self) -> CustomOp:
+        return _OnNumpy(self)
+
+
+class NDArrayOp(PythonOp):
+    """An op whose `forward` and `backward` read and fill NDArrays."""
+
+    _hint = "_ndarray"
+
+    def _call(self) -> CustomOp:
+        return _OnNDArrays(self)
+
+    def declare_backward_dependency(self, out_grad: list, in_data: list, out_data: list) -> list:
+        """What backward needs; accepted, and everything is kept."""
+        return [*(out_grad if self.need_top_grad() else []), *in_data, *out_data]
+
+
+class _PythonOpProp(CustomOpProp):
+    """A PythonOp as CustomOpProps tell it."""
+
+    python_op: PythonOp
+    call: CustomOp
+
+    def infer_shape(self, in_shape: list[list[int]]) -> Any:
+        return *self.python_op.infer_shape(in_shape), []
+
+    def list_arguments(self) -> list[str]:
+        return self.python_op.list_arguments()
+
+    def list_outputs(self) -> list[str]:
+        return self.python_op.list_outputs()
+
+    def create_operator(self, ctx: Context, in_shapes: list[list[int]], in_dtypes: list[int]) -> CustomOp:
+        return self.call
+
+
+class _OnNDArrays(CustomOp):
+    """Hands arrays to a PythonOp."""
+
+    def __init__(self, python_op: PythonOp):
+        self.python_op = python_op
+
+    def forward(self, is_train: bool, req: Any, in_data: list, out_data: list, aux: Any) -> None:
+        self.python_op.forward(in_data=in_data, out_data=out_data)
+
+    def backward(self, req: Any, out_grad: list, in_data: list, out_data: list, in_grad: list, aux: Any) -> None:
+        grads = out_grad if self.python_op.need_top_grad() else []
+        self.python_op.backward(out_grad=grads, in_data=in_data, out_data=out_data, in_grad=in_grad)
+
+
+class _OnNumpy(_OnNDArrays):
+    """Hands copies in numpy to a PythonOp, and takes what it wrote into them."""
+
+    def forward(self, is_train: bool, req: Any, in_data: list, out_data: list, aux: Any) -> None:
+        written = _as_numpy(out_data)
+        super().forward(is_train, req, _as_numpy(in_data), written, aux)
+        _write(out_data, written)
+
+    def backward(self, req: Any, out_grad: list, in_data: list, out_data: list, in_grad: list, aux: Any) -> None:
+        written = _as_numpy(in_grad)
+        super().backward(req, _as_numpy(out_grad), _as_numpy(in_data), _as_numpy(out_data), written, aux)
+        _write(in_grad, written)
+
+
+def _as_numpy(arrays: list[NDArray]) -> list[np.ndarray]:
+    return [array.asnumpy() for array in arrays]
+
+
+def _write(arrays: list[NDArray], values: list[np.ndarray]) -> None:
+    for array, value in zip(arrays, values, strict=True):
+        array[:] = value
+
+
 def get_all_registered_operators() -> list[str]:
     """The names of all ops."""
     return sorted(OPS)
 
 
-def get_operator_arguments(op_name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """An op's tensor inputs and its attributes."""
+class OperatorArguments(NamedTuple):
+    """An op's arguments: how many, their names, and what they may be."""
+
+    narg: int
+    names: list[str]
+    types: list[str]
+
+
+def get_operator_arguments(op_name: str) -> OperatorArguments:
+    """An op's tensor inputs and, after them, its attributes with their defaults."""
     op = get_op(op_name)
-    return op.inputs, op.attr_order
+    attributes = [name for name in op.attr_order if name != "ctx"]
+    kinds = [f"optional, default={op.defaults[n]!r}" if n in op.defaults else "required" for n in attributes]
+    names = [*op.inputs, *attributes]
+    return OperatorArguments(len(names), names, ["NDArray-or-Symbol"] * len(op.inputs) + kinds)

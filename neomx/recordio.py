@@ -1,31 +1,29 @@
 """RecordIO: files of records one after the other, with an index beside them, as MXNet and its tools write them.
 
-A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
-four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in parts and the number left
-out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
+`formats/records.py` says how a record stands in a file.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from typing import Any, BinaryIO, NamedTuple, TextIO
+import warnings
+from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
 
 import numpy as np
 
 from .base import MXNetError
-from .formats import picture
+from .formats import picture, records
 
-_MAGIC = struct.pack("<I", 0xCED7230A)
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
-_LONGEST = (1 << 29) - 1
+Reader = TypeVar("Reader", bound="MXRecordIO")
 
 
 class MXRecordIO:
-    """A RecordIO file, opened to read ('r') or to write ('w').
+    """A RecordIO file, opened to read ('r') or to write ('w'); `with` closes it.
 
-    A copy in another process (by fork or pickle) reads from a file of its own, from the start; writing is for the
-    process that opened the file.
+    A file that was cut short is read up to its last whole record, with a warning; other damage is an error. A copy in
+    another process (by fork or pickle) reads from a file of its own, from the start; writing is for the process that
+    opened the file.
     """
 
     def __init__(self, uri: str | os.PathLike[str], flag: str):
@@ -38,20 +36,24 @@ class MXRecordIO:
         if self.flag not in ("r", "w"):
             raise ValueError(f"Invalid flag {self.flag!r}: expected 'r' or 'w'")
         self.writable = self.flag == "w"
-        try:
-            # Unbuffered writing: a forked copy must hold nothing that it could write a second time.
-            self._file: BinaryIO = open(  # type: ignore[assignment]  # noqa: SIM115
-                self.uri, self.flag + "b", buffering=0 if self.writable else -1
-            )
-        except OSError as error:
-            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
+        if self.writable:
+            self._file = self._open_to_write()
+        else:
+            self._records, self._position, self._count = records.RecordFile(self.uri), 0, 0
         self.pid: int | None = os.getpid()
         self.is_open = True
+
+    def _open_to_write(self) -> BinaryIO:
+        try:
+            # Unbuffered: a forked copy must hold nothing that it could write a second time.
+            return open(self.uri, "wb", buffering=0)  # type: ignore[return-value]
+        except OSError as error:
+            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         if self.is_open:
-            self._file.close()
+            (self._file if self.writable else self._records).close()
         self.is_open, self.pid = False, None
 
     def reset(self) -> None:
@@ -59,51 +61,35 @@ class MXRecordIO:
         self.close()
         self.open()
 
+    def tell(self) -> int:
+        """Where the file stands: where the next record goes, or comes from."""
+        self._check_process()
+        return self._file.tell() if self.writable else self._position
+
     def write(self, buf: bytes) -> None:
         """Append a record."""
         assert self.writable, f"{self.uri} is open for reading. Open it with flag 'w' to write"
         self._check_process()
         if not isinstance(buf, (bytes, bytearray, memoryview)):
             raise TypeError(f"a record is bytes, received {type(buf).__name__}")
-        self._file.write(_encode(bytes(buf)))
+        self._file.write(records.encode(bytes(buf)))
 
     def read(self) -> bytes | None:
-        """The next record, or None at the end of the file."""
+        """The next record; None at the end of the file, or where it was cut short."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
-        piece = self._read_piece()
-        if piece is None or piece[0] == _WHOLE:
-            return None if piece is None else piece[1]
-        parts = [piece[1]]
-        if piece[0] != _FIRST:
-            raise self._damaged("the middle of a record where one should begin")
-        while piece[0] != _LAST:
-            piece = self._read_piece() or self._fail_cut()
-            if piece[0] not in (_MIDDLE, _LAST):
-                raise self._damaged("a new record within another")
-            parts.append(piece[1])
-        return _MAGIC.join(parts)
-
-    def _read_piece(self) -> tuple[int, bytes] | None:
-        head = self._file.read(8)
-        if not head:
+        if self._position >= self._records.size:
             return None
-        if len(head) < 8:
-            self._fail_cut()
-        if head[:4] != _MAGIC:
-            raise self._damaged("no record (is this a RecordIO file, and the right index?)")
-        (word,) = struct.unpack("<I", head[4:])
-        length = word & _LONGEST
-        data = self._file.read(length)
-        if len(data) < length or len(self._file.read(-length % 4)) < -length % 4:
-            self._fail_cut()
-        return word >> 29, data
-
-    def _fail_cut(self) -> Any:
-        raise self._damaged("the end of the file within a record: it was cut short")
-
-    def _damaged(self, found: str) -> MXNetError:
-        return MXNetError(f"{self.uri} is damaged: at byte {self._file.tell()} there is {found}")
+        try:
+            record, self._position = self._records.read_on(self._position)
+        except records.CutShort as error:
+            warnings.warn(
+                f"{error}; reading ends there, after {self._count} whole records", RuntimeWarning, stacklevel=2
+            )
+            self._position = self._records.size
+            return None
+        self._count += 1
+        return record
 
     def _check_process(self) -> None:
         if self.is_open and self.pid == os.getpid():
@@ -112,10 +98,10 @@ class MXRecordIO:
             raise MXNetError(f"{self.uri} is closed. Call open() or reset()")
         if self.writable:
             raise MXNetError(f"{self.uri} was opened by another process; only that one may write to it")
-        self.reset()  # position and file are shared with the process we were forked from
+        self.reset()  # the position is that of the process we were forked from
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_index")}
+        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_records", "_index")}
         return {**state, "pid": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -124,6 +110,12 @@ class MXRecordIO:
             if self.writable:
                 raise MXNetError(f"{self.uri} is open for writing in another process; its copy cannot write too")
             self.open()
+
+    def __enter__(self: Reader) -> Reader:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def __del__(self) -> None:
         if getattr(self, "is_open", False):
@@ -149,9 +141,16 @@ class MXIndexedRecordIO(MXRecordIO):
         if self.writable:
             self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
             return
-        with open(self.idx_path) as index:
-            for number, line in enumerate(index, 1):
-                self._add(number, line)
+        try:
+            with open(self.idx_path) as index:
+                for number, line in enumerate(index, 1):
+                    self._add(number, line)
+        except OSError as error:
+            self.close()
+            raise MXNetError(
+                f"cannot open the index {self.idx_path} of {self.uri}: {error.strerror}. It is written together with "
+                "the file; without one MXRecordIO reads the records in the file's order"
+            ) from error
 
     def _add(self, number: int, line: str) -> None:
         key, _, position = line.rstrip("\n").partition("\t")
@@ -174,17 +173,18 @@ class MXIndexedRecordIO(MXRecordIO):
         """Have `read` continue with the record of key `idx`."""
         assert not self.writable, f"{self.uri} is open for writing. Open it with flag 'r' to read"
         self._check_process()
-        self._file.seek(self.idx[idx])
+        if idx not in self.idx:
+            raise KeyError(f"{self.idx_path} has no record {idx!r}, but {len(self.idx)} others")
+        self._position = self.idx[idx]
 
-    def tell(self) -> int:
-        """Where the file stands: where the next record goes, or comes from."""
-        self._check_process()
-        return self._file.tell()
-
-    def read_idx(self, idx: Any) -> bytes | None:
+    def read_idx(self, idx: Any) -> bytes:
         """The record of key `idx`."""
         self.seek(idx)
-        return self.read()
+        try:
+            record, self._position = self._records.read_on(self._position)
+        except MXNetError as error:
+            raise MXNetError(f"cannot read the record {idx!r} by {self.idx_path}: {error}") from error
+        return record
 
     def write_idx(self, idx: Any, buf: bytes) -> None:
         """Append a record under the key `idx`."""
@@ -194,27 +194,6 @@ class MXIndexedRecordIO(MXRecordIO):
         self._index.write(f"{key}\t{position}\n")
         self.idx[key] = position
         self.keys.append(key)
-
-
-def _encode(data: bytes) -> bytes:
-    """A record as it stands in a file."""
-    parts, start, at = [], 0, data.find(_MAGIC)
-    while at >= 0:
-        if at % 4 == 0:
-            parts.append(data[start:at])
-            start = at + 4
-            at = data.find(_MAGIC, start)
-        else:
-            at = data.find(_MAGIC, at + 1)
-    parts.append(data[start:])
-    if len(data) > _LONGEST:
-        raise MXNetError(f"a record has at most {_LONGEST} bytes, received {len(data)}")
-    last = len(parts) - 1
-    kinds = [_WHOLE] if last == 0 else [_FIRST, *[_MIDDLE] * (last - 1), _LAST]
-    return b"".join(
-        _MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
-        for kind, part in zip(kinds, parts, strict=True)
-    )
 
 
 # ---- records of images: a header before the bytes ----

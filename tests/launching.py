@@ -1,4 +1,4 @@
-"""For the tests of the launcher: scripts, launchers as processes of their own, and who is left."""
+"""For tests with several processes: scripts, launchers as processes of their own, and who is left."""
 
 import contextlib
 import os
@@ -40,6 +40,12 @@ def write(directory, text, name="script.py"):
 def environment(**more):
     """Ours, for a process that is to find this neomx."""
     return {**os.environ, "PYTHONPATH": ROOT, "OMP_NUM_THREADS": "1", **more}
+
+
+def neomx_run(*arguments, timeout=120):
+    """`neomx run`, to its end: its exit code and output."""
+    command = [sys.executable, "-m", "neomx", "run", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
 
 
 @contextlib.contextmanager

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
+from launching import neomx_run
 from workers import half_layouts
 from workers.half import GROUP, SHARES, images, normalised
 
@@ -445,8 +444,7 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 
 def written_by(count, script, folder):
     """What each of some workers wrote down."""
-    command = [sys.executable, "-m", "neomx", "run", "-n", str(count), str(HERE / "workers" / script), f"{folder}/w"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    run = neomx_run("-n", count, HERE / "workers" / script, f"{folder}/w", timeout=600)
     assert run.returncode == 0, run.stdout + run.stderr
     return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
 

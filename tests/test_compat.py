@@ -27,7 +27,7 @@ ALIASES = """
 
     def child(queue):
         import mxnet
-        queue.put(mxnet.__name__)
+        queue.put(mxnet.nd.__name__)
 
     def spawned():
         context = multiprocessing.get_context("spawn")
@@ -39,11 +39,17 @@ ALIASES = """
         return name
 
     if __name__ == "__main__":
-        assert mx is neomx and nd is neomx.nd and gluon is neomx.gluon and nn is neomx.gluon.nn
+        assert mx.__version__ == "1.9.1" and mx.parallel is neomx.parallel and mx.cpu is neomx.cpu
+        assert mx.nd is nd is neomx.nd and gluon is neomx.gluon and nn is neomx.gluon.nn
         assert autograd is neomx.autograd and not hasattr(autograd, "__path__")
         assert transforms is neomx.gluon.data.vision.transforms
-        assert mx.__spec__.name == "neomx" and nn.__spec__.name == "neomx.gluon.nn"
+        assert mx.__name__ == mx.__spec__.name == "mxnet" and nn.__spec__.name == "neomx.gluon.nn"
         assert mx.nd.ones((2,)).sum().asscalar() == 2
+        import numpy as np
+        assert np.float is float and np.Inf == np.inf and np.product is np.prod  # as before NumPy 1.24
+        assert np.bool(1) is np.bool_(1) or np.bool is bool
+        import gluoncv
+        assert not gluoncv.found_torch
         try:
             import mxnet.nothing
         except ModuleNotFoundError as error:
@@ -54,17 +60,30 @@ ALIASES = """
         import horovod.mxnet as hvd
         assert hvd is neomx.horovod and byteps.mxnet is hvd
         if sys.argv[2:]:
-            assert spawned() == "neomx"
+            assert spawned() == "neomx.ndarray"
         assert __file__ == sys.argv[0] and sys.path[1] == os.path.dirname(__file__)
         print("all good")
+"""
+
+# It takes the lack of torch, but refuses a late one.
+GLUONCV = """
+from .check import _require_pytorch_version
+try:
+    _require_pytorch_version("1.4.0", "2.0.0")
+    found_torch = True
+except ImportError:
+    found_torch = False
 """
 
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    """A directory with another library of the same name."""
+    """A directory with another library of the same name, and one that GluonCV is like."""
     (tmp_path / "other" / "mxnet").mkdir(parents=True)
     (tmp_path / "other" / "mxnet" / "__init__.py").write_text("raise ImportError('the other mxnet')")
+    (tmp_path / "other" / "gluoncv").mkdir()
+    (tmp_path / "other" / "gluoncv" / "__init__.py").write_text(GLUONCV)
+    (tmp_path / "other" / "gluoncv" / "check.py").write_text("def _require_pytorch_version(*v): raise RuntimeError(v)")
     return str(tmp_path / "other")
 
 

@@ -1,18 +1,22 @@
 """DataLoader's workers: order, random numbers, errors, death, hanging, and that nothing is left behind."""
 
+import io
 import multiprocessing
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import time
+from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import pytest
 
 import neomx as mx
 from neomx.gluon import data
+from neomx.gluon.data import dataloader
 
 KINDS = [{}, {"thread_pool": True}]
 
@@ -262,3 +266,43 @@ def test_rows_of_arrays_come_as_items_would(parts):
         for a, b in pairs:
             assert (a.dtype, a.shape, a.context) == (b.dtype, b.shape, b.context)
             assert a.asnumpy().tolist() == b.asnumpy().tolist()
+
+
+class Doubled(dataloader._MultiWorkerIter):
+    """As other libraries extend it: batches asked for by a function of its own."""
+
+    def _push_next(self):
+        samples = next(self._iter, None)
+        if samples is not None:
+            task = (samples, self._batchify_fn)
+            self._data_buffer[self._sent_idx] = self._worker_pool.apply_async(_doubled, task)
+            self._sent_idx += 1
+
+
+def _doubled(samples, batchify_fn):
+    pickled = io.BytesIO()
+    dataloader.ForkingPickler(pickled, pickle.HIGHEST_PROTOCOL).dump(batchify_fn([2 * i for i in samples]))
+    return pickled.getvalue()
+
+
+def test_other_libraries_extend_the_iterator_over_a_pool():
+    sampler = data.BatchSampler(data.SequentialSampler(5), 2, "keep")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        batches = Doubled(pool, data.dataloader.default_mp_batchify_fn, sampler, prefetch=2, timeout=100)
+        assert len(batches) == 3
+        assert [batch.asnumpy().tolist() for batch in batches] == [[0, 2], [4, 6], [8]]
+
+
+def test_the_iterator_over_a_pool_of_threads():
+    items = [1.0, 2.0, 4.0]
+    sampler = data.BatchSampler(data.SequentialSampler(3), 2, "keep")
+
+    def slowly(samples, batchify_fn, dataset):
+        time.sleep(dataset[samples[0]] - 1)
+        return batchify_fn([dataset[i] for i in samples])
+
+    with ThreadPool(1) as pool:
+        batches = dataloader._MultiWorkerIter(pool, list, sampler, worker_fn=slowly, dataset=items, timeout=0.5)
+        assert batches.next() == [1.0, 2.0]
+        with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.5 seconds"):
+            next(batches)

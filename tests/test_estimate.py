@@ -7,13 +7,12 @@ ends. Sizes are exact, so the limits, 10 % and 25 %, are not used up: what diffe
 
 import json
 import pathlib
-import subprocess
 import sys
 from itertools import accumulate
 
 import pytest
 import torch
-from launching import environment
+from launching import neomx_run
 from torch.profiler import ProfilerActivity, profile
 
 import neomx as mx
@@ -88,19 +87,7 @@ def test_the_peak_is_near_the_most_that_the_allocator_gave_out(name, checkpoint,
 def on_two_workers(tmp_path_factory):
     """What each case of workers/measured.py was said to need, and took, on both workers."""
     out = tmp_path_factory.mktemp("measured") / "m"
-    command = [
-        sys.executable,
-        "-m",
-        "neomx",
-        "run",
-        "-n",
-        "2",
-        "--timeout",
-        "60",
-        HERE / "workers" / "measured.py",
-        out,
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
+    ended = neomx_run("-n", 2, "--timeout", 60, HERE / "workers" / "measured.py", out, timeout=600)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     by_rank = [json.loads(out.with_name(f"m-{rank}.json").read_text()) for rank in range(2)]
     return {cases[0]["case"]: cases for cases in zip(*by_rank, strict=True)}

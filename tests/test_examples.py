@@ -18,6 +18,19 @@ def test_digits(tmp_path):
     assert sorted(nd.load(file)) == [f"p{i}" for i in range(6)]
 
 
+def test_module_digits(tmp_path):
+    import module_digits
+
+    prefix = str(tmp_path / "lenet")
+    first = module_digits.main(epochs=1, prefix=prefix)
+    assert module_digits.main(epochs=2, prefix=prefix, load_epoch=1) > max(first, 0.9)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "lenet-0001.params",
+        "lenet-0002.params",
+        "lenet-symbol.json",
+    ]
+
+
 def test_distributed_digits_alone(tmp_path, capsys):
     import distributed_digits
 

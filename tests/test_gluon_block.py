@@ -346,3 +346,29 @@ def test_a_replaced_child_replaces_the_graph():
     net.head = nn.Dense(5, in_units=3)
     net.head.initialize()
     assert net(nd.ones((1, 3))).shape == (1, 5)
+
+
+def test_other_libraries_find_the_graph_of_a_block():
+    net = mlp()
+    assert net._cached_graph == ()
+    net.hybridize()
+    net(X)
+    inputs, output = net._cached_graph
+    assert [each.name for each in inputs] == ["data"]
+    assert output.list_arguments()[0] == "data" and len(output.list_arguments()) == 7
+    net.hybridize(False)
+    assert net._cached_graph == ()
+
+
+def test_arrays_in_shared_memory_meet_parameters_on_the_cpu():
+    """Batches of MXNet's worker processes come there. Results of ops are on the CPU itself."""
+    net = mlp()
+    shared = X.as_in_context(mx.cpu_shared(0))
+    assert net(shared).context == (shared + 1).context == mx.cpu(0)
+    assert shared[0].context == shared.reshape((-1,)).context == shared.copy().context == mx.cpu_shared(0)
+    weight = net[0].weight
+    assert weight.data(mx.cpu_pinned(0)) is weight.data() and weight.grad(mx.cpu_shared(0)) is weight.grad()
+    net.hybridize()
+    assert net(shared).context == mx.cpu(0)
+    with pytest.raises(RuntimeError, match=r"not initialized on context cpu_shared\(1\)"):
+        weight.data(mx.cpu_shared(1))

@@ -1,13 +1,11 @@
 """Horovod's API: alone here, and on two workers in programs that the launcher starts."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from launching import neomx_run
 
 import neomx as mx
 import neomx.horovod as hvd
@@ -26,9 +24,7 @@ def alone():
 
 def launched(*command, workers=2):
     """What a program that runs under the launcher prints."""
-    run = [sys.executable, "-m", "neomx", "run", "-n", str(workers), "--timeout", "60", *map(str, command)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(run, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = neomx_run("-n", workers, "--timeout", 60, *command, timeout=240)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     return done.stdout
 

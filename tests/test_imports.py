@@ -10,27 +10,28 @@ GROUND = {"base", "events", "context", "dtype"}
 ARRAYS = GROUND | {"ops", "formats", "ndarray", "autograd", "random"}
 MAY_IMPORT = {
     "base": set(),
+    "bar": set(),
     "events": set(),
     "dtype": {"base"},
     "context": {"base"},
-    "ops": GROUND,
+    "ops": GROUND | {"formats"},  # images are resized by OpenCV
     "formats": GROUND,
     "ndarray": GROUND | {"ops", "formats", "autograd"},  # with autograd one room: the imperative front end
     "autograd": GROUND | {"ops", "ndarray"},
     "random": GROUND | {"ops", "ndarray"},
-    "operator": GROUND | {"ops", "ndarray", "autograd"},
+    "operator": GROUND | {"ops", "ndarray", "autograd", "name", "symbol"},
     "sample": GROUND | {"formats"},
     "name": set(),
     "attribute": set(),
     "registry": {"base"},
     "initializer": ARRAYS | {"registry"},
-    "symbol": ARRAYS | {"name", "attribute", "operator", "executor"},  # with executor one room: the symbolic front end
+    "symbol": ARRAYS | {"name", "attribute", "executor"},  # with executor one room: the symbolic front end
     "executor": ARRAYS | {"symbol"},
     "lr_scheduler": GROUND,
     "metric": ARRAYS | {"registry"},
     "recordio": GROUND | {"formats"},
     "image": ARRAYS | {"recordio", "io"},
-    "io": ARRAYS | {"recordio", "image", "gluon"},  # with image one room: pictures come as batches
+    "io": ARRAYS | {"bar", "recordio", "image", "gluon"},  # with image one room: pictures come as batches
     "optimizer": ARRAYS | {"lr_scheduler"},
     "comm": {"base", "events"},
     "dist": ARRAYS | {"comm", "gluon"},
@@ -41,14 +42,14 @@ MAY_IMPORT = {
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
-    | {"comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
+    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
-    "rnn": ARRAYS | {"initializer", "io", "model", "name", "symbol"},
+    "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
     "onnx": ARRAYS | {"convert", "gluon", "model", "symbol"},
     "convert": ARRAYS | {"gluon", "io", "model", "name", "optimizer", "recordio", "symbol"},
     "visualization": {"base", "symbol"},
-    "profiler": {"base", "events"},
+    "profiler": GROUND | {"comm", "formats", "ops", "symbol"},
     "engine": {"base"},
     "error": {"base"},
     "libinfo": {"base"},
@@ -58,7 +59,7 @@ MAY_IMPORT = {
     "runtime": {"base"},
     "util": GROUND,
     "callback": GROUND | {"model"},
-    "monitor": ARRAYS | {"comm"},
+    "monitor": ARRAYS | {"bar", "comm"},
     "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample"},
     "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},

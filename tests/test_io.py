@@ -81,7 +81,9 @@ def test_what_mnist_iter_says(files, tmp_path):
     refused("shuffle must be True or False, received 2", shuffle=2)
     refused(r"one label for each of the 23 images, its shape is \(23, 2, 3\)", label="images")
     refused(r"three dimensions, its shape is \(23,\)", image="labels")
-    with pytest.warns(UserWarning, match=r"ignores \['bach_size'\]"):
+    with pytest.warns(
+        UserWarning, match="does not know the argument bach_size and ignores it: did you mean batch_size"
+    ):
         digit_iter(mx, files, bach_size=3)
     iterator = digit_iter(mx, files, batch_size=23)
     iterator.next()

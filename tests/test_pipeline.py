@@ -14,6 +14,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from launching import neomx_run
 
 import neomx as mx
 from neomx import autograd, gluon, nd
@@ -346,12 +347,6 @@ def test_checkpointing_refuses_unknown_names():
 # ---- workers ----
 
 
-def neomx_run(*arguments, timeout=1200):
-    return subprocess.run(
-        [sys.executable, "-m", "neomx", "run", *map(str, arguments)], capture_output=True, text=True, timeout=timeout
-    )
-
-
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory):
     """Losses, states and weights of one process with the same micro-batches."""
@@ -372,7 +367,7 @@ def results_of(folder, rank):
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_training_equals_one_process(workers, one_process, tmp_path):
-    run = neomx_run("-n", workers, HERE / "workers" / "pipeline.py", tmp_path / "w", workers)
+    run = neomx_run("-n", workers, HERE / "workers" / "pipeline.py", tmp_path / "w", workers, timeout=1200)
     assert run.returncode == 0, run.stdout + run.stderr
     first, last = results_of(tmp_path, 0), results_of(tmp_path, workers - 1)
     names = [name.removesuffix(" report") for name in first if name.endswith(" report")]
@@ -418,7 +413,9 @@ def check_report(name, found):
 def test_a_fault_in_a_stage_is_told_to_the_others(what, schedule, told, tmp_path):
     began = time.time()
     timeout = 4 if what == "hang" else 60
-    run = neomx_run("-n", 3, "--timeout", timeout, HERE / "workers" / "pipeline_faulty.py", tmp_path, what, schedule)
+    run = neomx_run(
+        "-n", 3, "--timeout", timeout, HERE / "workers" / "pipeline_faulty.py", tmp_path, what, schedule, timeout=1200
+    )
     assert run.returncode != 0
     when = float((tmp_path / "fault").read_text())
     assert when > began

@@ -2,13 +2,11 @@
 
 import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from launching import environment, write
+from launching import neomx_run, write
 
 import neomx as mx
 from neomx.parallel.tasks import shares, tasks
@@ -17,13 +15,8 @@ from neomx.parallel.values import decode, encode
 HERE = pathlib.Path(__file__).parent
 
 
-def run(*arguments, timeout=400):
-    command = [sys.executable, "-m", "neomx", "run", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment())
-
-
 def test_tasks_on_four_workers():
-    ended = run("-n", 4, "--timeout", 60, HERE / "workers" / "several_tasks.py")
+    ended = neomx_run("-n", 4, "--timeout", 60, HERE / "workers" / "several_tasks.py", timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     names = (
         *("models_at_once", "a_queue", "heavier_first", "heads_on_a_trunk"),
@@ -48,7 +41,7 @@ DIES = """
 
 def test_a_worker_that_dies_in_its_task_is_named_on_all_others(tmp_path):
 
-    ended = run("-n", 3, "--timeout", 60, write(tmp_path, DIES))
+    ended = neomx_run("-n", 3, "--timeout", 60, write(tmp_path, DIES), timeout=400)
     assert ended.returncode != 0
     said = re.findall(r"(\d): ([\d.]+) s: wait of all tasks did not complete: (worker 2 .* is gone)", ended.stdout)
     assert {rank for rank, _, _ in said} == {"0", "1"}, ended.stdout + ended.stderr
@@ -154,6 +147,6 @@ LAYOUT = """
 
 
 def test_a_script_finds_the_layout_that_it_was_started_with(tmp_path):
-    ended = run("--layout", "data=2,tensor=1", write(tmp_path, LAYOUT))
+    ended = neomx_run("--layout", "data=2,tensor=1", write(tmp_path, LAYOUT), timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "2 data=2 pipeline 0, data 1, shard 0, tensor 0" in ended.stdout

@@ -5,13 +5,11 @@ gradient descent that is at most 6e-6 of losses of 5, and 4e-7 of weights (measu
 """
 
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
-from launching import environment
+from launching import neomx_run
 
 import neomx as mx
 from neomx.gluon import HybridBlock, nn
@@ -24,8 +22,7 @@ MORE = ["mlp hybridized", "mlp hybridized after", "gpt2 hybridized", "gpt2 as to
 
 
 def run(workers, folder):
-    command = [sys.executable, "-m", "neomx", "run", "-n", str(workers), str(WORKER), str(folder / "out")]
-    job = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment())
+    job = neomx_run("-n", workers, WORKER, folder / "out", timeout=600)
     assert job.returncode == 0, job.stdout + job.stderr
     return [dict(np.load(folder / f"out-{rank}.npz")) for rank in range(workers)]
 

@@ -12,15 +12,10 @@ import sys
 
 import numpy as np
 import pytest
+from launching import neomx_run
 
 HERE = pathlib.Path(__file__).parent
 TOLERANCE = 5e-6
-
-
-def neomx_run(*arguments, timeout=120):
-    return subprocess.run(
-        [sys.executable, "-m", "neomx", "run", *map(str, arguments)], capture_output=True, text=True, timeout=timeout
-    )
 
 
 @pytest.fixture(scope="session")

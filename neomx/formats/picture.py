@@ -1,62 +1,166 @@
-"""JPEG, PNG and other pictures, decoded and encoded by Pillow: the optional extra `image`."""
+"""JPEG, PNG and other pictures by OpenCV, which MXNet uses too, so that pixels are the same: the extra `image`.
+
+A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so that threads decode side by side.
+"""
 
 from __future__ import annotations
 
-import io
+import functools
+import threading
 from typing import Any
 
 import numpy as np
 
 from ..base import MXNetError
 
-_FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG"}
+_thread = threading.local()
+_QUALITY_OPTION = {".jpg": "IMWRITE_JPEG_QUALITY", ".jpeg": "IMWRITE_JPEG_QUALITY", ".png": "IMWRITE_PNG_COMPRESSION"}
 
 
-def _pillow() -> Any:
+def _opencv() -> Any:
+    """OpenCV without threads of its own, and with the kernels that MXNet's has: Intel's round otherwise."""
     try:
-        from PIL import Image
+        return _thread.cv2
+    except AttributeError:
+        pass
+    try:
+        import cv2
     except ImportError as error:
-        raise MXNetError("reading and writing pictures needs Pillow: pip install neomx[image]") from error
-    return Image
+        raise MXNetError("reading, writing and resizing pictures needs OpenCV: pip install neomx[image]") from error
+    cv2.setNumThreads(0)
+    cv2.ipp.setUseIPP(False)  # holds for the calling thread only
+    _thread.cv2 = cv2
+    return cv2
 
 
-def decode(data: bytes, flag: int = 1, bgr: bool = False) -> np.ndarray:
-    """A picture (height, width, channels) of uint8, not turned; `flag` 1 in colour, 0 in grey, -1 as in the file."""
-    Image = _pillow()
+@functools.cache
+def available() -> bool:
+    """Whether OpenCV is installed, and can be loaded."""
     try:
-        with Image.open(io.BytesIO(data)) as picture:
-            if picture.mode.startswith("I"):  # 16 bits, of which we keep the upper 8
-                picture = Image.fromarray((np.asarray(picture).astype(np.int32) >> 8).astype(np.uint8))
-            pixels = np.array(picture.convert(_mode(picture, flag)))
-    except Image.UnidentifiedImageError:
-        raise MXNetError(f"cannot decode {len(data)} bytes that begin with {data[:8]!r}: not a picture") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise MXNetError(f"cannot decode a picture of {len(data)} bytes: {error}") from error
+        _opencv()
+    except MXNetError:
+        return False
+    return True
+
+
+def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = False) -> np.ndarray:
+    """A picture from the bytes of a file: `flag` 1 in colour, 0 in grey, both of uint8 and turned as its EXIF says.
+
+    -1 takes it as it is in the file: not turned, with transparency, of uint16 if it has 16 bits.
+    """
+    cv2 = _opencv()
+    if flag == 1 and not bgr:
+        flag = cv2.IMREAD_COLOR_RGB
+    values = np.frombuffer(data, np.uint8)
+    try:
+        pixels = cv2.imdecode(values, flag) if values.size else None
+    except cv2.error as error:
+        raise MXNetError(f"cannot decode a picture of {values.size} bytes: {error.err}") from error
+    if pixels is None:
+        raise MXNetError(
+            f"cannot decode {values.size} bytes that begin with {values[:8].tobytes()!r}: "
+            "not a picture, or one that was cut short"
+        )
     if pixels.ndim == 2:
         return pixels[:, :, None]
-    return np.ascontiguousarray(pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]]) if bgr else pixels
-
-
-def _mode(picture: Any, flag: int) -> str:
-    if flag >= 0:
-        return "RGB" if flag else "L"
-    if picture.mode in ("RGBA", "LA") or "transparency" in picture.info:
-        return "RGBA"
-    return "L" if picture.mode in ("L", "1") else "RGB"
+    if flag < 0 and not bgr:
+        return convert(pixels, "BGR2RGB" if pixels.shape[2] == 3 else "BGRA2RGBA")
+    return pixels
 
 
 def encode(pixels: np.ndarray, quality: int, file_format: str, bgr: bool = False) -> bytes:
-    """A picture (height, width[, 1 or 3]) of uint8 as a file: JPEG of `quality`, or PNG compressed so much."""
-    kind = _FORMATS.get(file_format.lower())
-    if kind is None:
-        raise MXNetError(f"img_fmt={file_format!r}: expected {', '.join(_FORMATS)}")
-    if pixels.dtype != np.uint8 or pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[2] not in (1, 3)):
+    """A picture (height, width[, channels]) as a file: JPEG of `quality`, PNG compressed so much, or others."""
+    cv2, file_format = _opencv(), file_format.lower()
+    if not file_format.startswith(".") or not cv2.haveImageWriter("a" + file_format):
+        raise MXNetError(f"img_fmt={file_format!r}: expected '.jpg', '.png' or another format that OpenCV writes")
+    channels = pixels.shape[2] if pixels.ndim == 3 else 1
+    if pixels.dtype not in (np.uint8, np.uint16) or pixels.ndim not in (2, 3) or channels not in (1, 3, 4):
         raise MXNetError(
             f"expected a picture (height, width) or (height, width, 3) of uint8, received {pixels.dtype} {pixels.shape}"
         )
-    if pixels.ndim == 3:
-        pixels = pixels[:, :, 0] if pixels.shape[2] == 1 else pixels[:, :, ::-1] if bgr else pixels
-    options = {"quality": quality} if kind == "JPEG" else {"compress_level": quality}
-    file = io.BytesIO()
-    _pillow().fromarray(np.ascontiguousarray(pixels)).save(file, kind, **options)
-    return file.getvalue()
+    if channels > 1 and not bgr:
+        pixels = convert(pixels, "RGB2BGR" if channels == 3 else "RGBA2BGRA")
+    option = _QUALITY_OPTION.get(file_format)
+    try:
+        done, encoded = cv2.imencode(file_format, pixels, [getattr(cv2, option), quality] if option else [])
+    except cv2.error as error:
+        raise MXNetError(f"cannot encode a picture of shape {pixels.shape} as {file_format}: {error.err}") from error
+    if not done:
+        raise MXNetError(f"cannot encode a picture of shape {pixels.shape} as {file_format}")
+    return encoded.tobytes()
+
+
+def resize(pixels: np.ndarray, width: int, height: int, interp: int = 1) -> np.ndarray:
+    """The picture in another size, by OpenCV's interpolation 0 nearest, 1 linear, 2 cubic, 3 area or 4 lanczos."""
+    return _call("resize", pixels, (width, height), interpolation=interp)
+
+
+def warp(
+    pixels: np.ndarray,
+    matrix: np.ndarray,
+    width: int,
+    height: int,
+    interp: int = 1,
+    border: int = 0,
+    fill: float | tuple[float, ...] = 0,
+) -> np.ndarray:
+    """The picture moved by an affine `matrix` (2, 3) into a new one; `fill` is for where nothing comes to be."""
+    size, values = (width, height), _scalar(fill)
+    return _call("warpAffine", pixels, matrix, size, flags=interp, borderMode=border, borderValue=values)
+
+
+def pad(
+    pixels: np.ndarray,
+    top: int,
+    bottom: int,
+    left: int,
+    right: int,
+    border: int = 0,
+    fill: float | tuple[float, ...] = 0,
+) -> np.ndarray:
+    """The picture with a border: 0 of colour `fill`, 1 edge repeated, 2 mirrored, 3 wrapped, 4 mirrored in the edge."""
+    return _call("copyMakeBorder", pixels, top, bottom, left, right, border, value=_scalar(fill))
+
+
+def convert(pixels: np.ndarray, change: str) -> np.ndarray:
+    """Colours of another kind: `change` is OpenCV's name, as "RGB2HLS", "BGR2RGB" or "RGB2GRAY"."""
+    return _call("cvtColor", pixels, getattr(_opencv(), "COLOR_" + change))
+
+
+def _scalar(fill: float | tuple[float, ...]) -> tuple[float, ...]:
+    return fill if isinstance(fill, tuple) else (fill,) * 4
+
+
+def _call(name: str, pixels: np.ndarray, *args: Any, **options: Any) -> np.ndarray:
+    """OpenCV's function on a picture; it drops the axis of a single channel, which is given back here."""
+    cv2 = _opencv()
+    try:
+        result = getattr(cv2, name)(pixels, *args, **options)
+    except cv2.error as error:
+        raise MXNetError(
+            f"{name} of a picture of {pixels.dtype} and shape {pixels.shape} with {args} failed: {error.err}"
+        ) from error
+    return result[:, :, None] if result.ndim == 2 else result
+
+
+def draw_box(
+    pixels: np.ndarray, box: Any, colour: tuple[int, ...], thickness: int = 2, text: str | None = None
+) -> np.ndarray:
+    """The picture with a box (xmin, ymin, xmax, ymax, each from 0 to 1) drawn on it, and a word in its corner."""
+    cv2, (height, width) = _opencv(), pixels.shape[:2]
+    xmin, ymin, xmax, ymax = (int(v * side) for v, side in zip(box, (width, height) * 2, strict=True))
+    pixels = np.ascontiguousarray(pixels)
+    cv2.rectangle(pixels, (xmin, ymin), (xmax, ymax), colour, thickness)
+    if text is not None:
+        cv2.putText(pixels, text, (xmin + 5, ymin + 20), cv2.FONT_HERSHEY_SIMPLEX, 0.5, colour, 2)
+    return pixels
+
+
+def show(pixels: np.ndarray, title: str, milliseconds: int) -> None:
+    """The picture (blue, green, red) in a window."""
+    cv2 = _opencv()
+    try:
+        cv2.imshow(title, pixels)
+        cv2.waitKey(milliseconds)
+    except cv2.error as error:
+        raise MXNetError("cannot open a window: this OpenCV was built without; use opencv-python") from error

@@ -401,6 +401,12 @@ class HybridBlock(Block):
             self._last_graph = graph
         return graph
 
+    @property
+    def _cached_graph(self) -> tuple[Any, ...]:
+        """Inputs and output of the last graph that ran, under the name by which other libraries look for it."""
+        graph = self._last_graph
+        return () if graph is None else ([each for each in graph.inputs if each is not None], graph.symbol)
+
     def forward(self, x: Any, *args: Any) -> Any:
         """Compute the output of arrays, or the symbol of symbols, by `hybrid_forward`."""
         if isinstance(x, NDArray):

@@ -15,6 +15,7 @@ from ..base import MXNetError, modes, suggest
 from ..ndarray import NDArray
 from ..ndarray.invoke import join, on_tape, own
 from ..symbol.infer import run_for_any_shape
+from ..symbol.lowering import LOWERED, Run
 from .structure import ARRAY, flatten, regroup
 
 Hook = tuple[Callable[..., Any], bool]
@@ -32,6 +33,12 @@ def check_backend(name: str) -> None:
 def joined(outputs: list[symbol.Symbol]) -> symbol.Symbol:
     """One symbol of all outputs; itself if there is one."""
     return outputs[0] if len(outputs) == 1 else symbol.Group(outputs)
+
+
+def _compiled(run: Run, **options: Any) -> Run:
+    """`run` by torch.compile. A profiler lets it be: ops under other functions would have it compiled again."""
+    LOWERED.discard(run)
+    return torch.compile(run, **options)
 
 
 class CachedGraph:
@@ -87,7 +94,7 @@ class CachedGraph:
     def compile(self, backend: str | None, options: dict[str, Any]) -> None:
         """Make the function that runs it."""
         self.compiled_for = backend, options
-        finish = (lambda run: run) if backend is None else partial(torch.compile, backend=backend, **options)
+        finish = (lambda run: run) if backend is None else partial(_compiled, backend=backend, **options)
         self.run = run_for_any_shape(self.symbol, self.order, finish)
 
     def infer_shapes(self, args: Any) -> None:
@@ -113,7 +120,7 @@ class CachedGraph:
 
     def __call__(self, args: Any, hook: Hook | None = None) -> Any:
         flat = args if self.as_given else flatten(args)[0]
-        ctx = next(each for each in flat if each is not None)._ctx
+        ctx = next(each for each in flat if each is not None)._ctx.computing
         tensors = [flat[at]._data for at in self.positions]
         tensors += [param.data(ctx)._data for param in self.params]
         recording = modes.recording

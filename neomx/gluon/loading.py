@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +22,20 @@ def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
     return loaded
 
 
+def ensemble_of(params: Iterable[Any]) -> Any:
+    """The workers that hold Parameters together under a layout (`parallel.placement.Ensemble`); None without one."""
+    placements = (getattr(param, "_placement", None) for param in params)
+    return next((each.ensemble for each in placements if each is not None), None)
+
+
 def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
     """Write Parameters to a file under these names.
 
     If several workers hold them, all of them call it; one writes what a single process would have written.
     """
     arrays = {name: param._reduce() for name, param in params.items()}
-    placement = next((param._placement for param in params.values() if param._placement is not None), None)
-    with nullcontext(True) if placement is None else placement.ensemble.writing() as writes:
+    ensemble = ensemble_of(params.values())
+    with nullcontext(True) if ensemble is None else ensemble.writing() as writes:
         if writes:
             nd.save(filename, arrays)
 

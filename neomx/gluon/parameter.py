@@ -285,13 +285,13 @@ class Parameter:
                 (array,) = self._arrays.values()
                 return array
             ctx = current_context()
-        try:
-            return self._arrays[ctx]
-        except KeyError:
+        found = self._arrays.get(ctx if ctx in self._arrays else ctx.computing)
+        if found is None:
             raise RuntimeError(
                 f"Parameter {self.name!r} was not initialized on context {ctx}. It was only initialized on "
                 f"{list(self._arrays)}. Use reset_ctx, or move the input there with as_in_context"
-            ) from None
+            )
+        return found
 
     def _not_initialized(self) -> Exception:
         if self._deferred_init:

@@ -14,6 +14,7 @@ from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from .data.place import current_batch
 from .exchange import ServerExchange, WorkerExchange, make_exchange
+from .loading import ensemble_of
 from .parameter import Parameter, ParameterDict, is_fresh, mark_used
 
 
@@ -59,7 +60,7 @@ class Trainer:
 
     def _is_placed(self) -> bool:
         """Whether a layout has the Parameters in hand."""
-        return any(param._placement is not None for param in self._params)
+        return ensemble_of(self._params) is not None
 
     def _begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
@@ -94,10 +95,10 @@ class Trainer:
 
     def _init_kvstore(self) -> None:
         """Choose the store when the first step tells that all is in place."""
-        if self._is_placed():
-            placement = next(param._placement for param in self._params if param._placement is not None)
+        ensemble = ensemble_of(self._params)
+        if ensemble is not None:
             self._kvstore, self._update_on_kvstore, self._kv_initialized = None, False, True
-            self._exchange, self._amp_agree = placement.ensemble.exchange(self), placement.ensemble.any
+            self._exchange, self._amp_agree = ensemble.exchange(self), ensemble.any
             return
         kvstore, on_store = self._kvstore_params["kvstore"], self._kvstore_params["update_on_kvstore"]
         store = kv.create(kvstore) if isinstance(kvstore, str) else kvstore
@@ -321,7 +322,7 @@ class Trainer:
         for param in self._params:
             param._follow()
         arrays = [param._arrays for param in self._params]
-        reqs = [(param._grad_req, param._placement and param._placement.tensor_of(param)) for param in self._params]
+        reqs = [(param._grad_req, param._placement and param._placement.identity(param)) for param in self._params]
         key = self._plan[0] if self._plan else None
         if key is None or key[1] != reqs or any(a is not b for a, b in zip(arrays, key[0], strict=True)):
             trained = [(i, p) for i, p in enumerate(self._params) if p.grad_req != "null" and p._is_here]

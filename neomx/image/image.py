@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..base import MXNetError
+from ..context import current_context
 from ..formats import picture
-from ..ndarray import BilinearSampler, NDArray, array
+from ..ndarray import BilinearSampler, NDArray, array, from_numpy
 from ..ndarray import _internal as _ops_of_module
 
 Size = tuple[int, int]
@@ -30,18 +31,25 @@ def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None =
     """
     if isinstance(buf, NDArray):
         buf = buf.asnumpy()
-    if not isinstance(buf, (bytes, bytearray, memoryview, np.ndarray)):
-        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {type(buf).__name__}")
-    data = bytes(buf)
-    if not data:
+    if isinstance(buf, np.ndarray) and buf.dtype == np.uint8:
+        data = buf.ravel()
+    elif isinstance(buf, (bytes, bytearray, memoryview)):
+        data = np.frombuffer(buf, np.uint8)
+    else:
+        raise ValueError(f"imdecode expects bytes, or an array of uint8, received {_kind(buf)}")
+    if not data.size:
         raise MXNetError("imdecode: expected the bytes of an image, received none")
     if flag not in (0, 1):
         raise MXNetError(f"imdecode: flag={flag}: expected 1 (colour) or 0 (grey)")
-    pixels = array(picture.decode(data, flag, bgr=not to_rgb), dtype=np.uint8)
+    image = from_numpy(picture.decode(data, flag, bgr=not to_rgb))
     if out is None:
-        return pixels
-    out[:] = pixels
+        return image.as_in_context(current_context())
+    out[:] = image
     return out
+
+
+def _kind(value: Any) -> str:
+    return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from ..bar import ERASE, EVERY, line
 from ..events import subscribe_each
 from .loops import Loop, Loops
 from .numbers import duration, number, rate
-
-BAR_EVERY = 0.1  # seconds between two drawings
-ERASE = "\r\x1b[K"
 
 
 class Progress:
@@ -36,7 +33,7 @@ class Progress:
         self._stream: Any = sys.stderr if isinstance(stream, str) else stream
         self._epochs, self._clock = epochs, clock
         self._bar: bool = self._stream is not None and (self._stream.isatty() if bar is None else bar)
-        self._every = BAR_EVERY if self._bar else every
+        self._every = EVERY if self._bar else every
         self._loops = Loops(clock, workers)
         self._values: dict[str, Any] = {}
         self._shown_at = clock()
@@ -98,17 +95,9 @@ class Progress:
         return [f"{name} {number(self._values[name]):.4g}" for name in names]
 
     def _draw(self, fraction: float | None, parts: list[str]) -> None:
-        """The bar, as long as the terminal is wide; never longer, since then it could not be erased."""
-        if self._open_line:
-            return
-        text, room = ", ".join(parts), shutil.get_terminal_size().columns - 1
-        length = min(40, room - len(text) - 8)
-        if fraction is not None and length >= 5:
-            full, empty = ("█", "░") if _can_write(self._stream, "█░") else ("#", ".")
-            filled = int(length * fraction)
-            text = f"{full * filled}{empty * (length - filled)} {fraction:4.0%}  {text}"
-        self._visible = True
-        self._write(ERASE + text[:room])
+        if not self._open_line:
+            self._visible = True
+            self._write(ERASE + line(self._stream, fraction, ", ".join(parts)))
 
     def _sum_up(self, loop: Loop | None) -> None:
         if loop is not None and loop.done:
@@ -146,11 +135,3 @@ class _Above:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _can_write(stream: Any, text: str) -> bool:
-    try:
-        text.encode(getattr(stream, "encoding", None) or "utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True

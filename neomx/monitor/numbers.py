@@ -7,19 +7,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..bar import duration
+
+__all__ = ["duration", "number", "rate"]
+
 
 def number(value: Any) -> float:
     """A number, or the mean of an array."""
     if isinstance(value, torch.Tensor):
         return value.double().mean().item()
     return float(np.mean(value.asnumpy() if hasattr(value, "asnumpy") else value))
-
-
-def duration(seconds: float) -> str:
-    """'0:07', '12:34', '3:02:01'."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def rate(per_second: float) -> str:

@@ -1,5 +1,5 @@
 """What `x[key]` means on tensors: MXNet's rules, which are numpy's but for negative steps being a copy,
-booleans being numbers, and no result having zero dimensions."""
+booleans being numbers, and no result having zero dimensions unless mx.util.np_shape is on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base import modes
 from ..ops.shape import never_0d
 from ..ops.slicing import forward_slice
 
@@ -74,7 +75,7 @@ class Index:
             result = result.flip(self.flips)
         if self.advanced is not None:
             result = result[self.advanced]
-        return never_0d(result)
+        return result if modes.np_shape else never_0d(result)
 
     def write(self, data: torch.Tensor, value: Any) -> None:
         """Set the selected elements to `value`, a number or a tensor that broadcasts to them."""

@@ -44,7 +44,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
                 raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
         if array._ctx is not ctx:
             if ctx is None:
-                ctx = array._ctx
+                ctx = array._ctx.computing
             elif array._ctx.device != ctx.device:
                 raise failure(op, arrays, attrs, f"arrays on two devices, {ctx} and {array._ctx}. Use as_in_context")
     if ctx is None:

@@ -229,11 +229,19 @@ class _DeepConvolution(torch.autograd.Function):
 
 
 @by_data
-def _weight_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
+def _filter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
     filters, kernel = attrs["num_filter"], attrs["kernel"]
     if (attrs["layout"] or "").endswith("C"):
         return [(filters, *kernel, data[-1] // attrs["num_group"]), (filters,)]
     return [(filters, data[1] // attrs["num_group"], *kernel), (filters,)]
+
+
+def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Weight and bias from the data; the batch, where the data does not tell it, from the output."""
+    data, *weights = _filter_shapes(shapes, outputs, attrs)
+    if data and outputs[0] and data[0] == 0:
+        data = (outputs[0][0], *data[1:])
+    return [data, *weights]
 
 
 @op(

@@ -15,11 +15,13 @@ from .table import Ctx, Shapes, Types, op
 class Registered(NamedTuple):
     """A custom op: how to run it, and how to make the CustomOpProp that knows its names, shapes and types."""
 
-    run: Callable[..., Sequence[torch.Tensor]]  # (tensors, parameters, ctx) -> tensors
+    run: Callable[..., Sequence[torch.Tensor]]  # (tensors, parameters, ctx, memory) -> tensors
     prop: Callable[[dict[str, Any]], Any]
 
 
 REGISTERED: dict[str, Registered] = {}  # by op_type; `mx.operator` fills it
+# A node of a bound graph has this attribute: a dictionary where its CustomOpProp and CustomOp live as long as it does.
+MEMORY = "_memory"
 
 
 def _registered(op_type: str) -> Registered:
@@ -31,8 +33,11 @@ def _registered(op_type: str) -> Registered:
 
 
 def _prop(attrs: dict[str, Any]) -> Any:
-    parameters = {name: value for name, value in attrs.items() if name not in ("op_type", "ctx")}
-    return _registered(attrs["op_type"]).prop(parameters)
+    memory = attrs.get(MEMORY, {})
+    if "prop" not in memory:
+        parameters = {name: value for name, value in attrs.items() if name not in ("op_type", "ctx", MEMORY)}
+        memory["prop"] = _registered(attrs["op_type"]).prop(parameters)
+    return memory["prop"]
 
 
 def _input_names(attrs: dict[str, Any]) -> Sequence[str]:
@@ -73,5 +78,5 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 )
 def custom(*data: torch.Tensor, op_type: str, ctx: Ctx | None = None, **parameters: Any) -> Any:
     """An operation written in Python: a CustomOp, found by the name that its CustomOpProp was registered under."""
-    outputs = _registered(op_type).run(data, parameters, ctx)
+    outputs = _registered(op_type).run(data, parameters, ctx, parameters.pop(MEMORY, {}))
     return outputs[0] if len(outputs) == 1 else list(outputs)

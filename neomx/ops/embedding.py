@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .table import DType, Types, by_data, op
+from .table import DType, Shapes, Types, op
 
 Tensor = torch.Tensor
 
@@ -20,9 +20,11 @@ def _rows(indices: Tensor, weight: Tensor, input_dim: int, output_dim: int, spar
     return F.embedding(indices, weight, sparse=sparse and weight.is_leaf and weight.requires_grad)
 
 
-@by_data
-def _weight_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
-    return [(attrs["input_dim"], attrs["output_dim"])]
+def _row_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
+    """Told, not tried: torch imports half of itself to clamp what has no memory."""
+    data = shapes[0]
+    found = None if data is None else (*data, attrs["output_dim"])
+    return [data, (attrs["input_dim"], attrs["output_dim"])], [found]
 
 
 def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
@@ -30,7 +32,7 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     return [types[0], weight], [weight]
 
 
-@op("Embedding", infer=_weight_shape, types=_types)
+@op("Embedding", infer=_row_shapes, types=_types)
 def embedding(
     data: Tensor,
     weight: Tensor,
@@ -44,7 +46,7 @@ def embedding(
     return _rows(data.detach().long().clamp(0, input_dim - 1), weight, input_dim, output_dim, sparse_grad)
 
 
-@op("_contrib_SparseEmbedding", infer=_weight_shape, types=_types)
+@op("_contrib_SparseEmbedding", infer=_row_shapes, types=_types)
 def sparse_embedding(
     data: Tensor,
     weight: Tensor,

@@ -13,7 +13,7 @@ import torch
 
 from ..base import MXNetError
 from .shape import never_0d
-from .table import Axis, DType, Shape, by_data, op, typed
+from .table import Axis, DType, Shape, Shapes, by_data, op, typed
 
 Tensor = torch.Tensor
 
@@ -209,7 +209,17 @@ def _strides(shape: Sequence[int]) -> list[int]:
 # ---- by condition, by chance ----
 
 
-@op("where", types=typed([1], [None, 2, 1]))
+def _choice_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """x, y and the output have one shape: what is known of one is known of all."""
+    condition, *choices = shapes
+    known = [shape for shape in (*choices, *outputs) if shape is not None]
+    if not known or len({len(shape) for shape in known}) > 1:
+        return shapes
+    one = tuple(max(lengths) for lengths in zip(*known, strict=True))
+    return [condition, one, one]
+
+
+@op("where", types=typed([1], [None, 2, 1]), infer=_choice_shapes)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Elements of x where condition is not 0, else of y; a condition of one dimension chooses whole rows."""
     if x.shape != y.shape or x.dtype is not y.dtype:

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 
 from ..context import cpu
 from ..gluon import Parameter, ParameterDict
+from ..gluon.loading import ensemble_of
 from ..ndarray import NDArray
 from ..optimizer.part import same_part, total_square
 from .placement import LeafPart
@@ -29,7 +30,8 @@ def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared:
     weights = [_local(param, id(param) not in elsewhere) for param in params if _has_gradient(param)]
     square = total_square([gradient for gradient, counts in weights if counts])
     if pipeline is None:
-        pipeline = next((param._placement.ensemble.pipeline_group for param in params if _is_placed(param)), None)
+        ensemble = ensemble_of(params)
+        pipeline = None if ensemble is None else ensemble.pipeline_group
     if pipeline is not None:
         square = pipeline.all_reduce_(square, what="the norm of the gradients")
     norm = float(square.sqrt())

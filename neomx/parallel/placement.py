@@ -21,6 +21,7 @@ from ..base import MXNetError
 from ..comm.session import session
 from ..gluon.contrib.nn.basic_layers import sync_over
 from ..ndarray import NDArray
+from ..ndarray.ndarray import whole
 from ..optimizer.part import Part
 from .layout import Layout, backend
 
@@ -120,8 +121,8 @@ class Placement:
                 f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all, writes all of them"
             )
 
-    def tensor_of(self, param: Any) -> int:
-        """Changes when torch puts another tensor in the place of the Parameter's."""
+    def identity(self, param: Any) -> int:
+        """A number that changes when torch puts another tensor in the place of the Parameter's."""
         return id(next(iter(param._arrays.values()))._data)
 
     def part(self, array: NDArray) -> NDArray:
@@ -132,7 +133,7 @@ class Placement:
         """All of its values, on the CPU of worker 0, which writes files; nothing elsewhere. All workers call it."""
         values = None
         if self.is_here:
-            values = full(array._data.detach()).cpu()
+            values = whole(array._data.detach()).cpu()
         if self.ensemble.layout.pipeline > 1 and 0 not in self.stages:
             values = self._fetched(array, values)
         return torch.empty(0) if values is None or self.ensemble.everyone.rank else values
@@ -170,11 +171,6 @@ def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
                 empty = torch.empty_like(array._data, device="meta", requires_grad=False)
                 array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None
             param._move_in()
-
-
-def full(tensor: torch.Tensor) -> torch.Tensor:
-    """All of a tensor that several workers hold. All of them call it."""
-    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def region(tensor: DTensor) -> tuple[slice, ...]:

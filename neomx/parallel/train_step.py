@@ -13,6 +13,7 @@ from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block, Trainer
+from ..gluon.loading import ensemble_of
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
 from .apply import check, place
@@ -53,7 +54,7 @@ def train_step(
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
     pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
-    is_new = ensemble_of(net) is None
+    is_new = workers_of(net) is None
     if is_new or pieces is not None:
         shard = check(net, layout, shard)
         _check_optimizer(net, trainer, layout, shard)
@@ -70,12 +71,11 @@ def train_step(
     return TrainStep(net, head, trainer, layout, arrange, clip, 0.0 if pieces is None else pieces.bubble)
 
 
-def ensemble_of(net: Any) -> Ensemble | None:
+def workers_of(net: Any) -> Ensemble | None:
     """The workers over which a model is laid out; None if it is not."""
     if not isinstance(net, Block):
         return laid_out.get(net)
-    placements = (param._placement for param in net.collect_params().values())
-    return next((each.ensemble for each in placements if each is not None), None)
+    return ensemble_of(net.collect_params().values())
 
 
 def _check_optimizer(net: Any, trainer: Any, layout: Layout, shard: str | None) -> None:
@@ -171,7 +171,7 @@ class TrainStep:
     def _begin(self, inputs: Sequence[torch.Tensor]) -> None:
         assert self._arrange is not None
         self._arrange(inputs, self)
-        self._arrange, self._ensemble = None, ensemble_of(self.net)
+        self._arrange, self._ensemble = None, workers_of(self.net)
         if self.pipeline is not None:
             self._modules = [self.pipeline.stages[number] for number in sorted(self.pipeline.stages)]
         else:

@@ -16,6 +16,7 @@ import torch
 from ..base import MXNetError, modes, suggest
 from ..context import Context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
+from ..ops.custom import MEMORY
 from ..ops.table import OP_ERRORS, OPS, Op
 from .graph import Entry, Node, auxiliary, rebuilt
 from .lowering import Run, lower, node_error
@@ -277,15 +278,22 @@ def _call(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dt
 
 
 def resolved(symbol: Symbol, shapes: Shapes) -> Symbol:
-    """The symbol to run: `zeros(shape=(0, 5))` and the like get the shape that was inferred for them."""
+    """The symbol to run: `zeros(shape=(0, 5))` and the like get the shape that was inferred for them.
+
+    Custom ops get a memory, as a bound graph keeps them from one run to the next.
+    """
 
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
+        if node.op is OPS["Custom"]:
+            kept = Node(node.op, node.name, inputs, node.attrs, {**node.values, MEMORY: {}})
+            return [(kept, i) for i in range(node.count_outputs())]
         shape = shapes.of[id(node), 0] if _is_unfinished(node) else None
         if shape is None or 0 in shape:
             return None
         return [(Node(node.op, node.name, inputs, node.attrs, {**node.values, "shape": shape}), 0)]
 
-    return type(symbol)(rebuilt(symbol._outputs, replace)) if any(map(_is_unfinished, shapes.order)) else symbol
+    changes = any(_is_unfinished(node) or node.op is OPS["Custom"] for node in shapes.order)
+    return type(symbol)(rebuilt(symbol._outputs, replace)) if changes else symbol
 
 
 def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Run], Run] = lambda run: run) -> Run:

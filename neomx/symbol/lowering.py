@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,25 +18,28 @@ from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
+Places = Callable[[Sequence[Node]], dict[int, Context]]  # where the nodes of a topological order run, by id
+
+LOWERED: weakref.WeakSet[Any] = weakref.WeakSet()  # the functions in use, whose ops a profiler names while it runs
 
 
-def lower(symbol: Symbol, input_names: Sequence[str], group2ctx: dict[str, Context] | None = None) -> Run:
+def lower(symbol: Symbol, input_names: Sequence[str], places: Places | None = None) -> Run:
     """A function `run(ctx, tensors)` that gives the outputs of `symbol` for tensors in the order of `input_names`.
 
     Ops run under the caller's grad mode and read `modes.training`. An output may share memory with an input. The
-    function's `source` is its text, a line for each node; an error in it names the node. With `group2ctx`, nodes of a
-    `ctx_group` run on its context.
+    function's `source` is its text, a line for each node; an error in it names the node. `places` tells
+    the contexts of nodes that run on others than `ctx`.
     """
-    return _Writer(symbol._outputs, input_names, group2ctx or {}).function()
+    return _Writer(symbol._outputs, input_names, places).function()
 
 
 class _Writer:
     """Writes the function: a line for each node, and `del` where a value was last used."""
 
-    def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], group2ctx: dict[str, Context]):
-        self.group2ctx = group2ctx
+    def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], places: Places | None):
         heads = rewritten(heads)
         self.order = topological(node for node, _ in heads)
+        self.places = {} if places is None else places(self.order)
         self.names: dict[tuple[int, int], str] = {}
         self.constants: dict[int, str] = {}
         self.space: dict[str, Any] = {"only": _only, "ERRORS": OP_ERRORS, "explained": self.explained}
@@ -84,17 +88,19 @@ class _Writer:
     def _arguments(self, node: Node) -> list[str]:
         op = node.op
         assert op is not None
-        arguments, there = [], self.group2ctx.get(node.attrs.get("__ctx_group__", ""))
-        where = "ctx" if there is None else self._constant(there.check(), "ctx")
+        arguments = []
+        here = self.places.get(id(node))
         for position, (name, (n, i)) in enumerate(zip(node.input_names(), node.inputs, strict=True)):
-            value = self.names[id(n), i] + (f".to({where}.device)" if self.group2ctx else "")
+            value = self.names[id(n), i]
+            if here is not None and here.device != self.places[id(n)].device:
+                value += f".to({self._constant(here.device, 'device')})"
             by_position = op.variadic or op.inputs[position] == name
             arguments.append(value if by_position else f"{name}={value}")
         for name, value in node.values.items():
             if name != "ctx":
                 arguments.append(f"{name}={repr(value) if _is_literal(value) else self._constant(value, 'k')}")
         if op.needs_ctx:
-            arguments.append(f"ctx={where}")
+            arguments.append("ctx=ctx" if here is None else f"ctx={self._constant(here, 'ctx')}")
         return arguments
 
     def _constant(self, value: Any, prefix: str) -> str:
@@ -107,6 +113,7 @@ class _Writer:
         exec(compile(source, "<symbol>", "exec"), self.space)
         run = self.space["run"]
         run.source = source
+        LOWERED.add(run)
         return run
 
     def explained(self, error: Exception) -> MXNetError:

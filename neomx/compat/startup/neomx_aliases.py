@@ -12,7 +12,9 @@ from types import ModuleType
 # Which name means which; packages whose own name leads nowhere stand as empty modules.
 MEANS = {"mxnet": "neomx", "horovod.mxnet": "neomx.horovod", "byteps.mxnet": "neomx.horovod"}
 EMPTY = ("horovod", "byteps")
+VERSION = "1.9.1"  # whose API this is, for programs that ask
 ROLES = "neomx.kvstore.roles"  # in a server's or scheduler's process `import mxnet` does that work and ends
+NUMPY_NAMES = "neomx.compat.numpy_names"
 
 
 def meaning(name: str) -> str | None:
@@ -23,8 +25,16 @@ def meaning(name: str) -> str | None:
     return None
 
 
+def _mxnet(neomx: ModuleType) -> ModuleType:
+    """All that neomx has, under MXNet's name and version."""
+    module = ModuleType("mxnet", neomx.__doc__)
+    vars(module).update({name: value for name, value in vars(neomx).items() if name not in vars(module)})
+    module.__version__ = VERSION  # type: ignore[attr-defined]
+    return module
+
+
 class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Answers imports of other libraries' names with neomx's own modules: the very same objects."""
+    """Answers imports of other libraries' names with neomx's own modules: the very same objects, but for `mxnet`."""
 
     def __init__(self) -> None:
         self._own: dict[str, dict[str, object]] = {}
@@ -44,6 +54,8 @@ class Aliases(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if spec.name == "mxnet":
             importlib.import_module(ROLES).take_role()
+            importlib.import_module(NUMPY_NAMES).restore()
+            return _mxnet(importlib.import_module(name))
         try:
             module = importlib.import_module(name)
         except ModuleNotFoundError as error:

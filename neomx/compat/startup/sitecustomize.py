@@ -9,6 +9,7 @@ import os
 import sys
 
 import neomx_aliases
+import neomx_companions
 
 _here = os.path.dirname(os.path.abspath(__file__))
 _root = os.path.dirname(os.path.dirname(os.path.dirname(_here)))
@@ -23,6 +24,7 @@ def _run_hidden() -> None:
 
 
 neomx_aliases.install()
+neomx_companions.install()
 if _root not in sys.path:
     sys.path.append(_root)  # where neomx is, if it is not installed
 _run_hidden()

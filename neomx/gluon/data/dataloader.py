@@ -15,12 +15,15 @@ import numpy as np
 import torch
 
 from ...base import MXNetError
-from ...context import Context, cpu, cpu_pinned
+from ...context import cpu, cpu_pinned
 from ...events import heard
 from ...ndarray import NDArray, array
 from ...ops.random import generator
 from .dataset import ArrayDataset
 from .place import Pass
+from .pooled import ForkingPickler as ForkingPickler  # for other libraries' loaders
+from .pooled import _as_in_context
+from .pooled import _MultiWorkerIter as _MultiWorkerIter
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 from .shard import ShardedBatches, ShardedDataset
 from .workers import WorkerPool, make_batch
@@ -75,17 +78,6 @@ def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
         for data in dataset._data
     ]
     return parts[0] if len(parts) == 1 else parts
-
-
-def _as_in_context(data: Any, ctx: Context) -> Any:
-    """The arrays of a batch on another context; pages are really pinned where there is a GPU to copy to."""
-    if isinstance(data, NDArray):
-        if ctx.device_type == "cpu_pinned" and torch.cuda.is_available():
-            return NDArray(data._data.pin_memory(), ctx)
-        return data.as_in_context(ctx)
-    if isinstance(data, (list, tuple)):
-        return [_as_in_context(part, ctx) for part in data]
-    return data
 
 
 class DataLoader:

@@ -5,12 +5,16 @@ import os
 import pickle
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import neomx as mx
+import parity
 from neomx.recordio import IRHeader, MXIndexedRecordIO, MXRecordIO, pack, unpack
+from parity import record_pack_img
+from parity.pictures import pixels
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 
@@ -38,35 +42,79 @@ def test_what_is_written_is_read(tmp_path_factory, records):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "place", "told"),
     [
-        (lambda d: d[:6], "cut short"),
-        (lambda d: d[:10], "cut short"),
-        (lambda d: d[:13], "cut short"),
-        (lambda d: b"abcd" + d[4:], "no record"),
-        (lambda d: d[:16] + d[24:], "middle of a record"),
-        (lambda d: d[:24] + d[:16], "new record within"),
-        (lambda d: d[:24], "cut short"),
+        (lambda d: b"abcd" + d[4:], 0, "no record"),
+        (lambda d: d[:16] + b"ab", 16, "no record"),
+        (lambda d: d[:16] + d[24:], 16, "middle of a record"),
+        (lambda d: d[:24] + d[:16], 24, "a new record within another"),
     ],
 )
-def test_damage_is_told(tmp_path, change, told):
+def test_damage_is_told(tmp_path, change, place, told):
     path = written(tmp_path, b"hello", MAGIC + b"1234")
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(mx.MXNetError, match=f"a.rec is damaged: at byte .*{told}"):
+    with pytest.raises(mx.MXNetError, match=f"a.rec is damaged: at byte {place} there is .*{told}"):
         all_of(path)
+
+
+@pytest.mark.parametrize(
+    ("length", "place"), [(2, 0), (6, 0), (10, 0), (12, 0), (18, 16), (23, 16), (24, 24), (28, 24), (35, 24)]
+)
+def test_a_file_that_was_cut_short_is_read_up_to_there(tmp_path, length, place):
+    path = written(tmp_path, b"hello", MAGIC + b"1234")  # the second one is of two pieces, at 16 and 24
+    path.write_bytes(path.read_bytes()[:length])
+    reader = MXRecordIO(path, "r")
+    whole = int(length > 16)
+    assert [reader.read() for _ in range(whole)] == [b"hello"] * whole
+    told = f"a.rec is cut short: of the record at byte {place} .*; reading ends there, after {whole} whole records"
+    with pytest.warns(RuntimeWarning, match=told):
+        assert reader.read() is None
+    assert reader.read() is None and reader.read() is None
+    reader.reset()
+    assert reader.tell() == 0
+
+
+def test_only_zeros_at_the_end_were_cut_off(tmp_path):
+    path = written(tmp_path, b"hello")
+    path.write_bytes(path.read_bytes()[:13])
+    assert all_of(path) == [b"hello"]
+
+
+def test_a_record_that_was_cut_off_is_not_given_by_its_key(tmp_path):
+    indexed(tmp_path).close()
+    (tmp_path / "a.rec").write_bytes((tmp_path / "a.rec").read_bytes()[:40])
+    reader = MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "r")
+    assert reader.read_idx(2) == b"2"
+    for key, place in ((3, 36), (4, 48)):
+        with pytest.raises(
+            mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is cut short.* record at byte {place}"
+        ):
+            reader.read_idx(key)
+    with pytest.raises(KeyError, match="a.idx has no record 9, but 5 others"):
+        reader.read_idx(9)
+
+
+def test_with_closes(tmp_path):
+    with MXIndexedRecordIO(tmp_path / "a.idx", tmp_path / "a.rec", "w") as writer:
+        assert writer.tell() == 0
+        writer.write_idx(7, b"abc")
+        assert writer.tell() == 12
+    assert not writer.is_open
+    with MXRecordIO(tmp_path / "a.rec", "r") as reader:
+        assert reader.read() == b"abc" and reader.tell() == 12
 
 
 def test_files_that_are_not_there_or_not_right(tmp_path):
     with pytest.raises(mx.MXNetError, match="cannot open the record file"):
         MXRecordIO(tmp_path / "none.rec", "r")
     path = written(tmp_path, b"x")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(mx.MXNetError, match=r"cannot open the index .*none.idx of .*a.rec: No such file"):
         MXIndexedRecordIO(tmp_path / "none.idx", path, "r")
     (tmp_path / "bad.idx").write_text("0\t0\nnonsense\n")
     with pytest.raises(mx.MXNetError, match=r"bad.idx, line 2"):
         MXIndexedRecordIO(tmp_path / "bad.idx", path, "r")
     (tmp_path / "wrong.idx").write_text("0\t3\n")
-    with pytest.raises(mx.MXNetError, match="right index"):
+    with pytest.raises(mx.MXNetError, match="its index the right one"):
         MXIndexedRecordIO(tmp_path / "wrong.idx", path, "r").read_idx(0)
     with pytest.raises(TypeError, match="a record is bytes, received str"):
         MXRecordIO(path, "w").write("text")
@@ -134,3 +182,20 @@ def test_closed_readers_copies_and_datasets(tmp_path):
     dataset = mx.gluon.data.RecordFileDataset(tmp_path / "a.rec")
     loader = mx.gluon.data.DataLoader(dataset, 2, num_workers=2, batchify_fn=b"".join)
     assert list(loader) == [b"01", b"23", b"4"]
+
+
+# ---- pictures in records ----
+
+
+def test_pack_img_and_unpack_img_give_the_bytes_and_pixels_of_mxnet():
+    with np.load(parity.__path__[0] + "/recorded/pack_img.npz") as kept:
+        for name, record in record_pack_img.records(mx.recordio, pixels).items():
+            assert record == kept["record " + name].tobytes(), name
+            for number, value in enumerate(record_pack_img.unpacked(mx.recordio, record)):
+                assert value.dtype == kept[f"{number} {name}"].dtype
+                np.testing.assert_array_equal(value, kept[f"{number} {name}"])
+
+
+def test_unpack_img_names_what_is_no_picture():
+    with pytest.raises(mx.MXNetError, match="cannot decode 9 bytes"):
+        mx.recordio.unpack_img(pack(IRHeader(0, 1, 5, 0), b"not image"))

@@ -1,0 +1,35 @@
+"""`make bench`: epochs of training by symbols, neomx against real MXNet 1.9.1 in turns, with one thread and with two.
+
+Ratios below 1 are in our favour: our time by theirs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from module_workloads import BATCH, BATCHES, WORKLOADS
+from race import Runner, race
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--oracle", required=True, help="the Python that has mxnet==1.9.1")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=2.0, help="how long one side runs in a round")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--only", default="", help="only workloads whose name contains this")
+    args = parser.parse_args()
+    print(f"{f'an epoch of {BATCHES} batches of {BATCH}':44} {'neomx':>11} {'MXNet':>11} {'ratio':>6}")
+    for threads in args.threads:
+        ours = Runner(sys.executable, "neomx", "module_workloads", threads)
+        theirs = Runner(args.oracle, "mxnet", "module_workloads", threads)
+        for name in (n for n in WORKLOADS if args.only in n):
+            a, b, ratio = race(ours, theirs, name, args.rounds, args.seconds)
+            print(f"{f'{name}, {threads} thread(s)':44} {a * 1e3:8.1f} ms {b * 1e3:8.1f} ms {ratio:6.2f}", flush=True)
+        ours.close()
+        theirs.close()
+
+
+if __name__ == "__main__":
+    main()

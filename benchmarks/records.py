@@ -1,0 +1,133 @@
+"""How many pictures a second ImageRecordIter decodes, against MXNet's with as many threads.
+
+    python benchmarks/records.py --oracle .venv-oracle/bin/python
+
+500 JPEGs of 256x256 to 400x300 pixels, made here, cut to 224x224 and normalized, as for ImageNet. A process for each
+engine and each number of threads runs epochs in turns with the other, so that a noisy machine disturbs both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SIZES = ((256, 256), (300, 400), (280, 340))
+CHILD = """
+import sys, time
+engine, path, threads = sys.argv[1:]
+if engine == "mxnet":
+    import mxnet as mx
+else:
+    import neomx as mx
+    import torch
+    torch.set_num_threads(1)
+iterator = mx.io.ImageRecordIter(
+    path_imgrec=path, data_shape=(3, 224, 224), batch_size=50, preprocess_threads=int(threads), verbose=False,
+    rand_crop=True, rand_mirror=True, mean_r=123.68, mean_g=116.78, mean_b=103.94, std_r=58.4, std_g=57.1, std_b=57.4)
+print("ready", flush=True)
+for line in sys.stdin:
+    start, count = time.perf_counter(), 0
+    iterator.reset()  # within the time: it begins to decode ahead
+    for batch in iterator:
+        batch.data[0].wait_to_read()
+        count += batch.data[0].shape[0]
+    print(count / (time.perf_counter() - start), flush=True)
+"""
+
+
+def make_records(path: str, count: int) -> None:
+    """Pictures with the detail and the size of photographs."""
+    import numpy as np
+
+    from neomx.formats import picture
+    from neomx.recordio import IRHeader, MXRecordIO, pack_img
+
+    numbers, records = np.random.default_rng(0), MXRecordIO(path, "w")
+    for i in range(count):
+        height, width = SIZES[i % len(SIZES)]
+        coarse = numbers.integers(0, 256, (height // 6, width // 6, 3), dtype=np.uint8)
+        smooth = picture.resize(coarse, width, height, 2).astype(np.int16)
+        pixels = np.clip(smooth + numbers.integers(-8, 9, smooth.shape), 0, 255).astype(np.uint8)
+        records.write(pack_img(IRHeader(0, float(i), i, 0), pixels, quality=90))
+    records.close()
+
+
+class Reader:
+    """A process that runs an epoch when told to."""
+
+    def __init__(self, python: str, engine: str, path: str, threads: int):
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(threads),
+            "PYTHONPATH": str(pathlib.Path(__file__).parents[1]),
+        }
+        self.child = subprocess.Popen(
+            [python, "-c", CHILD, engine, path, str(threads)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._answer()
+
+    def _answer(self) -> str:
+        assert self.child.stdout
+        line = self.child.stdout.readline().strip()
+        if not line:
+            sys.exit("a reader ended; its error is above")
+        return line
+
+    def epoch(self) -> float:
+        """Pictures a second over one epoch."""
+        assert self.child.stdin
+        self.child.stdin.write("go\n")
+        self.child.stdin.flush()
+        return float(self._answer())
+
+    def close(self) -> None:
+        """End the process."""
+        assert self.child.stdin
+        self.child.stdin.close()
+        self.child.wait(30)
+
+
+def race(oracle: str, path: str, threads: int, rounds: int) -> float:
+    """Print both speeds and return how many times MXNet's ours is."""
+    ours, theirs = Reader(sys.executable, "neomx", path, threads), Reader(oracle, "mxnet", path, threads)
+    for reader in (ours, theirs):
+        reader.epoch()
+    pairs = []
+    for i in range(rounds):
+        order = (ours, theirs) if i % 2 == 0 else (theirs, ours)
+        speeds = {reader: reader.epoch() for reader in order}
+        pairs.append((speeds[ours], speeds[theirs]))
+    for reader in (ours, theirs):
+        reader.close()
+    mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"{threads} thread{'s' if threads > 1 else ' '}  {mine:8.0f}  {other:8.0f}  {ratio:8.2f}", flush=True)
+    return ratio
+
+
+def main() -> int:
+    """Race with one and with two threads; 1 if MXNet is faster in any."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--oracle", required=True, help="the Python that has real MXNet")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pictures", type=int, default=500)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "pictures.rec")
+        make_records(path, options.pictures)
+        print("pictures/s     neomx     mxnet     ratio")
+        ratios = [race(options.oracle, path, threads, options.rounds) for threads in (1, 2)]
+    return 0 if min(ratios) >= 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

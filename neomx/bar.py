@@ -1,0 +1,74 @@
+"""A progress bar in a terminal: one line, redrawn in place."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+ERASE = "\r\x1b[K"
+EVERY = 0.1  # seconds between two drawings
+
+
+def line(stream: Any, fraction: float | None, text: str) -> str:
+    """The bar and the text, as long as the terminal is wide; never longer, since then it could not be erased."""
+    room = shutil.get_terminal_size().columns - 1
+    length = min(40, room - len(text) - 8)
+    if fraction is not None and length >= 5:
+        full, empty = ("█", "░") if _can_write(stream, "█░") else ("#", ".")
+        filled = int(length * fraction)
+        text = f"{full * filled}{empty * (length - filled)} {fraction:4.0%}  {text}"
+    return text[:room]
+
+
+def duration(seconds: float) -> str:
+    """'0:07', '12:34', '3:02:01'."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+class Bar:
+    """How many of `total` things are done, how fast, and how long it will take yet; nothing if there is no terminal."""
+
+    def __init__(self, total: int, things: str, stream: Any = None, clock: Callable[[], float] = time.monotonic):
+        self._total, self._things, self._stream, self._clock = total, things, stream or sys.stderr, clock
+        self._began = self._shown = clock()
+        self._visible = False
+
+    def show(self, done: int) -> None:
+        """Say how many are done."""
+        now = self._clock()
+        if now - self._shown < EVERY or not self._stream.isatty():
+            return
+        self._shown = now
+        rate = done / (now - self._began)
+        left = f", {duration((self._total - done) / rate)} left" if rate else ""
+        text = f"{done:,}/{self._total:,} {self._things}, {rate:,.0f}/s{left}"
+        self._write(ERASE + line(self._stream, done / self._total, text))
+        self._visible = True
+
+    def say(self, text: str) -> None:
+        """A line of text above the bar, or without it."""
+        self.erase()
+        self._write(text + "\n")
+
+    def erase(self) -> None:
+        """Leave the line empty."""
+        if self._visible:
+            self._write(ERASE)
+            self._visible = False
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+def _can_write(stream: Any, text: str) -> bool:
+    try:
+        text.encode(getattr(stream, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,34 @@
+"""Names that NumPy had before 1.24, which MXNet 1.9 programs were written with: `np.float`, `np.int`, `np.Inf`, ..."""
+
+import numpy as np
+
+_BUILTINS = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object}
+_BUILTINS |= {"str": str, "unicode": str}
+_RENAMED = {
+    "Inf": "inf",
+    "Infinity": "inf",
+    "NaN": "nan",
+    "alltrue": "all",
+    "complex_": "complex128",
+    "cumproduct": "cumprod",
+    "float_": "float64",
+    "in1d": "isin",
+    "infty": "inf",
+    "product": "prod",
+    "round_": "round",
+    "row_stack": "vstack",
+    "sometrue": "any",
+    "string_": "bytes_",
+    "trapz": "trapezoid",
+    "unicode_": "str_",
+}
+
+
+def restore() -> None:
+    """Give NumPy back the names that it lacks, for programs as old as MXNet; none that it has is touched."""
+    names = vars(np)
+    for name, value in _BUILTINS.items():
+        names.setdefault(name, value)
+    for name, later in _RENAMED.items():
+        if later in names:
+            names.setdefault(name, names[later])

@@ -1,0 +1,25 @@
+"""Counting words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+__all__ = ["count_tokens_from_str"]
+
+
+def count_tokens_from_str(
+    source_str: str,
+    token_delim: str = " ",
+    seq_delim: str = "\n",
+    to_lower: bool = False,
+    counter_to_update: Counter | None = None,
+) -> Counter:
+    """How often each token is in a text; the delimiters are regular expressions.
+
+    `counter_to_update` is counted on, and is what is returned.
+    """
+    text = source_str.lower() if to_lower else source_str
+    counter = Counter() if counter_to_update is None else counter_to_update
+    counter.update(filter(None, re.split(f"{token_delim}|{seq_delim}", text)))
+    return counter

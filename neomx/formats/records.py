@@ -1,0 +1,278 @@
+"""RecordIO files read at positions, by many threads at once: where records begin, what they hold, parts and orders.
+
+A record is the magic number, a word with its length and three flag bits, the bytes, and zeros up to a multiple of
+four. Where the magic number stands in the bytes, at a multiple of four, the record is cut in pieces and the number left
+out, so that a reader that lands in the middle of a file finds the next record by looking for the number.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..base import MXNetError
+
+MAGIC = struct.pack("<I", 0xCED7230A)
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
+_LENGTH = (1 << 29) - 1
+_MEGABYTE = 1 << 20
+
+
+class CutShort(MXNetError):
+    """The file ends within a record."""
+
+
+def files_of(uri: str) -> list[str]:
+    """The files that a text names: one, those of a folder, or several of either, separated by ';'."""
+    found: list[str] = []
+    for path in filter(None, uri.split(";")):
+        if os.path.isdir(path):
+            entries = (os.path.join(path, name) for name in sorted(os.listdir(path)))
+            found += [entry for entry in entries if os.path.isfile(entry)]
+        elif os.path.exists(path):
+            found.append(path)
+        else:
+            raise MXNetError(f"cannot open {path}: no such file or directory")
+    if not found:
+        raise MXNetError(f"there is no file in {uri!r}")
+    return found
+
+
+class RecordFile:
+    """A RecordIO file, of which any thread may read any record."""
+
+    def __init__(self, path: str):
+        self.path = path
+        try:
+            self._file = open(path, "rb", buffering=0)  # noqa: SIM115
+        except OSError as error:
+            raise MXNetError(f"cannot open the record file {path}: {error.strerror}") from error
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._file.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.close()
+
+    def read(self, position: int) -> bytes:
+        """The record that begins at `position`."""
+        return self.read_on(position)[0]
+
+    def read_on(self, position: int) -> tuple[bytes, int]:
+        """The record that begins at `position`, and where the next one does."""
+        pieces = list(self._pieces(position))
+        parts = [self._pread(start, length) for start, length in pieces]
+        start, length = pieces[-1]
+        return parts[0] if len(parts) == 1 else MAGIC.join(parts), start + length + -length % 4
+
+    def begin(self, position: int, size: int) -> bytes:
+        """The first bytes of the record at `position`, no more than `size` of them."""
+        start, length = next(self._pieces(position))
+        return self._pread(start, min(size, length))
+
+    def positions(self, start: int = 0, end: int | None = None) -> Iterator[int]:
+        """Where the records begin that do so in [start, end). Raises CutShort where the file ends within one."""
+        end = self.size if end is None else end
+        position = self._first_from(start)
+        while position < end:
+            *_, (at, length) = self._pieces(position)
+            yield position
+            position = at + length + -length % 4
+
+    def will_read(self, start: int, end: int) -> None:
+        """Have the system fetch this stretch while we do other things."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._file.fileno(), start, end - start, os.POSIX_FADV_WILLNEED)
+
+    def _pread(self, position: int, size: int) -> bytes:
+        data = os.pread(self._file.fileno(), size, position)
+        while len(data) < size:
+            more = os.pread(self._file.fileno(), size - len(data), position + len(data))
+            if not more:
+                raise CutShort(f"{self.path} is cut short: it ends within the record at byte {position}")
+            data += more
+        return data
+
+    def _pieces(self, position: int) -> Iterator[tuple[int, int]]:
+        """Where each piece of the record's bytes is, and how long."""
+        kind, length = self._head(position)
+        if kind not in (_WHOLE, _FIRST):
+            raise self._damaged(position, "the middle of a record where one should begin")
+        yield position + 8, length
+        while kind not in (_WHOLE, _LAST):
+            position += 8 + length + -length % 4
+            kind, length = self._head(position)
+            if kind not in (_MIDDLE, _LAST):
+                raise self._damaged(position, "a new record within another")
+            yield position + 8, length
+
+    def _head(self, position: int) -> tuple[int, int]:
+        head = os.pread(self._file.fileno(), 8, position)
+        if head[:4] != MAGIC[: len(head)]:
+            raise self._damaged(position, "no record (is this a RecordIO file, and its index the right one?)")
+        kind, length = divmod(struct.unpack("<I", head[4:])[0], _LENGTH + 1) if len(head) == 8 else (_WHOLE, 0)
+        if len(head) < 8 or position + 8 + length > self.size:
+            raise CutShort(
+                f"{self.path} is cut short: of the record at byte {position} there are "
+                f"{max(self.size - position, 0)} bytes"
+            )
+        return kind, length
+
+    def _first_from(self, start: int) -> int:
+        """Where the first record from `start` on begins: nothing within a record looks like a beginning."""
+        position = start + -start % 4
+        if position == 0:
+            return 0
+        while position < self.size:
+            block = os.pread(self._file.fileno(), _MEGABYTE, position)
+            at = block.find(MAGIC)
+            while at >= 0:
+                word = block[at + 4 : at + 8] if at % 4 == 0 else b""
+                if len(word) == 4 and struct.unpack("<I", word)[0] >> 29 in (_WHOLE, _FIRST):
+                    return position + at
+                at = block.find(MAGIC, at + 1)
+            position += max(len(block) - 4, 4)  # a head may begin in the last word of the block
+        return self.size
+
+    def _damaged(self, position: int, found: str) -> MXNetError:
+        return MXNetError(f"{self.path} is damaged: at byte {position} there is {found}")
+
+
+def encode(data: bytes) -> bytes:
+    """A record as it stands in a file."""
+    if len(data) > _LENGTH:
+        raise MXNetError(f"a record has at most {_LENGTH} bytes, received {len(data)}")
+    parts, start, at = [], 0, data.find(MAGIC)
+    while at >= 0:
+        if at % 4 == 0:
+            parts.append(data[start:at])
+            start = at + 4
+            at = data.find(MAGIC, start)
+        else:
+            at = data.find(MAGIC, at + 1)
+    parts.append(data[start:])
+    last = len(parts) - 1
+    kinds = [_WHOLE] if last == 0 else [_FIRST, *[_MIDDLE] * (last - 1), _LAST]
+    return b"".join(
+        MAGIC + struct.pack("<I", kind << 29 | len(part)) + part + b"\0" * (-len(part) % 4)
+        for kind, part in zip(kinds, parts, strict=True)
+    )
+
+
+def read_index(path: str) -> np.ndarray:
+    """The positions in an index, lines of a key, a tab and a position, in the file's order."""
+    try:
+        with open(path) as file:
+            return np.sort(np.array([int(line.split("\t")[1]) for line in file if line.strip()], np.int64))
+    except OSError as error:
+        raise MXNetError(f"cannot open the index {path}: {error.strerror}") from error
+    except (ValueError, IndexError) as error:
+        raise MXNetError(f"{path} is no index: expected lines of a key, a tab and a position ({error})") from error
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a record is."""
+
+    file: RecordFile
+    position: int
+
+    def read(self) -> bytes:
+        """The record."""
+        return self.file.read(self.position)
+
+
+class RecordSource:
+    """The records of a part of the files, pass after pass.
+
+    With an index the parts are equal in number and a shuffled pass is an order of the whole part. Without one, which
+    needs no look at the whole of large files, a part is a stretch of bytes, of which it has the records that begin
+    there; shuffled, it is cut into chunks, read in another order, each with its records in another order. Over all
+    parts, each record comes once.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        index: str = "",
+        num_parts: int = 1,
+        part_index: int = 0,
+        shuffle: bool = False,
+        seed: tuple[int, ...] = (0,),
+        chunk_bytes: int = 0,
+    ):
+        self.uri, self._part, self._shuffle, self._seed = uri, (num_parts, part_index), shuffle, seed
+        self._files = [RecordFile(path) for path in files_of(uri)]
+        self._chunk = chunk_bytes or 64 * _MEGABYTE
+        self._warned = False
+        self._index = self._read_index(index) if index else None
+
+    def _read_index(self, path: str) -> np.ndarray:
+        if len(self._files) > 1:
+            raise MXNetError(f"the index {path} belongs to one record file, received {len(self._files)}")
+        everything = read_index(path)
+        inside = everything[everything < self._files[0].size]
+        try:
+            if len(inside):
+                *_, _last = self._files[0]._pieces(int(inside[-1]))
+        except CutShort:
+            inside = inside[:-1]
+        if len(inside) < len(everything):
+            self._warn_cut(
+                f"{self.uri} is cut short: its index has {len(everything) - len(inside)} more records, the first at "
+                f"byte {everything[len(inside)]}",
+                len(inside),
+            )
+        parts, part = self._part
+        return inside[len(inside) * part // parts : len(inside) * (part + 1) // parts]
+
+    def one_pass(self, number: int) -> Iterator[Place]:
+        """The records, in the order of pass `number`."""
+        numbers = np.random.default_rng([*(abs(s) for s in self._seed), number])
+        if self._index is not None:
+            order = numbers.permutation(self._index) if self._shuffle else self._index
+            return (Place(self._files[0], int(position)) for position in order)
+        return self._by_stretches(numbers)
+
+    def _by_stretches(self, numbers: np.random.Generator) -> Iterator[Place]:
+        stretches = list(self._stretches())
+        order = numbers.permutation(len(stretches)) if self._shuffle else range(len(stretches))
+        count = 0
+        for file, start, end in (stretches[i] for i in order):
+            file.will_read(start, min(end, start + self._chunk))
+            positions = self._whole_records(file, start, end, count)
+            for position in numbers.permutation(list(positions)) if self._shuffle else positions:
+                count += 1
+                yield Place(file, int(position))
+
+    def _stretches(self) -> Iterator[tuple[RecordFile, int, int]]:
+        """The pieces of the files, no longer than a chunk if shuffled, that are this part's."""
+        total, (parts, part), before = sum(file.size for file in self._files), self._part, 0
+        low, high = total * part // parts, total * (part + 1) // parts
+        for file in self._files:
+            start, end = max(low - before, 0), min(high - before, file.size)
+            step = self._chunk if self._shuffle else max(end - start, 1)
+            for at in range(start, end, step):
+                yield file, at, min(at + step, end)
+            before += file.size
+
+    def _whole_records(self, file: RecordFile, start: int, end: int, count: int) -> Iterator[int]:
+        try:
+            for position in file.positions(start, end):
+                count += 1
+                yield position
+        except CutShort as error:
+            self._warn_cut(str(error), count)
+
+    def _warn_cut(self, what: str, count: int) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{what}; reading ends there, after {count} whole records", stacklevel=2)

@@ -1,0 +1,105 @@
+"""Batches made by a `multiprocessing.Pool`: what data loaders of other libraries extend, with MXNet's names inside."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import pickle
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+import torch
+
+from ...base import MXNetError
+from ...context import Context, cpu_pinned
+from ...ndarray import NDArray
+
+
+def _as_in_context(data: Any, ctx: Context) -> Any:
+    """The arrays of a batch on another context; pages are really pinned where there is a GPU to copy to."""
+    if isinstance(data, NDArray):
+        if ctx.device_type == "cpu_pinned" and torch.cuda.is_available():
+            return NDArray(data._data.pin_memory(), ctx)
+        return data.as_in_context(ctx)
+    if isinstance(data, (list, tuple)):
+        return [_as_in_context(part, ctx) for part in data]
+    return data
+
+
+_worker_dataset: Any = None
+
+
+def _worker_initializer(dataset: Any) -> None:
+    """In each process of a pool: keep the dataset."""
+    global _worker_dataset
+    _worker_dataset = dataset
+
+
+def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:
+    """A pickled batch of the items with these indices."""
+    batch = batchify_fn([_worker_dataset[i] for i in samples])
+    pickled = io.BytesIO()
+    ForkingPickler(pickled, pickle.HIGHEST_PROTOCOL).dump(batch)
+    return pickled.getvalue()
+
+
+class _MultiWorkerIter:
+    """A pass over a sampler's batches, made ahead by `worker_pool`: processes, or threads when given the `dataset`."""
+
+    def __init__(
+        self,
+        worker_pool: Any,
+        batchify_fn: Callable[[Any], Any],
+        batch_sampler: Any,
+        pin_memory: bool = False,
+        pin_device_id: int = 0,
+        worker_fn: Callable[..., Any] = _worker_fn,
+        prefetch: int = 0,
+        dataset: Any = None,
+        data_loader: Any = None,
+        timeout: float = 120,
+    ):
+        self._worker_pool, self._batchify_fn, self._batch_sampler = worker_pool, batchify_fn, batch_sampler
+        self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
+        self._worker_fn, self._dataset, self._timeout = worker_fn, dataset, timeout
+        self._data_loader = data_loader  # lives, and its pool, as long as this does
+        self._data_buffer: dict[int, Any] = {}  # batches that were asked for and not yet taken
+        self._sent_idx = self._rcvd_idx = 0
+        self._iter = iter(batch_sampler)
+        for _ in range(prefetch):
+            self._push_next()
+
+    def __len__(self) -> int:
+        return len(self._batch_sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def _push_next(self) -> None:
+        """Ask the pool for the next batch, if there is one."""
+        for samples in self._iter:
+            arguments = samples, self._batchify_fn, self._dataset
+            self._data_buffer[self._sent_idx] = self._worker_pool.apply_async(self._worker_fn, arguments)
+            self._sent_idx += 1
+            return
+
+    def __next__(self) -> Any:
+        self._push_next()
+        if self._rcvd_idx == self._sent_idx:
+            raise StopIteration
+        batch = self._wait(self._data_buffer.pop(self._rcvd_idx))
+        self._rcvd_idx += 1
+        return _as_in_context(batch, cpu_pinned(self._pin_device_id)) if self._pin_memory else batch
+
+    next = __next__
+
+    def _wait(self, result: Any) -> Any:
+        try:
+            batch = result.get(self._timeout)
+        except multiprocessing.TimeoutError as error:
+            raise MXNetError(
+                f"batch {self._rcvd_idx} did not come within timeout={self._timeout} seconds: a worker died, "
+                "or its dataset, transform or batchify_fn hangs: try num_workers=0"
+            ) from error
+        return batch if self._dataset is not None else pickle.loads(batch)

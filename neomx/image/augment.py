@@ -1,0 +1,351 @@
+"""Augmenters: an image (height, width, channels) in, a changed one out.
+
+They draw from Python's `random`, the noise of LightingAug from numpy's, in the order in which MXNet does: with the same
+seeds they change the same images in the same way.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ndarray import NDArray, array, dot, flip
+from ..ndarray import sum as nd_sum
+from .image import (
+    Size,
+    _get_interp_method,
+    center_crop,
+    color_normalize,
+    imresize,
+    random_crop,
+    random_size_crop,
+    resize_short,
+)
+
+
+class Augmenter:
+    """The base of augmenters. The arguments that it is given are what `dumps` tells."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._kwargs = {name: _plain(value) for name, value in kwargs.items()}
+
+    def dumps(self) -> Any:
+        """The augmenter as JSON: its name and its arguments."""
+        return json.dumps([type(self).__name__.lower(), self._kwargs])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        """The changed image; it may be `src` itself, changed in place."""
+        raise NotImplementedError("Must override implementation.")
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as lists, which JSON can tell."""
+    if isinstance(value, NDArray):
+        value = value.asnumpy()
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+# ---- several ----
+
+
+class SequentialAug(Augmenter):
+    """One augmenter after the other."""
+
+    def __init__(self, ts: Sequence[Augmenter]) -> None:
+        super().__init__()
+        self.ts = ts
+
+    def dumps(self) -> list[Any]:
+        """The name, and what the parts tell."""
+        return [type(self).__name__.lower(), [part.dumps() for part in self.ts]]
+
+    def __call__(self, src: NDArray) -> NDArray:
+        for part in self.ts:
+            src = part(src)
+        return src
+
+
+class RandomOrderAug(SequentialAug):
+    """All of the augmenters, in an order that is drawn for each image."""
+
+    ts: list[Augmenter]
+
+    def __call__(self, src: NDArray) -> NDArray:
+        random.shuffle(self.ts)
+        return super().__call__(src)
+
+
+# ---- size and place ----
+
+
+class ResizeAug(Augmenter):
+    """The image in proportion, its shorter side of length `size`."""
+
+    def __init__(self, size: int, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return resize_short(src, self.size, self.interp)
+
+
+class ForceResizeAug(Augmenter):
+    """The image in `size` (width, height), whatever its proportions."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        width, height = self.size
+        return imresize(src, width, height, _get_interp_method(self.interp, (*src.shape[:2], height, width)))
+
+
+class RandomCropAug(Augmenter):
+    """A rectangle of `size` (width, height) anywhere in the image."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return random_crop(src, self.size, self.interp)[0]
+
+
+class RandomSizedCropAug(Augmenter):
+    """A rectangle of random place, area and proportions, resized to `size` (width, height)."""
+
+    def __init__(self, size: Size, area: Any, ratio: tuple[float, float], interp: int = 2, **kwargs: Any) -> None:
+        area = kwargs.pop("min_area", area)
+        assert not kwargs, f"unexpected keyword arguments for RandomSizedCropAug: {', '.join(kwargs)}"
+        super().__init__(size=size, area=area, ratio=ratio, interp=interp)
+        self.size, self.area, self.ratio, self.interp = size, area, ratio, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return random_size_crop(src, self.size, self.area, self.ratio, self.interp)[0]
+
+
+class CenterCropAug(Augmenter):
+    """The rectangle of `size` (width, height) in the middle."""
+
+    def __init__(self, size: Size, interp: int = 2) -> None:
+        super().__init__(size=size, interp=interp)
+        self.size, self.interp = size, interp
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return center_crop(src, self.size, self.interp)[0]
+
+
+class HorizontalFlipAug(Augmenter):
+    """The image mirrored, left becoming right, with probability `p`."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return flip(src, axis=1) if random.random() < self.p else src
+
+
+# ---- colours, of images that CastAug has made floats ----
+
+_GREY = (0.299, 0.587, 0.114)  # what red, green and blue give to the brightness of a pixel
+
+
+class BrightnessJitterAug(Augmenter):
+    """All pixels times a factor in 1 - `brightness` .. 1 + `brightness`."""
+
+    def __init__(self, brightness: float) -> None:
+        super().__init__(brightness=brightness)
+        self.brightness = brightness
+
+    def __call__(self, src: NDArray) -> NDArray:
+        src *= 1.0 + random.uniform(-self.brightness, self.brightness)
+        return src
+
+
+class ContrastJitterAug(Augmenter):
+    """The image moved away from its mean brightness, or to it, by a factor in 1 - `contrast` .. 1 + `contrast`."""
+
+    def __init__(self, contrast: float) -> None:
+        super().__init__(contrast=contrast)
+        self.contrast = contrast
+        self.coef = array([[_GREY]])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        alpha = 1.0 + random.uniform(-self.contrast, self.contrast)
+        grey = src * self.coef
+        grey = nd_sum(grey) * (3.0 * (1.0 - alpha) / grey.size)
+        src *= alpha
+        src += grey
+        return src
+
+
+class SaturationJitterAug(Augmenter):
+    """Each pixel moved away from its grey, or to it, by a factor in 1 - `saturation` .. 1 + `saturation`."""
+
+    def __init__(self, saturation: float) -> None:
+        super().__init__(saturation=saturation)
+        self.saturation = saturation
+        self.coef = array([[_GREY]])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        alpha = 1.0 + random.uniform(-self.saturation, self.saturation)
+        grey = nd_sum(src * self.coef, axis=2, keepdims=True) * (1.0 - alpha)
+        src *= alpha
+        src += grey
+        return src
+
+
+class HueJitterAug(Augmenter):
+    """The colours turned by at most `hue` half turns about the axis of greys in the YIQ space."""
+
+    def __init__(self, hue: float) -> None:
+        super().__init__(hue=hue)
+        self.hue = hue
+        self.tyiq = np.array([_GREY, (0.596, -0.274, -0.321), (0.211, -0.523, 0.311)])
+        self.ityiq = np.array([(1.0, 0.956, 0.621), (1.0, -0.272, -0.647), (1.0, -1.107, 1.705)])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        angle = random.uniform(-self.hue, self.hue) * np.pi
+        cos, sin = np.cos(angle), np.sin(angle)
+        turn = np.array([(1.0, 0.0, 0.0), (0.0, cos, -sin), (0.0, sin, cos)])
+        return dot(src, array((self.ityiq @ turn @ self.tyiq).T))
+
+
+class ColorJitterAug(RandomOrderAug):
+    """Brightness, contrast and saturation changed, those that are not 0, in random order."""
+
+    def __init__(self, brightness: float, contrast: float, saturation: float) -> None:
+        kinds = (BrightnessJitterAug, brightness), (ContrastJitterAug, contrast), (SaturationJitterAug, saturation)
+        super().__init__([kind(most) for kind, most in kinds if most > 0])
+
+
+class LightingAug(Augmenter):
+    """Noise along the directions `eigvec` in which colours vary, by `eigval` times normal numbers of `alphastd`."""
+
+    def __init__(self, alphastd: float, eigval: np.ndarray, eigvec: np.ndarray) -> None:
+        super().__init__(alphastd=alphastd, eigval=eigval, eigvec=eigvec)
+        self.alphastd, self.eigval, self.eigvec = alphastd, eigval, eigvec
+
+    def __call__(self, src: NDArray) -> NDArray:
+        alpha = np.random.normal(0, self.alphastd, size=(3,))
+        src += array(np.dot(self.eigvec * alpha, self.eigval))
+        return src
+
+
+class ColorNormalizeAug(Augmenter):
+    """(image - `mean`) / `std`; None leaves one out."""
+
+    def __init__(self, mean: Any, std: Any) -> None:
+        super().__init__(mean=mean, std=std)
+        self.mean, self.std = (v if v is None or isinstance(v, NDArray) else array(v) for v in (mean, std))
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return color_normalize(src, self.mean, self.std)
+
+
+class RandomGrayAug(Augmenter):
+    """The image in grey, still of three channels, with probability `p`."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+        self.mat = array([[0.21] * 3, [0.72] * 3, [0.07] * 3])
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return dot(src, self.mat) if random.random() < self.p else src
+
+
+class CastAug(Augmenter):
+    """The image with elements of type `typ`."""
+
+    def __init__(self, typ: str = "float32") -> None:
+        super().__init__(type=typ)
+        self.typ = typ
+
+    def __call__(self, src: NDArray) -> NDArray:
+        return src.astype(self.typ)
+
+
+# ---- the usual list ----
+
+# Of the colours of photographs in ImageNet: mean and deviation, and the directions in which they vary.
+_MEAN, _STD = np.array([123.68, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
+_EIGVAL = np.array([55.46, 4.794, 1.148])
+_EIGVEC = np.array([[-0.5675, 0.7192, 0.4009], [-0.5808, -0.0045, -0.8140], [-0.5836, -0.6948, 0.4203]])
+
+
+def CreateAugmenter(
+    data_shape: tuple[int, int, int],
+    resize: int = 0,
+    rand_crop: bool = False,
+    rand_resize: bool = False,
+    rand_mirror: bool = False,
+    mean: Any = None,
+    std: Any = None,
+    brightness: float = 0,
+    contrast: float = 0,
+    saturation: float = 0,
+    hue: float = 0,
+    pca_noise: float = 0,
+    rand_gray: float = 0,
+    inter_method: int = 2,
+) -> list[Augmenter]:
+    """The usual augmenters, for images that become `data_shape` (channels, height, width).
+
+    `resize` makes the shorter side so long; `rand_crop` cuts anywhere instead of in the middle, with `rand_resize` in
+    any size; `mean` and `std` are one or three numbers, or True for those of ImageNet; the others say how much.
+    """
+    size, augmenters = (data_shape[2], data_shape[1]), list[Augmenter]()
+    if resize > 0:
+        augmenters.append(ResizeAug(resize, inter_method))
+    if rand_resize:
+        assert rand_crop, "rand_resize=True cuts rectangles of random size: it needs rand_crop=True"
+        augmenters.append(RandomSizedCropAug(size, 0.08, (3.0 / 4.0, 4.0 / 3.0), inter_method))
+    else:
+        augmenters.append(RandomCropAug(size, inter_method) if rand_crop else CenterCropAug(size, inter_method))
+    if rand_mirror:
+        augmenters.append(HorizontalFlipAug(0.5))
+    augmenters.append(CastAug())
+    return augmenters + _colour_augmenters(mean, std, brightness, contrast, saturation, hue, pca_noise, rand_gray)
+
+
+def _colour_augmenters(
+    mean: Any,
+    std: Any,
+    brightness: float,
+    contrast: float,
+    saturation: float,
+    hue: float,
+    pca_noise: float,
+    rand_gray: float,
+) -> list[Augmenter]:
+    """Those that change the colours of images of floats."""
+    augmenters = list[Augmenter]()
+    if brightness or contrast or saturation:
+        augmenters.append(ColorJitterAug(brightness, contrast, saturation))
+    if hue:
+        augmenters.append(HueJitterAug(hue))
+    if pca_noise > 0:
+        augmenters.append(LightingAug(pca_noise, _EIGVAL, _EIGVEC))
+    if rand_gray > 0:
+        augmenters.append(RandomGrayAug(rand_gray))
+    mean, std = _checked("mean", mean, _MEAN), _checked("std", std, _STD)
+    if mean is not None or std is not None:
+        augmenters.append(ColorNormalizeAug(mean, std))
+    return augmenters
+
+
+def _checked(name: str, value: Any, usual: np.ndarray) -> Any:
+    """The numbers that normalise: what was given, or the `usual` ones for True."""
+    if value is True:
+        return array(usual)
+    assert value is None or (isinstance(value, (np.ndarray, NDArray)) and value.shape[0] in (1, 3)), (
+        f"{name}={value!r}: expected True, or an array of 1 or 3 numbers"
+    )
+    return value

@@ -1,0 +1,535 @@
+"""Detection: augmenters that change boxes together with the image, and ImageDetIter.
+
+Labels are a numpy array with a row for each object: its class, then xmin, ymin, xmax and ymax from 0 to 1, then other
+numbers, if any.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from ..base import MXNetError
+from ..formats import picture
+from ..ndarray import NDArray, array, flip, full, zeros
+from .augment import (
+    _MEAN,
+    _STD,
+    Augmenter,
+    CastAug,
+    ForceResizeAug,
+    ResizeAug,
+    _colour_augmenters,
+    _plain,
+)
+from .image import copyMakeBorder, fixed_crop
+from .iterators import ImageIter
+
+Range = tuple[float, float]
+
+
+class DetAugmenter:
+    """The base of augmenters of an image and its objects. The arguments that it is given are what `dumps` tells."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        self._kwargs = {name: _plain(value) for name, value in kwargs.items()}
+
+    def dumps(self) -> Any:
+        """The augmenter as JSON: its name and its arguments."""
+        return json.dumps([type(self).__name__.lower(), self._kwargs])
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        """The changed image and labels."""
+        raise NotImplementedError("Must override implementation.")
+
+
+class DetBorrowAug(DetAugmenter):
+    """An Augmenter that moves nothing, so that labels stay as they are."""
+
+    def __init__(self, augmenter: Augmenter) -> None:
+        if not isinstance(augmenter, Augmenter):
+            raise TypeError(f"Borrowing from invalid Augmenter: {type(augmenter).__name__}")
+        super().__init__()
+        self.augmenter = augmenter
+
+    def dumps(self) -> list[Any]:
+        """The name, and what the borrowed augmenter tells."""
+        return [type(self).__name__.lower(), self.augmenter.dumps()]
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        return self.augmenter(src), label
+
+
+class DetRandomSelectAug(DetAugmenter):
+    """One of the augmenters, drawn anew for each image; with probability `skip_prob` none."""
+
+    def __init__(self, aug_list: Any, skip_prob: float = 0) -> None:
+        super().__init__(skip_prob=skip_prob)
+        self.aug_list = list(aug_list) if isinstance(aug_list, (list, tuple)) else [aug_list]
+        if not all(isinstance(aug, DetAugmenter) for aug in self.aug_list):
+            raise ValueError("Allow DetAugmenter in list only")
+        self.skip_prob = skip_prob if self.aug_list else 1
+
+    def dumps(self) -> list[Any]:
+        """The name, and what the augmenters tell."""
+        return [type(self).__name__.lower(), [aug.dumps() for aug in self.aug_list]]
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        if random.random() < self.skip_prob:
+            return src, label
+        random.shuffle(self.aug_list)
+        return self.aug_list[0](src, label)
+
+
+class DetHorizontalFlipAug(DetAugmenter):
+    """Image and boxes mirrored, left becoming right, with probability `p`; the labels are changed in place."""
+
+    def __init__(self, p: float) -> None:
+        super().__init__(p=p)
+        self.p = p
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        if random.random() < self.p:
+            src = flip(src, axis=1)
+            label[:, [1, 3]] = 1.0 - label[:, [3, 1]]
+        return src, label
+
+
+def _range(name: str, value: Any, least: float = 0.0) -> Range:
+    """A range (from, to), or one number for both."""
+    low, high = value if isinstance(value, (tuple, list)) else (value, value)
+    if not (low <= high and high > least):
+        raise ValueError(f"{name}={value}: expected (from, to), from at most to, and to above {least:g}")
+    return low, high
+
+
+def _areas(boxes: np.ndarray) -> np.ndarray:
+    """Areas of boxes (xmin, ymin, xmax, ymax, ...); 0 for those that are turned inside out."""
+    return np.maximum(0, boxes[:, 2] - boxes[:, 0]) * np.maximum(0, boxes[:, 3] - boxes[:, 1])
+
+
+class DetRandomCropAug(DetAugmenter):
+    """A random rectangle of the image in which every object that it touches is covered enough.
+
+    Rectangles with a width-to-height ratio in `aspect_ratio_range` and a share of the area in `area_range` are tried
+    `max_attempts` times, until objects in it are covered by more than `min_object_covered`; objects of which less than
+    `min_eject_coverage` is left are dropped. If none is found the image stays as it is.
+    """
+
+    def __init__(
+        self,
+        min_object_covered: float = 0.1,
+        aspect_ratio_range: Any = (0.75, 1.33),
+        area_range: Any = (0.05, 1.0),
+        min_eject_coverage: float = 0.3,
+        max_attempts: int = 50,
+    ) -> None:
+        self.aspect_ratio_range = _range("aspect_ratio_range", aspect_ratio_range)
+        self.area_range = _range("area_range", area_range)
+        super().__init__(
+            min_object_covered=min_object_covered,
+            aspect_ratio_range=self.aspect_ratio_range,
+            area_range=self.area_range,
+            min_eject_coverage=min_eject_coverage,
+            max_attempts=max_attempts,
+        )
+        self.min_object_covered, self.min_eject_coverage = min_object_covered, min_eject_coverage
+        self.max_attempts = max_attempts
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        height, width = src.shape[:2]
+        for _ in range(self.max_attempts):
+            place = self._propose(height, width)
+            if place is None or not self._covers_enough(label, place, height, width):
+                continue
+            moved = self._moved(label, place, height, width)
+            if len(moved):
+                x, y, w, h = place
+                return fixed_crop(src, x, y, w, h), moved
+        return src, label
+
+    def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
+        """A rectangle (x, y, width, height), or None if what was drawn does not fit."""
+        smallest, largest = (share * height * width for share in self.area_range)
+        ratio = random.uniform(*self.aspect_ratio_range)
+        if ratio <= 0:
+            return None
+        low, high = round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
+        if round(high * ratio) > width:
+            high = int((width + 0.4999999) / ratio)
+        high = min(high, height)
+        low = min(low, high)
+        h = random.randint(low, high) if low < high else low
+        w = round(h * ratio)
+        if w * h < smallest:
+            h, w = h + 1, round((h + 1) * ratio)
+        if w * h > largest:
+            h, w = h - 1, round((h - 1) * ratio)
+        if not (smallest <= w * h <= largest and 0 <= w <= width and 0 <= h <= height):
+            return None
+        y = random.randint(0, height - h)
+        return random.randint(0, width - w), y, w, h
+
+    def _covers_enough(self, label: np.ndarray, place: tuple[int, ...], height: int, width: int) -> bool:
+        x, y, w, h = place
+        if w * h < 2:
+            return False
+        boxes = label[:, 1:5]
+        boxes = boxes[_areas(boxes) * width * height > 2]
+        low, high = np.array([x / width, y / height]), np.array([(x + w) / width, (y + h) / height])
+        inside = np.concatenate([np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)], axis=1)
+        covered = _areas(inside) / _areas(boxes)
+        covered = covered[covered > 0]
+        return covered.size > 0 and covered.min() > self.min_object_covered
+
+    def _moved(self, label: np.ndarray, place: tuple[int, ...], height: int, width: int) -> np.ndarray:
+        """The labels as seen in the rectangle, those of objects that are still there."""
+        x, y, w, h = place[0] / width, place[1] / height, place[2] / width, place[3] / height
+        moved = label.copy()
+        moved[:, [1, 3]] = (moved[:, [1, 3]] - x) / w
+        moved[:, [2, 4]] = (moved[:, [2, 4]] - y) / h
+        moved[:, 1:5] = np.clip(moved[:, 1:5], 0, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # boxes without area are dropped
+            left = _areas(moved[:, 1:]) * w * h / _areas(label[:, 1:])
+        return moved[(moved[:, 3] > moved[:, 1]) & (moved[:, 4] > moved[:, 2]) & (left > self.min_eject_coverage)]
+
+
+class DetRandomPadAug(DetAugmenter):
+    """The image somewhere in a larger one of colour `pad_val`.
+
+    The larger one has a width-to-height ratio in `aspect_ratio_range` and an area in `area_range` times the image's.
+    """
+
+    def __init__(
+        self,
+        aspect_ratio_range: Any = (0.75, 1.33),
+        area_range: Any = (1.0, 3.0),
+        max_attempts: int = 50,
+        pad_val: Any = (128, 128, 128),
+    ) -> None:
+        assert isinstance(pad_val, (int, float, list, tuple)), (
+            f"pad_val={pad_val!r}: expected a number, or one for each channel"
+        )
+        self.aspect_ratio_range = _range("aspect_ratio_range", aspect_ratio_range)
+        self.area_range = _range("area_range", area_range, least=1.0)
+        super().__init__(
+            aspect_ratio_range=self.aspect_ratio_range,
+            area_range=self.area_range,
+            max_attempts=max_attempts,
+            pad_val=pad_val,
+        )
+        self.max_attempts, self.pad_val = max_attempts, pad_val
+
+    def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
+        height, width = src.shape[:2]
+        for _ in range(self.max_attempts):
+            place = self._propose(height, width)
+            if place is None:
+                continue
+            x, y, w, h = place
+            colour = self.pad_val if isinstance(self.pad_val, (list, tuple)) else (self.pad_val,)
+            src = copyMakeBorder(src, y, h - y - height, x, w - x - width, type=0, values=tuple(colour))
+            label = label.copy()
+            label[:, [1, 3]] = (label[:, [1, 3]] * width + x) / w
+            label[:, [2, 4]] = (label[:, [2, 4]] * height + y) / h
+            break
+        return src, label
+
+    def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
+        """Where the image goes, and the size of the larger one: (x, y, width, height)."""
+        smallest, largest = (share * height * width for share in self.area_range)
+        ratio = random.uniform(*self.aspect_ratio_range)
+        if ratio <= 0:
+            return None
+        low, high = round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
+        if round(low * ratio) < width:
+            low = int((width + 0.4999999) / ratio)
+        low = min(max(low, height), high)
+        h = random.randint(low, high) if low < high else low
+        w = round(h * ratio)
+        if h - height < 2 or w - width < 2:  # too little to be of use
+            return None
+        y = random.randint(0, h - height)
+        return random.randint(0, w - width), y, w, h
+
+
+# ---- lists of augmenters ----
+
+
+def CreateMultiRandCropAugmenter(
+    min_object_covered: Any = 0.1,
+    aspect_ratio_range: Any = (0.75, 1.33),
+    area_range: Any = (0.05, 1.0),
+    min_eject_coverage: Any = 0.3,
+    max_attempts: Any = 50,
+    skip_prob: float = 0,
+) -> DetRandomSelectAug:
+    """One of several DetRandomCropAug, drawn for each image; a list as an argument has an item for each of them."""
+    given = (min_object_covered, aspect_ratio_range, area_range, min_eject_coverage, max_attempts)
+    lists = [value if isinstance(value, list) else [value] for value in given]
+    count = max(map(len, lists))
+    assert all(len(values) in (1, count) for values in lists), (
+        f"the arguments of several crops have {', '.join(str(len(v)) for v in lists)} items, expected 1 or {count}"
+    )
+    crops = [DetRandomCropAug(*(values[i % len(values)] for values in lists)) for i in range(count)]
+    return DetRandomSelectAug(crops, skip_prob=skip_prob)
+
+
+def CreateDetAugmenter(
+    data_shape: tuple[int, int, int],
+    resize: int = 0,
+    rand_crop: float = 0,
+    rand_pad: float = 0,
+    rand_gray: float = 0,
+    rand_mirror: bool = False,
+    mean: Any = None,
+    std: Any = None,
+    brightness: float = 0,
+    contrast: float = 0,
+    saturation: float = 0,
+    pca_noise: float = 0,
+    hue: float = 0,
+    inter_method: int = 2,
+    min_object_covered: Any = 0.1,
+    aspect_ratio_range: Any = (0.75, 1.33),
+    area_range: Any = (0.05, 3.0),
+    min_eject_coverage: Any = 0.3,
+    max_attempts: Any = 50,
+    pad_val: Any = (127, 127, 127),
+) -> list[DetAugmenter]:
+    """The usual augmenters for detection, for images that become `data_shape` (channels, height, width).
+
+    `rand_crop` and `rand_pad` are probabilities. See `CreateAugmenter` and CreateMultiRandCropAugmenter for the rest.
+    """
+    augmenters = list[DetAugmenter]()
+    if resize > 0:
+        augmenters.append(DetBorrowAug(ResizeAug(resize, inter_method)))
+    if rand_crop > 0:
+        crop = (min_object_covered, aspect_ratio_range, area_range, min_eject_coverage, max_attempts)
+        augmenters.append(CreateMultiRandCropAugmenter(*crop, skip_prob=1 - rand_crop))
+    if rand_mirror > 0:
+        augmenters.append(DetHorizontalFlipAug(0.5))
+    if rand_pad > 0:  # after cropping: padding makes objects smaller
+        pad = DetRandomPadAug(aspect_ratio_range, (1.0, area_range[1]), max_attempts, pad_val)
+        augmenters.append(DetRandomSelectAug([pad], 1 - rand_pad))
+    plain = [ForceResizeAug((data_shape[2], data_shape[1]), inter_method), CastAug()]
+    mean, std = _MEAN if mean is True else mean, _STD if std is True else std
+    plain += _colour_augmenters(mean, std, brightness, contrast, saturation, hue, pca_noise, rand_gray)
+    return augmenters + [DetBorrowAug(augmenter) for augmenter in plain]
+
+
+# ---- the iterator ----
+
+
+class ImageDetIter(ImageIter):
+    """Batches of pictures and their objects: labels (batch, objects, numbers), filled up with -1.
+
+    A picture's label is the header's width (2 or more), an object's width (5 or more), the rest of the header, and then
+    each object: class, xmin, ymin, xmax, ymax, and so on. The sources are those of ImageIter; what else is given goes
+    to `CreateDetAugmenter`, unless there is an `aug_list`.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        data_shape: tuple[int, int, int],
+        path_imgrec: Any = None,
+        path_imglist: Any = None,
+        path_root: Any = None,
+        path_imgidx: Any = None,
+        shuffle: bool = False,
+        part_index: int = 0,
+        num_parts: int = 1,
+        aug_list: Sequence[Any] | None = None,
+        imglist: Sequence[Any] | None = None,
+        data_name: str = "data",
+        label_name: str = "label",
+        last_batch_handle: str = "pad",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            batch_size=batch_size,
+            data_shape=data_shape,
+            path_imgrec=path_imgrec,
+            path_imglist=path_imglist,
+            path_root=path_root,
+            path_imgidx=path_imgidx,
+            shuffle=shuffle,
+            part_index=part_index,
+            num_parts=num_parts,
+            aug_list=CreateDetAugmenter(data_shape, **kwargs) if aug_list is None else aug_list,
+            imglist=imglist,
+            data_name=data_name,
+            label_name=label_name,
+            last_batch_handle=last_batch_handle,
+        )
+        self.label_shape = self._estimate_label_shape()
+        self._set_label_shape(self.label_shape)
+
+    def _estimate_label_shape(self) -> tuple[int, int]:
+        """The most objects of a picture, and their width: all labels are read for that."""
+        shapes = set[tuple[int, int]]()
+        self.reset()
+        try:
+            while True:
+                shapes.add(self._parse_label(self.next_sample()[0]).shape)  # type: ignore[arg-type]
+                if len({width for _, width in shapes}) > 1:
+                    raise MXNetError(
+                        f"the objects of {self._place()} have another width than those before: {sorted(shapes)} were "
+                        "read as (objects, width). Write all labels with one width"
+                    )
+        except StopIteration:
+            pass
+        self.reset()
+        return max(shapes, default=(0, 5))
+
+    def _set_label_shape(self, label_shape: tuple[int, int]) -> None:
+        self.label_shape = tuple(label_shape)  # type: ignore[assignment]
+        self.provide_label = [(self.provide_label[0][0], (self.batch_size, *self.label_shape))]
+
+    def _parse_label(self, label: Any) -> np.ndarray:
+        """The objects (count, width) of a picture's label, those that have an area."""
+        raw = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label).ravel()
+        if raw.size < 7:
+            raise RuntimeError(
+                f"Label shape is invalid: {raw.shape}. The label of {self._place()} should have a header of 2 numbers "
+                "or more, and 5 or more for each object"
+            )
+        header, width = int(raw[0]), int(raw[1])
+        if width < 5 or header < 0 or (raw.size - header) % width != 0:
+            raise RuntimeError(
+                f"Label shape {raw.shape} inconsistent with annotation width {width}. The label of {self._place()} "
+                f"should have a header of {header} numbers, as its first one says, and {width} for each object"
+            )
+        objects = raw[header:].reshape(-1, width)
+        objects = objects[(objects[:, 3] > objects[:, 1]) & (objects[:, 4] > objects[:, 2])]
+        if not len(objects):
+            raise RuntimeError(f"Encounter sample with no valid label: {self._place()} has no box with an area")
+        return objects
+
+    def _check_valid_label(self, label: np.ndarray) -> None:
+        if label.ndim != 2 or label.shape[1] < 5:
+            raise RuntimeError(f"Label with shape (1+, 5+) required, {label} received.")
+        valid = (label[:, 0] >= 0) & (label[:, 3] > label[:, 1]) & (label[:, 4] > label[:, 2])
+        if not valid.any():
+            raise RuntimeError(f"Invalid label occurs: {label} has no object with an area")
+
+    # ---- shapes ----
+
+    def reshape(self, data_shape: Any = None, label_shape: Any = None) -> None:
+        """Batches of another size, or with room for more objects."""
+        if data_shape is not None:
+            self.check_data_shape(data_shape)
+            self.data_shape = tuple(data_shape)
+            self.provide_data = [(self.provide_data[0][0], (self.batch_size, *self.data_shape))]
+        if label_shape is not None:
+            self.check_label_shape(label_shape)
+            self._set_label_shape(label_shape)
+
+    def check_label_shape(self, label_shape: Any) -> None:
+        """Refuse a label_shape that is not (objects, width), has less room, or another width."""
+        if not len(label_shape) == 2:
+            raise ValueError(f"label_shape should have length 2, received {label_shape}")
+        if label_shape[0] < self.label_shape[0]:
+            raise ValueError(
+                f"Attempts to reduce label count from {self.label_shape[0]} to {label_shape[0]}, not allowed."
+            )
+        if label_shape[1] != self.label_shape[1]:
+            raise ValueError(f"label_shape object width inconsistent: {self.label_shape[1]} vs {label_shape[1]}.")
+
+    def sync_label_shape(self, it: ImageDetIter, verbose: bool = False) -> ImageDetIter:
+        """Give both iterators, say of training and of validation, the larger of their label shapes."""
+        assert isinstance(it, ImageDetIter), f"Synchronize with invalid iterator: {type(it).__name__}"
+        mine, theirs = self.label_shape, it.label_shape
+        assert mine[1] == theirs[1], f"the objects' widths do not match: {mine[1]} and {theirs[1]}"
+        most = max(mine[0], theirs[0])
+        self.reshape(label_shape=(most, mine[1]))
+        it.reshape(label_shape=(most, theirs[1]))
+        if verbose and most > min(mine[0], theirs[0]):
+            logging.info("Resized label_shape to (%d, %d).", most, mine[1])
+        return it
+
+    # ---- batches ----
+
+    def _new_batch(self) -> tuple[NDArray, NDArray]:
+        return zeros(self.provide_data[0][1]), full(self.provide_label[0][1], -1)
+
+    def _samples(self) -> Iterator[tuple[NDArray, np.ndarray]]:
+        """Images and their objects after the augmenters; those that are not valid are left out."""
+        while True:
+            try:
+                raw, encoded = self.next_sample()
+            except StopIteration:
+                return
+            image = self.imdecode(encoded)
+            try:
+                self.check_valid_image(image)
+                label = self._parse_label(raw)
+                image, label = self.augmentation_transform(image, label)
+                self._check_valid_label(label)
+            except MXNetError:  # an op that was used wrongly; augmenters refuse an image by other RuntimeErrors
+                raise
+            except RuntimeError as error:
+                logging.debug("Invalid image, skipping:  %s", error)
+                continue
+            yield image, label
+
+    def _batchify(self, batch_data: NDArray, batch_label: NDArray, start: int = 0) -> int:
+        count = start
+        for image, label in self._samples():
+            self._put(batch_data, count, self.postprocess_data(image))
+            objects, width = label.shape
+            batch_label[count] = -1
+            batch_label[count, :objects, :width] = array(label)
+            count += 1
+            if count == self.batch_size:
+                break
+        if count == start:
+            raise StopIteration
+        return count
+
+    def augmentation_transform(self, data: NDArray, label: np.ndarray) -> Any:  # type: ignore[override]
+        """The image and its objects after all augmenters."""
+        for augment in self.auglist:
+            data, label = augment(data, label)
+        return data, label
+
+    def draw_next(
+        self,
+        color: Any = None,
+        thickness: int = 2,
+        mean: Any = None,
+        std: Any = None,
+        clip: bool = True,
+        waitKey: int | None = None,
+        window_name: str = "draw_next",
+        id2labels: Any = None,
+    ) -> Iterator[np.ndarray]:
+        """The next images (height, width, blue green red) of uint8 with their boxes drawn, one after the other.
+
+        `mean` and `std` undo the normalisation (True: that of ImageNet). `waitKey` shows each in a window for so long.
+        """
+        for image, label in self._samples():
+            pixels = _shown(image.asnumpy(), mean, std, clip)
+            for kind, *box in label[:, :5]:
+                text = id2labels[int(kind)] if id2labels is not None and int(kind) in id2labels else None
+                shade = color if color is not None else np.random.rand(3) * 255
+                pixels = picture.draw_box(pixels, box, tuple(shade)[::-1], thickness, text)
+            if waitKey is not None:
+                picture.show(pixels, window_name, waitKey)
+            yield pixels
+
+
+def _shown(pixels: np.ndarray, mean: Any, std: Any, clip: bool) -> np.ndarray:
+    """A normalised image as it was, its colours in OpenCV's order."""
+    if std is not None:
+        pixels = pixels * np.asarray(_STD if std is True else std, np.float32)
+    if mean is not None:
+        pixels = pixels + np.asarray(_MEAN if mean is True else mean, np.float32)
+    return (np.clip(pixels, 0, 255) if clip else pixels).astype(np.uint8)[:, :, ::-1]

@@ -1,0 +1,275 @@
+"""ImageIter: batches of pictures from a RecordIO file, a list file or a list, changed by augmenters on the way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import MXNetError
+from ..io.io import DataBatch, DataIter
+from ..ndarray import NDArray, array, empty, transpose, zeros
+from ..recordio import MXIndexedRecordIO, MXRecordIO, unpack
+from .augment import CreateAugmenter
+from .image import imdecode
+
+_LABEL_DTYPES = ("int32", "float32", "int64", "float64")
+_LAST_BATCH = ("pad", "discard", "roll_over")
+
+
+class ImageIter(DataIter):
+    """Batches (data (batch, 3, height, width), label) of the pictures of a `.rec` file or of files in a folder.
+
+    Give one source: `path_imgrec` (with `path_imgidx` to shuffle or to divide among `num_parts`), or `path_root` with
+    a list file `path_imglist` (lines of index, labels and name, parted by tabs) or with `imglist` (items of label and
+    name). What else is given goes to `CreateAugmenter`, unless there is an `aug_list`. The last batch is filled up from
+    the beginning ('pad'), left out ('discard'), or its pictures begin the next epoch ('roll_over').
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        data_shape: tuple[int, int, int],
+        label_width: int = 1,
+        path_imgrec: str | os.PathLike[str] | None = None,
+        path_imglist: str | os.PathLike[str] | None = None,
+        path_root: str | os.PathLike[str] | None = None,
+        path_imgidx: str | os.PathLike[str] | None = None,
+        shuffle: bool = False,
+        part_index: int = 0,
+        num_parts: int = 1,
+        aug_list: Sequence[Any] | None = None,
+        imglist: Sequence[Any] | None = None,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        dtype: str = "float32",
+        last_batch_handle: str = "pad",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(batch_size)
+        assert path_imgrec or path_imglist or isinstance(imglist, list), (
+            "ImageIter needs a source: path_imgrec, or path_imglist or imglist with path_root"
+        )
+        assert dtype in _LABEL_DTYPES, f"{dtype} label not supported: expected one of {', '.join(_LABEL_DTYPES)}"
+        if last_batch_handle not in _LAST_BATCH:
+            raise ValueError(f"last_batch_handle={last_batch_handle!r}: expected one of {', '.join(_LAST_BATCH)}")
+        if batch_size < 1:
+            raise MXNetError(f"batch_size={batch_size}: expected at least 1")
+        self.imgrec, self.imgidx = self._open_records(path_imgrec, path_imgidx)
+        self.imglist = self._read_list(path_imglist, imglist, dtype)
+        self.path_root, self.label_width = path_root, label_width
+        self.check_data_shape(data_shape)
+        self.data_shape = tuple(data_shape)
+        self.provide_data = [(data_name, (batch_size, *self.data_shape))]
+        self.provide_label = [(label_name, (batch_size, label_width) if label_width > 1 else (batch_size,))]
+        self.shuffle, self.last_batch_handle = shuffle, last_batch_handle
+        self.seq = self._order(shuffle, part_index, num_parts)
+        self.num_image = None if self.seq is None else len(self.seq)
+        self.auglist: list[Any] = list(CreateAugmenter(data_shape, **kwargs) if aug_list is None else aug_list)
+        self.cur = 0
+        self._exhausted = False
+        self._left_over: tuple[NDArray, NDArray, int] | None = None  # a batch begun, and how many are in it
+        self.reset()
+
+    # ---- the source ----
+
+    def _open_records(self, path: Any, path_idx: Any) -> tuple[MXRecordIO | None, list[Any] | None]:
+        if not path:
+            return None, None
+        logging.info("%s: loading recordio %s...", type(self).__name__, path)
+        if path_idx:
+            records = MXIndexedRecordIO(path_idx, path, "r")
+            return records, list(records.keys)
+        return MXRecordIO(path, "r"), None
+
+    def _read_list(self, path: Any, items: Any, dtype: str) -> dict[Any, tuple[NDArray, str]] | None:
+        """{key: (label, file name)} of a list file or of a list."""
+        if path:
+            logging.info("%s: loading image list %s...", type(self).__name__, path)
+            with open(path) as file:
+                return dict(_list_line(path, number, line, dtype) for number, line in enumerate(file, 1))
+        if not isinstance(items, list):
+            return None
+        logging.info("%s: loading image list...", type(self).__name__)
+        return {str(number): (_label(item[0], dtype), item[-1]) for number, item in enumerate(items, 1)}
+
+    def _order(self, shuffle: bool, part_index: int, num_parts: int) -> list[Any] | None:
+        """The keys of this part of the pictures; None if they are read as they come in the file."""
+        if self.imgrec is None:
+            keys = list(self.imglist or ())
+        elif self.imgidx is not None:
+            keys = self.imgidx
+        else:
+            assert not shuffle and num_parts == 1, (
+                "to shuffle or to divide a .rec file ImageIter needs its index: path_imgidx"
+            )
+            return None
+        assert 0 <= part_index < num_parts, f"part_index={part_index}: expected one of 0 to {num_parts - 1}"
+        size = len(keys) // num_parts
+        return keys if num_parts == 1 else keys[part_index * size : (part_index + 1) * size]
+
+    # ---- going through it ----
+
+    def reset(self) -> None:
+        """Begin an epoch, with the pictures that the last one left over if they roll over."""
+        if self.seq is not None and self.shuffle:
+            random.shuffle(self.seq)
+        if self._left_over is None:
+            self._rewind()
+        self._exhausted = False
+
+    def hard_reset(self) -> None:
+        """Begin an epoch, and forget what was left over."""
+        self._left_over = None
+        self.reset()
+
+    def _rewind(self) -> None:
+        self.cur = 0
+        if self.seq is None and self.imgrec is not None:
+            self.imgrec.reset()
+
+    def next_sample(self) -> tuple[Any, bytes]:
+        """The label and the file's bytes of the next picture; StopIteration at the end."""
+        if self._exhausted:
+            raise StopIteration
+        if self.seq is None:
+            record = self.imgrec.read()  # type: ignore[union-attr]
+        elif self.cur < len(self.seq):
+            key = self.seq[self.cur]
+            if self.imgrec is None:
+                self.cur += 1
+                label, name = self.imglist[key]  # type: ignore[index]
+                return label, self.read_image(name)
+            record = self.imgrec.read_idx(key)  # type: ignore[attr-defined]
+        else:
+            record = None
+        if record is None:
+            if self.last_batch_handle != "discard":
+                self._rewind()
+            raise StopIteration
+        self.cur += 1
+        header, encoded = unpack(record)
+        if self.seq is None or self.imglist is None:
+            return header.label, encoded
+        return self.imglist[key][0], encoded
+
+    def next(self) -> DataBatch:
+        """The next batch."""
+        begun, self._left_over = self._left_over, None
+        if begun is not None:
+            data, label, count = begun
+        else:
+            data, label = self._new_batch()
+            count = self._batchify(data, label)
+        pad = self.batch_size - count
+        if pad and self.last_batch_handle == "discard":
+            raise StopIteration
+        if pad and self.last_batch_handle == "roll_over" and begun is None:
+            self._left_over = data, label, count
+            raise StopIteration
+        while count < self.batch_size:  # several times round if there are few pictures
+            count = self._batchify(data, label, count)
+        if pad and self.last_batch_handle == "pad":
+            self._exhausted = True
+        return DataBatch([data], [label], pad=pad)
+
+    def _new_batch(self) -> tuple[NDArray, NDArray]:
+        return zeros(self.provide_data[0][1]), empty(self.provide_label[0][1])
+
+    def _batchify(self, batch_data: NDArray, batch_label: NDArray, start: int = 0) -> int:
+        """Fill a batch from `start` on, as far as there are pictures; how many are in it then."""
+        count = start
+        while count < self.batch_size:
+            try:
+                label, encoded = self.next_sample()
+            except StopIteration:
+                if count == start:  # nothing came, or nothing that is valid
+                    raise
+                return count
+            image = self.imdecode(encoded)
+            try:
+                self.check_valid_image(image)
+            except RuntimeError as error:
+                logging.debug("Invalid image, skipping:  %s", error)
+                continue
+            self._put(batch_data, count, self.postprocess_data(self.augmentation_transform(image)))
+            self._put_label(batch_label, count, label)
+            count += 1
+        return count
+
+    def _put(self, batch_data: NDArray, place: int, image: NDArray) -> None:
+        if image.shape != batch_data.shape[1:]:
+            raise ValueError(
+                f"the image of {self._place()} has the shape {image.shape} after its augmenters, expected "
+                f"data_shape={batch_data.shape[1:]}: they should end in a crop or a resize to that size"
+            )
+        batch_data.to_torch()[place].copy_(image.to_torch())
+
+    def _put_label(self, batch_label: NDArray, place: int, label: Any) -> None:
+        values = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label, dtype=np.float32).reshape(-1)
+        if len(values) not in (1, self.label_width):
+            raise ValueError(
+                f"the label of {self._place()} has {len(values)} numbers, expected label_width={self.label_width}"
+            )
+        batch_label.to_torch()[place] = array(values if self.label_width > 1 else values[:1]).to_torch()
+
+    def _place(self) -> str:
+        """The picture that was read last, in words."""
+        if self.seq is None:
+            return f"record number {self.cur} of {self.imgrec.uri}"  # type: ignore[union-attr]
+        key = self.seq[self.cur - 1]
+        return f"index: {key}" if self.imgrec is not None else f"filename: {self.imglist[key][1]}"  # type: ignore[index]
+
+    # ---- what a subclass may do in another way ----
+
+    def check_data_shape(self, data_shape: Any) -> None:
+        """Refuse a data_shape that is not (3, height, width)."""
+        if not len(data_shape) == 3:
+            raise ValueError(f"data_shape should have length 3, with dimensions CxHxW, received {data_shape}")
+        if not data_shape[0] == 3:
+            raise ValueError(f"This iterator expects inputs to have 3 channels, received data_shape={data_shape}")
+
+    def check_valid_image(self, data: Any) -> None:
+        """Raise a RuntimeError if this image should be left out."""
+        if len(data[0].shape) == 0:
+            raise RuntimeError("Data shape is wrong")
+
+    def imdecode(self, s: bytes) -> NDArray:
+        """The image (height, width, 3) in the bytes of a file."""
+        try:
+            return imdecode(s)
+        except MXNetError as error:
+            raise MXNetError(f"Broken image {self._place()}, {error}") from error
+
+    def read_image(self, fname: str) -> bytes:
+        """The bytes of a picture's file in `path_root`."""
+        with open(os.path.join(self.path_root or "", fname), "rb") as file:
+            return file.read()
+
+    def augmentation_transform(self, data: NDArray) -> NDArray:
+        """The image after all augmenters."""
+        for augment in self.auglist:
+            data = augment(data)
+        return data
+
+    def postprocess_data(self, datum: NDArray) -> NDArray:
+        """The image as it goes into a batch: (channels, height, width)."""
+        return transpose(datum, axes=(2, 0, 1))
+
+
+def _label(values: Any, dtype: str) -> NDArray:
+    return array(np.array(values, dtype=np.float64).reshape(-1), dtype=dtype)
+
+
+def _list_line(path: Any, number: int, line: str, dtype: str) -> tuple[int, tuple[NDArray, str]]:
+    try:
+        key, *labels, name = line.strip().split("\t")
+        return int(key), (_label([float(label) for label in labels], dtype), name)
+    except ValueError:
+        raise MXNetError(
+            f"{path}, line {number}: expected an index, labels and a file name, parted by tabs, found {line!r}"
+        ) from None

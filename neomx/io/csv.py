@@ -1,0 +1,96 @@
+"""Batches of the rows of CSV files."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..base import MXNetError
+from ..formats.records import files_of
+from ..ndarray import array
+from .arguments import Names, Shape, check, read
+from .io import DataBatch
+from .reader import MXDataIter, Rounds
+
+
+@dataclass
+class Rows:
+    """Where the rows are and what they are."""
+
+    data_csv: str
+    data_shape: Shape
+    batch_size: int
+    label_csv: str = "NULL"
+    label_shape: Shape = (1,)
+    round_batch: bool = True
+    dtype: str | None = None
+
+
+class CSVIter(MXDataIter):
+    """Batches of the rows of a CSV file, of all files of a folder, or of files separated by ';': each row a sample.
+
+    Without `label_csv` the labels are 0. With `round_batch` the last batch is filled from the beginning and the next
+    epoch goes on from there. `dtype` is float32, int32 or int64. The rows are read into memory.
+    """
+
+    takes = (Rows, Names)
+
+    def __init__(self, **given: Any) -> None:
+        rows, names = read(self._who, given, *self.takes)
+        super().__init__(rows.batch_size, names)
+        dtypes = (None, "float32", "int32", "int64")
+        check(self._who, rows.dtype in dtypes, f"dtype must be one of {dtypes}, received {rows.dtype!r}")
+        dtype = np.dtype(rows.dtype or "float32")
+        self._data = _table("data", rows.data_csv, rows.data_shape, dtype)
+        self._labels = self._read_labels(rows, dtype)
+        samples = len(self._data)
+        check(
+            self._who,
+            samples > 0 and (rows.batch_size <= 2 * samples or not rows.round_batch),
+            f"the number of samples, {samples}, must be bigger than batch_size, {rows.batch_size}",
+        )
+        self._rounds = Rounds(samples, rows.batch_size, rows.round_batch)
+        self._describe(rows.data_shape, self._labels.shape[1:], dtype.type, dtype.type)
+        self.reset()
+
+    def _read_labels(self, rows: Rows, dtype: np.dtype) -> np.ndarray:
+        shape = () if rows.label_shape == (1,) else rows.label_shape
+        if rows.label_csv == "NULL":
+            return np.zeros((len(self._data), *shape), dtype)
+        labels = _table("label", rows.label_csv, shape, dtype)
+        check(
+            self._who,
+            len(labels) >= len(self._data),
+            f"{rows.data_csv} has {len(self._data)} rows, {rows.label_csv} only {len(labels)}",
+        )
+        return labels
+
+    def _epoch(self) -> Iterator[DataBatch]:
+        for rows, pad in self._rounds.epoch():
+            data, label = self._data[rows], self._labels[rows]
+            yield DataBatch(
+                [array(data, dtype=data.dtype)], [array(label, dtype=label.dtype)], pad, rows.astype(np.uint64)
+            )
+
+
+def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """The rows of the files, each in this shape."""
+    tables = [_read_table(path, dtype) for path in files_of(uri) if os.path.getsize(path)]
+    for table in tables:
+        if table.shape[1] != math.prod(shape):
+            raise MXNetError(
+                f"CSVIter: {what}_shape={shape} has {math.prod(shape)} values, the rows of {uri} have {table.shape[1]}"
+            )
+    return np.concatenate(tables).reshape(-1, *shape) if tables else np.empty((0, *shape), dtype)
+
+
+def _read_table(path: str, dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.loadtxt(path, dtype, delimiter=",", ndmin=2, comments=None)
+    except (ValueError, OSError) as error:
+        raise MXNetError(f"cannot read {path} as rows of {dtype.name}, equally long: {error}") from error

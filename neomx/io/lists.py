@@ -1,0 +1,93 @@
+"""Lists of pictures, .lst files: lines of a number, one or more labels and a path, separated by tabs."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..base import MXNetError
+from ..formats.atomic import replacing
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A picture in a list."""
+
+    number: int
+    labels: tuple[float, ...]
+    path: str
+
+
+def read_list(path: str) -> list[Entry]:
+    """The pictures of a list."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+    except OSError as error:
+        raise MXNetError(f"cannot open the list {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise MXNetError(f"{path} is no list of pictures: {error}") from error
+    return [_entry(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _entry(path: str, number: int, line: str) -> Entry:
+    first, *labels, name = line.split("\t")
+    try:
+        if labels:
+            return Entry(int(float(first)), tuple(float(label) for label in labels), name)
+    except ValueError:
+        pass
+    raise MXNetError(
+        f"{path}, line {number}: expected a number, one or more labels and a path, separated by tabs, found {line!r}"
+    )
+
+
+def write_list(path: str, entries: Sequence[Entry]) -> None:
+    """Write a list."""
+    with replacing(path) as file:
+        for entry in entries:
+            labels = "\t".join(f"{label:f}" for label in entry.labels)
+            file.write(f"{entry.number}\t{labels}\t{entry.path}\n".encode())
+
+
+def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tuple[list[Entry], dict[str, int]]:
+    """The pictures in a folder, and the label of each folder that has some.
+
+    With `recursive` those of all folders below too, each folder a label; else all have the label 0.
+    """
+    if not os.path.isdir(root):
+        raise MXNetError(f"{root} is no folder")
+    paths, labels = [], dict[str, int]()
+    for folder, below, names in os.walk(root, followlinks=True):
+        below.sort()
+        for name in sorted(names):
+            if name.lower().endswith(tuple(endings)):
+                inside = os.path.relpath(folder, root)
+                labels.setdefault(inside, len(labels))
+                paths.append((os.path.normpath(os.path.join(inside, name)), labels[inside]))
+        if not recursive:
+            break
+    return [Entry(i, (float(label),), path) for i, (path, label) in enumerate(paths)], labels
+
+
+def split(
+    entries: Sequence[Entry], chunks: int, train: float, test: float, shuffle: bool, seed: int
+) -> dict[str, list[Entry]]:
+    """The entries as lists, by what comes after the prefix in their names: '', '_train', '_0_val', ..."""
+    entries = list(entries)
+    if shuffle:
+        random.Random(seed).shuffle(entries)
+        entries = [replace(entry, number=i) for i, entry in enumerate(entries)]
+    lists = {}
+    for chunk in range(chunks):
+        part = entries[len(entries) * chunk // chunks : len(entries) * (chunk + 1) // chunks]
+        name = f"_{chunk}" if chunks > 1 else ""
+        tests, trains = int(len(part) * test), int(len(part) * train)
+        if train == 1:
+            lists[name] = part
+            continue
+        pieces = {"test": part[:tests], "train": part[tests : tests + trains], "val": part[tests + trains :]}
+        lists |= {f"{name}_{kind}": piece for kind, piece in pieces.items() if piece}
+    return lists

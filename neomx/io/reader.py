@@ -1,0 +1,109 @@
+"""The class of the iterators that read files, and how samples that are in memory are cut into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from . import arguments
+from .arguments import check
+from .io import DataBatch, DataDesc, DataIter
+
+
+class MXDataIter(DataIter):
+    """The class of MNISTIter, CSVIter, LibSVMIter, ImageRecordIter and their kind, for `isinstance`.
+
+    A subclass says in `takes` which arguments it has, and gives the batches of an epoch, one array of data and one
+    of labels in each, by `_epoch`. What `getdata` and the like tell is about the batch that `iter_next` went to, or
+    the first before it was called.
+    """
+
+    takes: tuple[type, ...] = ()
+
+    def __init_subclass__(cls) -> None:
+        cls.__signature__ = arguments.signature(*cls.takes)  # type: ignore[attr-defined]
+
+    def __init__(self, batch_size: int, names: arguments.Names) -> None:
+        super().__init__(batch_size)
+        check(self._who, batch_size >= 1, f"batch_size must be at least 1, received {batch_size}")
+        check(self._who, names.ctx in ("cpu", "gpu"), f"ctx must be 'cpu' or 'gpu', received {names.ctx!r}")
+        self._names = names
+        self._batches: Iterator[DataBatch] = iter(())
+        self._current: DataBatch | None = None
+        self._started = False
+
+    @property
+    def _who(self) -> str:
+        return type(self).__name__
+
+    def _epoch(self) -> Iterator[DataBatch]:
+        """The batches from here to the end of the data."""
+        raise NotImplementedError(f"{self._who} does not say what its batches are")
+
+    def _describe(self, data: tuple[int, ...], label: tuple[int, ...], dtype: Any, label_dtype: Any) -> None:
+        """Say what one sample is."""
+        self.provide_data = [DataDesc(self._names.data_name, (self.batch_size, *data), dtype)]
+        self.provide_label = [DataDesc(self._names.label_name, (self.batch_size, *label), label_dtype)]
+
+    def reset(self) -> None:
+        self._batches, self._current, self._started = self._epoch(), None, False
+
+    def _peek(self) -> DataBatch:
+        if self._current is None and not self._started:
+            self._current = next(self._batches, None)
+        check(self._who, self._current is not None, "there is no batch after the last: call reset() first")
+        assert self._current is not None
+        return self._current
+
+    def iter_next(self) -> bool:
+        if self._started or self._current is None:
+            self._current = next(self._batches, None)
+        self._started = True
+        return self._current is not None
+
+    def next(self) -> DataBatch:
+        if not self.iter_next():
+            raise StopIteration
+        return self._peek()
+
+    def getdata(self) -> Any:
+        """The data of this batch: one array."""
+        return self._peek().data[0]  # type: ignore[index]
+
+    def getlabel(self) -> Any:
+        """The labels of this batch: one array."""
+        return self._peek().label[0]  # type: ignore[index]
+
+    def getindex(self) -> Any:
+        return self._peek().index
+
+    def getpad(self) -> Any:
+        return self._peek().pad
+
+
+class Rounds:
+    """Cuts `samples` into batches, again and again.
+
+    With `wrap` the last batch of an epoch is filled from the beginning and the next epoch goes on from there; else
+    it keeps, where there are no more samples, what the batch before had there.
+    """
+
+    def __init__(self, samples: int, batch_size: int, wrap: bool):
+        self._samples, self._batch_size, self._wrap = samples, batch_size, wrap
+        self._start = 0
+
+    def epoch(self) -> Iterator[tuple[np.ndarray, int]]:
+        """Which samples are in each batch, and how many at its end only fill it up."""
+        first, self._start = self._start, 0
+        rows = np.zeros(self._batch_size, np.int64)
+        for position in range(first, self._samples, self._batch_size):
+            pad = max(0, position + self._batch_size - self._samples)
+            full = self._batch_size - pad
+            before, rows = rows, np.arange(position, position + self._batch_size)
+            if pad and self._wrap:
+                rows, self._start = rows % self._samples, pad % self._samples
+            elif pad:
+                rows[full:] = before[full:]
+            yield rows, pad

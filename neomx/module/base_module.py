@@ -1,0 +1,467 @@
+"""BaseModule: what every module can do, and the loops that are the same for all: fit, score, predict."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .. import metric
+from .. import ndarray as nd
+from ..initializer import Uniform
+from ..io import DataBatch, DataDesc, DataIter
+from ..model import BatchEndParam
+from ..ndarray import NDArray
+from .progress import Pass
+
+__all__ = ["BaseModule"]
+
+_PARAMETER_ENDINGS = ("_weight", "_bias", "_gamma", "_beta")
+_STEPS_BEFORE = {
+    "binded": "bind(data_shapes, label_shapes)",
+    "params_initialized": "init_params()",
+    "optimizer_initialized": "init_optimizer()",
+    "inputs_need_grad": "bind(..., inputs_need_grad=True)",
+    "for_training": "bind(..., for_training=True)",
+}
+
+
+class BaseModule:
+    """A computation with parameters that can be bound to shapes, trained and asked.
+
+    A subclass gives the parts (`bind`, `init_params`, `init_optimizer`, `forward`, `backward`, `update`,
+    `update_metric`, `get_outputs`, `get_params`, ...); `fit`, `score` and `predict` are made of them.
+    """
+
+    def __init__(self, logger: Any = logging):
+        self.logger = logger
+        self.binded = self.params_initialized = self.optimizer_initialized = False
+        self.for_training = self.inputs_need_grad = False
+        self._symbol: Any = None
+        self._total_exec_bytes = 0
+
+    def _require(self, what: str, *states: str) -> None:
+        """Refuse to do something before all is ready for it."""
+        for state in states:
+            if not getattr(self, state):
+                raise AssertionError(f"{what}: call {_STEPS_BEFORE[state]} first")
+
+    # ---- the loops ----
+
+    def forward_backward(self, data_batch: Any) -> None:
+        """`forward` for training, then `backward`."""
+        self.forward(data_batch, is_train=True)
+        self.backward()
+
+    def score(
+        self,
+        eval_data: Any,
+        eval_metric: Any,
+        num_batch: int | None = None,
+        batch_end_callback: Any = None,
+        score_end_callback: Any = None,
+        reset: bool = True,
+        epoch: int = 0,
+        sparse_row_id_fn: Any = None,
+    ) -> list[tuple[str, Any]]:
+        """(name, value) pairs of a metric over the batches of an iterator, or the first `num_batch` of them."""
+        self._require("score", "binded", "params_initialized")
+        if reset:
+            eval_data.reset()
+        if not isinstance(eval_metric, metric.EvalMetric):
+            eval_metric = metric.create(eval_metric)
+        eval_metric.reset()
+        actual_num_batch = 0
+        # Callbacks are given the names of this function's variables, as those of MXNet are called.
+        for nbatch, eval_batch in enumerate(eval_data):
+            if num_batch is not None and nbatch == num_batch:
+                break
+            self.prepare(eval_batch, sparse_row_id_fn=sparse_row_id_fn)
+            self.forward(eval_batch, is_train=False)
+            self._update_metric(eval_metric, eval_batch)
+            _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+            actual_num_batch += 1
+        _call(score_end_callback, BatchEndParam(epoch, actual_num_batch, eval_metric, locals()))
+        return eval_metric.get_name_value()
+
+    def _update_metric(self, eval_metric: Any, batch: Any) -> None:
+        if isinstance(batch, list):
+            self.update_metric(eval_metric, [each.label for each in batch], pre_sliced=True)
+        else:
+            self.update_metric(eval_metric, batch.label)
+
+    def iter_predict(
+        self, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
+    ) -> Iterator[tuple[list[NDArray], int, Any]]:
+        """(outputs, number, batch) for each batch of an iterator, without the samples that only fill it up."""
+        self._require("iter_predict", "binded", "params_initialized")
+        if reset:
+            eval_data.reset()
+        for nbatch, eval_batch in enumerate(eval_data):
+            if num_batch is not None and nbatch == num_batch:
+                break
+            self.prepare(eval_batch, sparse_row_id_fn=sparse_row_id_fn)
+            self.forward(eval_batch, is_train=False)
+            kept = -(eval_batch.pad or 0) or None
+            yield [output[:kept] for output in self.get_outputs()], nbatch, eval_batch
+
+    def predict(
+        self,
+        eval_data: Any,
+        num_batch: int | None = None,
+        merge_batches: bool = True,
+        reset: bool = True,
+        always_output_list: bool = False,
+        sparse_row_id_fn: Any = None,
+    ) -> Any:
+        """The outputs for an iterator, joined over its batches; or for one array.
+
+        A single output comes alone unless `always_output_list`. Without `merge_batches` it is a list of outputs for
+        each batch.
+        """
+        self._require("predict", "binded", "params_initialized")
+        if isinstance(eval_data, (NDArray, np.ndarray)):
+            array = eval_data if isinstance(eval_data, NDArray) else nd.array(eval_data)
+            self.forward(DataBatch([array]), is_train=False)
+            return self.get_outputs()[0]
+        if not isinstance(eval_data, DataIter):
+            raise ValueError(
+                f"eval_data must be of type NDArray or DataIter, received {type(eval_data).__name__}. Wrap it: "
+                "mx.io.NDArrayIter(data, batch_size=...)"
+            )
+        batches = self.iter_predict(eval_data, num_batch, reset, sparse_row_id_fn)
+        outputs = [[each.copy() for each in found] for found, _, _ in batches]
+        if not outputs or not merge_batches:
+            return outputs
+        merged = _merged(outputs)
+        return merged[0] if len(merged) == 1 and not always_output_list else merged
+
+    def fit(
+        self,
+        train_data: Any,
+        eval_data: Any = None,
+        eval_metric: Any = "acc",
+        epoch_end_callback: Any = None,
+        batch_end_callback: Any = None,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        eval_end_callback: Any = None,
+        eval_batch_end_callback: Any = None,
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_rebind: bool = False,
+        force_init: bool = False,
+        begin_epoch: int = 0,
+        num_epoch: int | None = None,
+        validation_metric: Any = None,
+        monitor: Any = None,
+        sparse_row_id_fn: Any = None,
+    ) -> None:
+        """Train on an iterator's batches for the epochs from `begin_epoch` to before `num_epoch`.
+
+        It binds, initialises parameters and optimizer where that was not done, logs the metric of each epoch, and that
+        over `eval_data`. Callbacks: after a batch with a `BatchEndParam`, after an epoch with (epoch, symbol,
+        arguments, auxiliary states).
+        """
+        if num_epoch is None:
+            raise AssertionError("please specify number of epochs: fit(..., num_epoch=...)")
+        self.bind(
+            data_shapes=train_data.provide_data,
+            label_shapes=train_data.provide_label,
+            for_training=True,
+            force_rebind=force_rebind,
+        )
+        if monitor is not None:
+            self.install_monitor(monitor)
+        self.init_params(
+            initializer=initializer,
+            arg_params=arg_params,
+            aux_params=aux_params,
+            allow_missing=allow_missing,
+            force_init=force_init,
+        )
+        self.init_optimizer(kvstore=kvstore, optimizer=optimizer, optimizer_params=optimizer_params)
+        if validation_metric is None:
+            validation_metric = eval_metric
+        if not isinstance(eval_metric, metric.EvalMetric):
+            eval_metric = metric.create(eval_metric)
+
+        # One long function: batch callbacks are given its variables, by the names that MXNet gives them.
+        for epoch in range(begin_epoch, num_epoch):
+            tic = time.time()
+            eval_metric.reset()
+            with Pass(train_data, epoch) as shown:
+                nbatch, eval_name_vals = 0, []
+                data_iter = iter(train_data)
+                next_data_batch = next(data_iter, None)
+                end_of_batch = next_data_batch is None
+                while not end_of_batch:
+                    data_batch = next_data_batch
+                    if monitor is not None:
+                        monitor.tic()
+                    self.forward_backward(data_batch)
+                    self.update()
+                    self._update_metric(eval_metric, data_batch)
+                    next_data_batch = next(data_iter, None)
+                    end_of_batch = next_data_batch is None
+                    if end_of_batch:  # before callbacks may reset the metric
+                        eval_name_vals = eval_metric.get_global_name_value()
+                    else:
+                        self.prepare(next_data_batch, sparse_row_id_fn=sparse_row_id_fn)
+                    if monitor is not None:
+                        monitor.toc_print()
+                    _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+                    shown.done(data_batch, eval_metric)
+                    nbatch += 1
+            self._await_workers()
+            for name, val in eval_name_vals:
+                self.logger.info("Epoch[%d] Train-%s=%f", epoch, name, val)
+            toc = time.time()
+            self.logger.info("Epoch[%d] Time cost=%.3f", epoch, (toc - tic))
+
+            arg_params, aux_params = self.get_params()
+            self.set_params(arg_params, aux_params)
+            _call(epoch_end_callback, epoch, self.symbol, arg_params, aux_params)
+            if eval_data is not None:
+                res = self.score(
+                    eval_data,
+                    validation_metric,
+                    score_end_callback=eval_end_callback,
+                    batch_end_callback=eval_batch_end_callback,
+                    epoch=epoch,
+                )
+                for name, val in res:
+                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
+            train_data.reset()
+
+    def _await_workers(self) -> None:
+        """Wait until the other workers of a distributed training have come to their epoch's end too."""
+
+    # ---- what it is ----
+
+    @property
+    def data_names(self) -> list[str]:
+        """The names of the data it takes."""
+        raise self._missing("data_names")
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of its outputs."""
+        raise self._missing("output_names")
+
+    @property
+    def data_shapes(self) -> list[Any]:
+        """Names and shapes of the data it is bound to."""
+        raise self._missing("data_shapes")
+
+    @property
+    def label_shapes(self) -> Any:
+        """Names and shapes of the labels it is bound to."""
+        raise self._missing("label_shapes")
+
+    @property
+    def output_shapes(self) -> list[Any]:
+        """Names and shapes of its outputs."""
+        raise self._missing("output_shapes")
+
+    @property
+    def symbol(self) -> Any:
+        """The symbol it computes, if it has one."""
+        return self._symbol
+
+    def _missing(self, what: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} has no {what}: a subclass of BaseModule must define it")
+
+    # ---- parameters ----
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The parameters and the auxiliary states, by name: copies of those that are computed with."""
+        raise self._missing("get_params")
+
+    def init_params(
+        self,
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters their first values: those given by name, else by the initializer."""
+        raise self._missing("init_params")
+
+    def set_params(
+        self,
+        arg_params: dict[str, NDArray] | None,
+        aux_params: dict[str, NDArray] | None,
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters these values."""
+        self.init_params(
+            initializer=None,
+            arg_params=arg_params,
+            aux_params=aux_params,
+            allow_missing=allow_missing,
+            force_init=force_init,
+            allow_extra=allow_extra,
+        )
+
+    def save_params(self, fname: str) -> None:
+        """Write the parameters to a file."""
+        arg_params, aux_params = self.get_params()
+        arrays = {f"arg:{name}": array for name, array in arg_params.items()}
+        nd.save(fname, {**arrays, **{f"aux:{name}": array for name, array in aux_params.items()}})
+
+    def load_params(self, fname: str) -> None:
+        """Take the parameters from a file that `save_params` or `save_checkpoint` wrote."""
+        loaded = nd.load(fname)
+        if not isinstance(loaded, dict):
+            raise ValueError(f"Invalid param file {fname}: its arrays have no names, expected arg:NAME and aux:NAME")
+        kinds: dict[str, dict[str, NDArray]] = {"arg": {}, "aux": {}}
+        for key, array in loaded.items():
+            kind, _, name = key.partition(":")
+            if kind not in kinds or not name:
+                raise ValueError(f"Invalid param file {fname}: expected arg:NAME and aux:NAME, found {key!r}")
+            kinds[kind][name] = array
+        self.set_params(kinds["arg"], kinds["aux"])
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays of `state_names`; a module without states has none."""
+        self._require("get_states", "binded", "params_initialized")
+        if merge_multi_context:
+            raise AssertionError(f"{type(self).__name__} has no states to merge: get_states(merge_multi_context=False)")
+        return []
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Set the arrays of `state_names`, to arrays or to one number."""
+        self._require("set_states", "binded", "params_initialized")
+        if states or value:
+            raise AssertionError(f"{type(self).__name__} has no states to set")
+
+    # ---- computing ----
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor watch all executors."""
+        raise self._missing("install_monitor")
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Make ready for a batch: switch buckets, fetch the rows of sparse parameters that it needs."""
+        if sparse_row_id_fn is not None:
+            warnings.warn(UserWarning(f"sparse_row_id_fn is not invoked for {type(self).__name__}."), stacklevel=2)
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Compute the outputs of a batch; for training if `is_train`, by default if it was bound so."""
+        raise self._missing("forward")
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        raise self._missing("backward")
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """The outputs of the last forward; joined over contexts, or a list of each context's."""
+        raise self._missing("get_outputs")
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients of the data from the last backward; joined over contexts, or a list of each context's."""
+        raise self._missing("get_input_grads")
+
+    def update(self) -> None:
+        """Change the parameters by the gradients of the last backward."""
+        raise self._missing("update")
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Add the last forward's outputs, and these labels, to a metric."""
+        raise self._missing("update_metric")
+
+    # ---- setting up ----
+
+    def bind(
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: BaseModule | None = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Make executors for data and labels of these shapes."""
+        raise self._missing("bind")
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Choose the optimizer, and the store through which gradients of contexts and workers meet."""
+        raise self._missing("init_optimizer")
+
+
+def _call(callbacks: Any, *args: Any) -> None:
+    """Call one callback, each of a list, or none."""
+    if callbacks is not None:
+        for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
+            callback(*args)
+
+
+def _merged(batches: list[list[NDArray]]) -> list[NDArray]:
+    """Each output joined over batches."""
+    if len({len(outputs) for outputs in batches}) > 1:
+        raise AssertionError(
+            "Cannot merge batches, as num of outputs is not the same in mini-batches. Maybe bucketing is used? Call "
+            "predict(..., merge_batches=False)"
+        )
+    return [nd.concat(*parts, dim=0) for parts in zip(*batches, strict=True)]
+
+
+def _check_input_names(symbol: Any, names: list[str], typename: str, throw: bool) -> None:
+    """Refuse, or warn of, names of inputs that a symbol does not have."""
+    arguments = symbol.list_arguments()
+    for name in names:
+        if name in arguments:
+            continue
+        candidates = [arg for arg in arguments if not arg.endswith(_PARAMETER_ENDINGS)]
+        message = (
+            f"You created Module with Module(..., {typename}_names={names}) but input with name '{name}' is not found "
+            "in symbol.list_arguments(). Did you mean one of:\n\t" + "\n\t".join(candidates)
+        )
+        if throw:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def _check_names_match(data_names: list[str], data_shapes: list[Any], name: str, throw: bool) -> None:
+    """Refuse, or warn of, descriptions that are not of the inputs with these names."""
+    if sorted(data_names) != sorted(each[0] for each in data_shapes):
+        message = (
+            f"Data provided by {name}_shapes don't match names specified by {name}_names "
+            f"({data_shapes} vs. {data_names})"
+        )
+        if throw:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=3)
+
+
+def _parse_data_desc(
+    data_names: list[str], label_names: list[str], data_shapes: Any, label_shapes: Any
+) -> tuple[list[DataDesc], list[DataDesc] | None]:
+    """Descriptions of data and labels as DataDescs, whose names were checked."""
+    data = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in data_shapes]
+    _check_names_match(data_names, data, "data", True)
+    if label_shapes is None:
+        _check_names_match(label_names, [], "label", False)
+        return data, None
+    labels = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in label_shapes]
+    _check_names_match(label_names, labels, "label", False)
+    return data, labels

@@ -1,0 +1,362 @@
+"""BucketingModule: one set of parameters, and a module of its own for each kind of batch, such as a sentence length."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .. import ndarray as nd
+from .. import symbol as sym
+from ..initializer import Uniform
+from ..io import DataDesc
+from ..ndarray import NDArray
+from .base_module import BaseModule, _check_input_names
+from .module import Module
+
+__all__ = ["BucketingModule"]
+
+
+class BucketingModule(BaseModule):
+    """Modules by `bucket_key`, made when a batch with that key first comes, that share parameters and optimizer.
+
+    `sym_gen(bucket_key)` gives (symbol, data names, label names). `bind` and `init_params` are those of the module of
+    `default_bucket_key`, whose symbol must have all parameters.
+    """
+
+    def __init__(
+        self,
+        sym_gen: Callable[[Any], Any],
+        default_bucket_key: Any = None,
+        logger: Any = logging,
+        context: Any = None,
+        work_load_list: Sequence[float] | None = None,
+        fixed_param_names: Sequence[str] | None = None,
+        state_names: Sequence[str] | None = None,
+        group2ctxs: Any = None,
+        compression_params: dict[str, Any] | None = None,
+    ):
+        super().__init__(logger=logger)
+        if default_bucket_key is None:
+            raise AssertionError("BucketingModule needs a default_bucket_key, of the bucket that has all parameters")
+        self._default_bucket_key, self._sym_gen = default_bucket_key, sym_gen
+        self._settings = {
+            "logger": logger,
+            "context": context,
+            "work_load_list": work_load_list,
+            "fixed_param_names": list(fixed_param_names or ()),
+            "state_names": list(state_names or ()),
+            "group2ctxs": group2ctxs,
+            "compression_params": compression_params,
+        }
+        self._loaded: dict[Any, Any] = {}  # symbols from files, used instead of those that sym_gen makes
+        self._first_params: Any = None  # parameters from files, until `bind`
+        symbol, data_names, label_names = self._call_sym_gen(default_bucket_key)
+        for names, kind in ((data_names, "data"), (self._settings["state_names"], "state")):
+            _check_input_names(symbol, list(names or ()), kind, True)
+        _check_input_names(symbol, self._settings["fixed_param_names"], "fixed_param", True)
+        _check_input_names(symbol, list(label_names or ()), "label", False)
+        self._monitor: Any = None
+        self._grad_req: Any = None
+        self._reset_bind()
+
+    def _reset_bind(self) -> None:
+        self.binded = False
+        self._buckets: dict[Any, Module] = {}
+        self._curr_module: Any = None
+        self._curr_bucket_key: Any = None
+
+    def _call_sym_gen(self, key: Any) -> Any:
+        made = self._sym_gen(key)
+        if not isinstance(made, (tuple, list)) or len(made) != 3:
+            raise ValueError(
+                f"sym_gen({key!r}) must give (symbol, data names, label names), it gave {type(made).__name__}"
+            )
+        return (self._loaded.get(key, made[0]), *made[1:])
+
+    # ---- what it is ----
+
+    @property
+    def data_names(self) -> list[str]:
+        """The names of the data that the current bucket takes."""
+        return self._curr_module.data_names if self.binded else self._call_sym_gen(self._default_bucket_key)[1]
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of the current bucket's outputs."""
+        if self.binded:
+            return self._curr_module.output_names
+        return self._call_sym_gen(self._default_bucket_key)[0].list_outputs()
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        """Names and shapes of the current bucket's data."""
+        return self._current("data_shapes").data_shapes
+
+    @property
+    def label_shapes(self) -> list[DataDesc] | None:
+        """Names and shapes of the current bucket's labels."""
+        return self._current("label_shapes").label_shapes
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of the current bucket's outputs."""
+        return self._current("output_shapes").output_shapes
+
+    @property
+    def symbol(self) -> Any:
+        """The current bucket's symbol."""
+        return self._current("symbol").symbol
+
+    def _current(self, what: str, *states: str) -> Module:
+        """The module of the current bucket, when all is ready for what is asked."""
+        self._require(what, "binded", *states)
+        return self._curr_module
+
+    # ---- parameters ----
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The parameters and the auxiliary states, by name: copies, which the next call overwrites."""
+        module = self._current("get_params", "params_initialized")
+        module._params_dirty = True  # any bucket may have trained them
+        return module.get_params()
+
+    def init_params(
+        self,
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters their first values: those given by name, else by the initializer."""
+        if self.params_initialized and not force_init:
+            return
+        if not self.binded:
+            raise AssertionError("call bind before initializing the parameters")
+        self._curr_module.init_params(
+            initializer=initializer,
+            arg_params=arg_params,
+            aux_params=aux_params,
+            allow_missing=allow_missing,
+            force_init=force_init,
+            allow_extra=allow_extra,
+        )
+        self.params_initialized = True
+
+    def set_params(
+        self,
+        arg_params: dict[str, NDArray] | None,
+        aux_params: dict[str, NDArray] | None,
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters these values; with `allow_missing` those that are not given stay."""
+        if self.params_initialized and not force_init:
+            warnings.warn("Parameters already initialized and force_init=False. set_params call ignored.", stacklevel=2)
+            return
+        self._current("set_params").set_params(
+            arg_params, aux_params, allow_missing=allow_missing, force_init=force_init, allow_extra=allow_extra
+        )
+        self.params_initialized = True
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The current bucket's arrays of `state_names`."""
+        return self._current("get_states", "params_initialized").get_states(merge_multi_context=merge_multi_context)
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Set the current bucket's arrays of `state_names`."""
+        self._current("set_states", "params_initialized").set_states(states, value)
+
+    # ---- buckets ----
+
+    def bind(
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: BaseModule | None = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Make the default bucket's module, for these shapes. The others are made as their batches come."""
+        params = self._first_params
+        if force_rebind:
+            params = self.get_params() if self.binded and self.params_initialized else params
+            self._reset_bind()
+        if self.binded:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        if shared_module is not None:
+            raise AssertionError("shared_module for BucketingModule is not supported")
+        module = self._make(self._default_bucket_key)
+        module.bind(data_shapes, label_shapes, for_training, inputs_need_grad, grad_req=grad_req)
+        self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req
+        self._buckets = {self._default_bucket_key: module}
+        self._curr_module, self._curr_bucket_key, self.binded = module, self._default_bucket_key, True
+        if self.params_initialized:
+            module.set_params(*params)
+
+    def _make(self, key: Any) -> Module:
+        symbol, data_names, label_names = self._call_sym_gen(key)
+        return Module(symbol, data_names, label_names, **self._settings)
+
+    def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Go on with the bucket of that key, whose module is made for these shapes if it is new."""
+        if not self.binded:
+            raise AssertionError("call bind before switching bucket")
+        if bucket_key not in self._buckets:
+            module = self._make(bucket_key)
+            module.bind(
+                data_shapes,
+                label_shapes,
+                self.for_training,
+                self.inputs_need_grad,
+                shared_module=self._buckets[self._default_bucket_key],
+                grad_req=self._grad_req,
+            )
+            if self._monitor is not None:
+                module.install_monitor(self._monitor)
+            self._buckets[bucket_key] = module
+        self._curr_module, self._curr_bucket_key = self._buckets[bucket_key], bucket_key
+
+    def _switch_to(self, batch: Any) -> None:
+        """Go on with the bucket of a batch: that of its key, or the default one."""
+        key = getattr(batch, "bucket_key", None)
+        key = self._default_bucket_key if key is None else key
+        if key in self._buckets:
+            self._curr_module, self._curr_bucket_key = self._buckets[key], key
+            return
+        data, labels = getattr(batch, "provide_data", None), getattr(batch, "provide_label", None)
+        if data is None:
+            _, data_names, label_names = self._call_sym_gen(key)
+            data, labels = _described(data_names, batch.data), _described(label_names, batch.label)
+        self.switch_bucket(key, data, labels)
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Make the module for a batch's bucket, if it is new, and stay with the current one."""
+        self._require("prepare", "binded", "params_initialized")
+        before = self._curr_module, self._curr_bucket_key
+        self._switch_to(data_batch)
+        self._curr_module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
+        self._curr_module, self._curr_bucket_key = before
+
+    # ---- training ----
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Choose the optimizer and the store, the same for all buckets."""
+        self._require("init_optimizer", "binded", "params_initialized")
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring.")
+            return
+        self._curr_module.init_optimizer(kvstore, optimizer, optimizer_params, force_init=force_init)
+        for module in self._buckets.values():
+            if module is not self._curr_module:
+                module.borrow_optimizer(self._curr_module)
+        self.optimizer_initialized = True
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Compute the outputs of a batch, by the module of its bucket."""
+        self._require("forward", "binded", "params_initialized")
+        self._switch_to(data_batch)
+        self._curr_module.forward(data_batch, is_train=is_train)
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        self._current("backward", "params_initialized").backward(out_grads=out_grads)
+
+    def update(self) -> None:
+        """Change the parameters by the gradients of the last backward."""
+        self._current("update", "params_initialized", "optimizer_initialized").update()
+
+    def _await_workers(self) -> None:
+        self._curr_module._await_workers()
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """The outputs of the last forward; joined over contexts, or for each a list of every context's."""
+        return self._current("get_outputs", "params_initialized").get_outputs(merge_multi_context=merge_multi_context)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients of the data from the last backward; joined over contexts, or a list of every context's."""
+        module = self._current("get_input_grads", "params_initialized", "inputs_need_grad")
+        return module.get_input_grads(merge_multi_context=merge_multi_context)
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Add the last forward's outputs, and these labels, to a metric."""
+        self._current("update_metric", "params_initialized").update_metric(eval_metric, labels, pre_sliced)
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor watch all executors, also of buckets to come."""
+        self._require("install_monitor", "binded")
+        self._monitor = mon
+        for module in self._buckets.values():
+            module.install_monitor(mon)
+
+    # ---- files ----
+
+    def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
+        """Write the symbol of every bucket, the keys in `prefix`.buckets, and `prefix`-0003.params for epoch 3."""
+        if not self._buckets:
+            raise AssertionError("save_checkpoint: no buckets are there to save: call bind first")
+        keys = nd.array(list(self._buckets), dtype="int32")
+        for key, module in self._buckets.items():
+            module.symbol.save(f"{prefix}-{key}-symbol.json", remove_amp_cast=remove_amp_cast)
+        self.save_params(f"{prefix}-{epoch:04d}.params")
+        nd.save(f"{prefix}.buckets", keys)
+
+    @staticmethod
+    def load(
+        prefix: str, epoch: int, sym_gen: Any = None, default_bucket_key: Any = None, **kwargs: Any
+    ) -> BucketingModule:
+        """A module from what `save_checkpoint` wrote; its other arguments are those of BucketingModule."""
+        from ..model import load_params
+
+        _check_given("loading BucketingModule", sym_gen=sym_gen, default_bucket_key=default_bucket_key)
+        keys = [_key_of(each) for each in nd.load(f"{prefix}.buckets")[0].asnumpy().tolist()]  # type: ignore[index]
+        symbols = {key: sym.load(f"{prefix}-{key}-symbol.json") for key in keys}
+        return BucketingModule.load_dict(symbols, sym_gen, default_bucket_key, *load_params(prefix, epoch), **kwargs)
+
+    @staticmethod
+    def load_dict(
+        sym_dict: dict[Any, Any] | None = None,
+        sym_gen: Any = None,
+        default_bucket_key: Any = None,
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        **kwargs: Any,
+    ) -> BucketingModule:
+        """A module with these symbols by bucket key, in place of those that `sym_gen` makes, and these parameters."""
+        what = "BucketingModule.load_dict"
+        _check_given(what, sym_dict=sym_dict, sym_gen=sym_gen, default_bucket_key=default_bucket_key)
+        _check_given(what, arg_params=arg_params, aux_params=aux_params)
+        module = BucketingModule(sym_gen, default_bucket_key, **kwargs)
+        module._loaded, module._first_params, module.params_initialized = (
+            dict(sym_dict or {}),
+            (arg_params, aux_params),
+            True,
+        )
+        return module
+
+
+def _check_given(what: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is None:
+            raise AssertionError(f"{name} is required for {what}")
+
+
+def _key_of(value: Any) -> Any:
+    return tuple(map(_key_of, value)) if isinstance(value, list) else value
+
+
+def _described(names: Any, arrays: Any) -> list[DataDesc]:
+    return [DataDesc(name, tuple(array.shape)) for name, array in zip(names or (), arrays or (), strict=True)]

@@ -1,0 +1,392 @@
+"""FeedForward: training and prediction in one object, as MXNet had it before Module; `mx.model.FeedForward`."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import metric
+from .. import ndarray as nd
+from ..callback import LogValidationMetricsCallback
+from ..context import Context, current_context
+from ..executor import Executor
+from ..executor_manager import _check_arguments, _load_data
+from ..initializer import InitDesc, Uniform
+from ..io import DataDesc, DataIter, NDArrayIter
+from ..model import BatchEndParam, load_checkpoint, save_checkpoint
+from ..ndarray import NDArray
+from ..symbol import Symbol
+from .base_module import BaseModule, _call
+from .bucketing_module import BucketingModule
+from .module import Module
+from .progress import Pass
+
+__all__ = ["FeedForward"]
+
+_NOT_DATA = "X must be DataIter, NDArray or numpy.ndarray"
+
+
+class FeedForward:
+    """A symbol with its parameters, that `fit` trains and `predict` asks; Module replaced it.
+
+    `kwargs` are the optimizer's. A function in place of the symbol gives the symbol for each bucket. Arrays in place
+    of iterators are cut into batches of `numpy_batch_size`.
+    """
+
+    def __init__(
+        self,
+        symbol: Any,
+        ctx: Context | Sequence[Context] | None = None,
+        num_epoch: int | None = None,
+        epoch_size: int | None = None,
+        optimizer: Any = "sgd",
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        numpy_batch_size: int = 128,
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        allow_extra_params: bool = False,
+        begin_epoch: int = 0,
+        **kwargs: Any,
+    ):
+        warnings.warn(
+            "mx.model.FeedForward has been deprecated. Please use mx.mod.Module instead.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        self.symbol: Any = symbol if isinstance(symbol, Symbol) else None
+        self.sym_gen: Any = symbol if self.symbol is None else None
+        contexts = current_context() if ctx is None else ctx
+        self.ctx = [contexts] if isinstance(contexts, Context) else list(contexts)
+        self.num_epoch, self.epoch_size, self.begin_epoch = num_epoch, epoch_size, begin_epoch
+        self.optimizer, self.initializer, self.kwargs = optimizer, initializer, dict(kwargs)
+        self.numpy_batch_size, self.allow_extra_params = numpy_batch_size, allow_extra_params
+        self.arg_params, self.aux_params = arg_params, aux_params
+        self._pred_exec: Executor | None = None
+        if self.symbol is not None:
+            self._check_arguments()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the executor, which a copy makes again."""
+        return {**vars(self), "_pred_exec": None}
+
+    def _check_arguments(self) -> None:
+        """Refuse a symbol with equal names; drop parameters that it does not have, if that is allowed."""
+        _check_arguments(self.symbol)
+        if self.allow_extra_params:
+            names, states = set(self.symbol.list_arguments()), set(self.symbol.list_auxiliary_states())
+            self.arg_params = self.arg_params and {k: v for k, v in self.arg_params.items() if k in names}
+            self.aux_params = self.aux_params and {k: v for k, v in self.aux_params.items() if k in states}
+
+    @staticmethod
+    def _is_data_arg(name: str) -> bool:
+        """Whether a name is that of data or labels."""
+        return name.endswith(("data", "label"))
+
+    def _init_params(self, inputs: Any, overwrite: bool = False) -> tuple[list[str], list[str], list[str]]:
+        """Initialise the parameters that are not there yet, or all of them.
+
+        Returns the names of all arguments, of the parameters and of the auxiliary states.
+        """
+        descs = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in inputs]
+        given = {each.name: each.shape for each in descs}
+        names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
+        arg_shapes, _, aux_shapes = self.symbol.infer_shape(**given)
+        if arg_shapes is None:
+            raise ValueError(f"the shapes of {given} do not tell those of all parameters of {names}")
+        arg_types, _, aux_types = self.symbol.infer_type(**{each.name: each.dtype for each in descs})
+        wanted = {n: (shape, t) for n, shape, t in zip(names, arg_shapes, arg_types, strict=True) if n not in given}
+        wanted_states = {n: (shape, t) for n, shape, t in zip(states, aux_shapes, aux_types, strict=True)}
+        self.arg_params = self._values(wanted, {} if overwrite else self.arg_params or {})
+        self.aux_params = self._values(wanted_states, {} if overwrite else self.aux_params or {})
+        return names, list(wanted), states
+
+    def _values(self, wanted: dict[str, Any], given: dict[str, NDArray]) -> dict[str, NDArray]:
+        found, attrs = {}, self.symbol.attr_dict()
+        for name, (shape, dtype) in wanted.items():
+            found[name] = nd.zeros(shape, dtype=dtype)
+            if name not in given:
+                self._begin(name, attrs.get(name, {}), found[name])
+            elif given[name].shape != shape:
+                raise ValueError(f"{name} has the shape {given[name].shape}, and the symbol needs {shape}")
+            else:
+                found[name][:] = given[name]
+        return found
+
+    def _begin(self, name: str, attrs: dict[str, str], array: NDArray) -> None:
+        """Initialise by the variable's own initializer, or by its name; plain names are for running averages too."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.initializer(InitDesc(name, attrs) if "__init__" in attrs else name, array)
+
+    # ---- data ----
+
+    def _init_iter(self, X: Any, y: Any, is_train: bool) -> Any:
+        """The iterator itself, or one over arrays: shuffled if it is for training."""
+        if not isinstance(X, (np.ndarray, NDArray)):
+            if not isinstance(X, DataIter):
+                raise TypeError(f"{_NOT_DATA}, received {type(X).__name__}")
+            return X
+        if y is None and is_train:
+            raise ValueError("y must be specified when X is numpy.ndarray")
+        labels = np.zeros(X.shape[0]) if y is None else y.asnumpy() if isinstance(y, NDArray) else np.asarray(y)
+        if X.shape[0] != labels.shape[0]:
+            raise ValueError(f"The numbers of data points and labels not equal: {X.shape[0]} and {labels.shape[0]}")
+        if labels.ndim == 2 and labels.shape[1] == 1:
+            labels = labels.flatten()
+        if labels.ndim != 1:
+            raise ValueError(f"Label must be 1D or 2D (with 2nd dimension being 1), received {labels.shape}")
+        size = min(X.shape[0], self.numpy_batch_size)
+        last = "roll_over" if is_train else "pad"
+        return NDArrayIter(X, labels, size, shuffle=is_train, last_batch_handle=last)
+
+    def _init_eval_iter(self, eval_data: Any) -> Any:
+        """An iterator over what `eval_data` is: an iterator, or a pair of arrays or lists."""
+        if eval_data is None or isinstance(eval_data, DataIter):
+            return eval_data
+        if not isinstance(eval_data, (tuple, list)) or len(eval_data) != 2:
+            raise TypeError(
+                "Eval data must be DataIter, or NDArray/numpy.ndarray/list pair (i.e. tuple/list of length 2)"
+            )
+        data, labels = eval_data
+        if data is None:
+            raise ValueError("Eval data is NONE")
+        if isinstance(data, DataIter) and labels is None:
+            return data
+        data, labels = (np.array(each) if isinstance(each, list) else each for each in (data, labels))
+        return self._init_iter(data, labels, is_train=True)
+
+    # ---- asking ----
+
+    def _init_predictor(self, input_shapes: Any, type_dict: dict[str, Any] | None = None) -> Executor:
+        """An executor with the parameters, kept while the shapes stay."""
+        shapes: dict[str, Any] = {each[0]: tuple(each[1]) for each in input_shapes}
+        kept = self._pred_exec
+        if kept is None or any(kept.arg_dict[name].shape != shape for name, shape in shapes.items()):
+            if self.arg_params is None:
+                raise ValueError("this model has no parameters yet: call fit, or give arg_params and aux_params")
+            kept = self.symbol.simple_bind(self.ctx[0], grad_req="null", type_dict=type_dict, **shapes)
+            kept.copy_params_from(self.arg_params, self.aux_params)
+            _check_arguments(self.symbol)
+            self._pred_exec = kept
+        return kept
+
+    def _predicting(self, X: Any, reset: bool) -> tuple[Any, Executor, list[NDArray]]:
+        """An iterator, an executor for its batches, and that executor's arrays for data."""
+        data = self._init_iter(X, None, is_train=False)
+        if reset:
+            data.reset()
+        types = {each[0]: each.dtype for each in data.provide_data if isinstance(each, DataDesc)}
+        bound = self._init_predictor(data.provide_data, types)
+        return data, bound, [bound.arg_dict[each[0]] for each in data.provide_data]
+
+    def predict(self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True) -> Any:
+        """The outputs for an iterator or an array, as numpy; with `return_data` also the data and the labels.
+
+        Several outputs come as a list.
+        """
+        data, bound, inputs = self._predicting(X, reset)
+        outputs: list[Any] = []
+        seen: list[Any] = []
+        labels: list[Any] = []
+        for i, batch in enumerate(data):
+            if num_batch is not None and i == num_batch:
+                break
+            _load_data(batch, inputs)
+            bound.forward(is_train=False)
+            real = data.batch_size - (batch.pad or 0)
+            outputs.append([each[:real].asnumpy() for each in bound.outputs])
+            if return_data:
+                seen.append([each[:real].asnumpy() for each in batch.data])
+                labels.append([each[:real].asnumpy() for each in batch.label])
+        return (_joined(outputs), _joined(seen), _joined(labels)) if return_data else _joined(outputs)
+
+    def score(
+        self,
+        X: Any,
+        eval_metric: Any = "acc",
+        num_batch: int | None = None,
+        batch_end_callback: Any = None,
+        reset: bool = True,
+    ) -> Any:
+        """The value of a metric over an iterator; a list for several metrics."""
+        eval_metric = eval_metric if isinstance(eval_metric, metric.EvalMetric) else metric.create(eval_metric)
+        data, bound, inputs = self._predicting(X, reset)
+        for i, batch in enumerate(data):
+            if num_batch is not None and i == num_batch:
+                break
+            _load_data(batch, inputs)
+            bound.forward(is_train=False)
+            eval_metric.update(batch.label, bound.outputs)
+            _call(batch_end_callback, BatchEndParam(0, i, eval_metric, locals()))
+        return eval_metric.get()[1]
+
+    # ---- training ----
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        eval_data: Any = None,
+        eval_metric: Any = "acc",
+        epoch_end_callback: Any = None,
+        batch_end_callback: Any = None,
+        kvstore: Any = "local",
+        logger: Any = None,
+        work_load_list: list[float] | None = None,
+        monitor: Any = None,
+        eval_end_callback: Any = LogValidationMetricsCallback(),  # noqa: B008 - it keeps nothing
+        eval_batch_end_callback: Any = None,
+    ) -> None:
+        """Train on an iterator, or on arrays, from `begin_epoch` to before `num_epoch`.
+
+        An epoch is a pass over the data, or `epoch_size` batches wherever they begin. Callbacks are those of
+        `Module.fit`, with batches counted from 1.
+        """
+        if not isinstance(self.num_epoch, int):
+            raise TypeError(
+                f"num_epoch must be an integer, received {self.num_epoch!r}: FeedForward(..., num_epoch=10)"
+            )
+        logger = logger or logging
+        data = self._init_iter(X, y, is_train=True)
+        eval_data = self._init_eval_iter(eval_data)
+        if self.sym_gen is not None:
+            self.symbol = self.sym_gen(data.default_bucket_key)
+            self._check_arguments()
+        self._init_params([*data.provide_data, *data.provide_label])
+        module = self._module(data, logger, work_load_list)
+        logger.info("Start training with %s", str(self.ctx))
+        module.bind(data.provide_data, data.provide_label)
+        module.init_params(None, self.arg_params, self.aux_params)
+        module.init_optimizer(kvstore, self.optimizer, self.kwargs)
+        if monitor is not None:
+            module.install_monitor(monitor)
+        eval_metric = eval_metric if isinstance(eval_metric, metric.EvalMetric) else metric.create(eval_metric)
+        for epoch in range(self.begin_epoch, self.num_epoch):
+            started = time.time()
+            eval_metric.reset()
+            with Pass(data, epoch) as shown:
+                for nbatch, data_batch in enumerate(self._batches(data, epoch, logger), 1):
+                    _step(module, data_batch, monitor)
+                    module._update_metric(eval_metric, data_batch)
+                    _call(batch_end_callback, BatchEndParam(epoch, nbatch, eval_metric, locals()))
+                    shown.done(data_batch, eval_metric)
+            module._await_workers()
+            logger.info("Epoch[%d] Time cost=%.3f", epoch, time.time() - started)
+            self._take(*module.get_params())
+            _call(epoch_end_callback, epoch, self.symbol, self.arg_params, self.aux_params)
+            if eval_data is not None:
+                module.score(eval_data, eval_metric, None, eval_batch_end_callback, eval_end_callback, epoch=epoch)
+
+    def _module(self, data: Any, logger: Any, work_load_list: list[float] | None) -> BaseModule:
+        names, labels = ([each[0] for each in descs] for descs in (data.provide_data, data.provide_label))
+        options: dict[str, Any] = {"logger": logger, "context": self.ctx, "work_load_list": work_load_list}
+        if self.sym_gen is None:
+            return Module(self.symbol, names, labels, **options)
+        return BucketingModule(lambda key: (self.sym_gen(key), names, labels), data.default_bucket_key, **options)
+
+    def _batches(self, data: Any, epoch: int, logger: Any) -> Any:
+        """The batches of an epoch; the iterator starts anew whenever it ends."""
+        count = 0
+        while True:
+            before = count
+            for batch in data:
+                count += 1
+                yield batch
+                if count == self.epoch_size:
+                    return
+            logger.info("Epoch[%d] Resetting Data Iterator", epoch)
+            data.reset()
+            if self.epoch_size is None:
+                return
+            if count == before:
+                raise ValueError(f"epoch_size is {self.epoch_size}, and the iterator gives no batch")
+
+    def _take(self, arguments: dict[str, NDArray], states: dict[str, NDArray]) -> None:
+        """Keep what was trained, in the arrays that a program may hold."""
+        for found, kept in ((arguments, self.arg_params), (states, self.aux_params)):
+            for name, array in found.items():
+                array.copyto(kept[name])  # type: ignore[index]
+        self._pred_exec = None
+
+    # ---- files ----
+
+    def save(self, prefix: str, epoch: int | None = None, remove_amp_cast: bool = True) -> None:
+        """Write `prefix`-symbol.json and `prefix`-0003.params, for the last epoch unless told."""
+        epoch = self.num_epoch if epoch is None else epoch
+        if epoch is None:
+            raise AssertionError("save(prefix, epoch): this model has no num_epoch to name the file by")
+        if self.arg_params is None:
+            raise AssertionError("this model has no parameters yet: call fit first")
+        save_checkpoint(prefix, epoch, self.symbol, self.arg_params, self.aux_params or {}, remove_amp_cast)
+
+    @staticmethod
+    def load(prefix: str, epoch: int, ctx: Any = None, **kwargs: Any) -> FeedForward:
+        """The model that `save` wrote, whose training goes on at `epoch`."""
+        symbol, arguments, states = load_checkpoint(prefix, epoch)
+        return FeedForward(symbol, ctx, arg_params=arguments, aux_params=states, begin_epoch=epoch, **kwargs)
+
+    @staticmethod
+    def create(
+        symbol: Any,
+        X: Any,
+        y: Any = None,
+        ctx: Any = None,
+        num_epoch: int | None = None,
+        epoch_size: int | None = None,
+        optimizer: Any = "sgd",
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        eval_data: Any = None,
+        eval_metric: Any = "acc",
+        epoch_end_callback: Any = None,
+        batch_end_callback: Any = None,
+        kvstore: Any = "local",
+        logger: Any = None,
+        work_load_list: list[float] | None = None,
+        eval_end_callback: Any = LogValidationMetricsCallback(),  # noqa: B008 - it keeps nothing
+        eval_batch_end_callback: Any = None,
+        **kwargs: Any,
+    ) -> FeedForward:
+        """A model that is trained at once."""
+        model = FeedForward(
+            symbol,
+            ctx=ctx,
+            num_epoch=num_epoch,
+            epoch_size=epoch_size,
+            optimizer=optimizer,
+            initializer=initializer,
+            **kwargs,
+        )
+        model.fit(
+            X,
+            y,
+            eval_data=eval_data,
+            eval_metric=eval_metric,
+            epoch_end_callback=epoch_end_callback,
+            batch_end_callback=batch_end_callback,
+            kvstore=kvstore,
+            logger=logger,
+            work_load_list=work_load_list,
+            eval_end_callback=eval_end_callback,
+            eval_batch_end_callback=eval_batch_end_callback,
+        )
+        return model
+
+
+def _step(module: BaseModule, batch: Any, monitor: Any) -> None:
+    if monitor is not None:
+        monitor.tic()
+    module.forward_backward(batch)
+    module.update()
+    if monitor is not None:
+        monitor.toc_print()
+
+
+def _joined(batches: list[list[Any]]) -> Any:
+    """Each array joined over batches; alone if there is one."""
+    joined = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
+    return joined[0] if len(joined) == 1 else joined

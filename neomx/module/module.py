@@ -1,0 +1,572 @@
+"""Module: a symbol, its parameters and its optimizer, trained on one or several contexts."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from .. import ndarray as nd
+from .. import optimizer as opt
+from ..base import MXNetError
+from ..context import Context, cpu
+from ..events import emit, heard
+from ..formats.atomic import replacing
+from ..initializer import InitDesc, Uniform
+from ..io import DataDesc
+from ..model import (
+    _create_kvstore,
+    _initialize_kvstore,
+    _update_params,
+    _update_params_on_kvstore,
+    load_checkpoint,
+    workers_in_step,
+)
+from ..ndarray import NDArray
+from .base_module import BaseModule, _check_input_names, _parse_data_desc
+from .executor_group import DataParallelExecutorGroup
+from .workers import Steps, steps_of
+
+__all__ = ["Module"]
+
+_OPTIMIZER_PARTS = ("_optimizer", "_kvstore", "_update_on_kvstore", "_updater", "_steps", "_order")
+
+
+class Module(BaseModule):
+    """Trains a symbol: `bind` it to shapes, give it parameters and an optimizer, then forward, backward, update.
+
+    `fit` does all of that. `data_names` and `label_names` are the symbol's arguments that batches give; those of
+    `state_names` are set by `set_states`; all others are parameters, which are trained unless `fixed_param_names` has
+    them. Several contexts share each batch in proportion to `work_load_list`.
+    """
+
+    def __init__(
+        self,
+        symbol: Any,
+        data_names: Sequence[str] | None = ("data",),
+        label_names: Sequence[str] | None = ("softmax_label",),
+        logger: Any = logging,
+        context: Context | list[Context] | None = None,
+        work_load_list: Sequence[float] | None = None,
+        fixed_param_names: Sequence[str] | None = None,
+        state_names: Sequence[str] | None = None,
+        group2ctxs: Any = None,
+        compression_params: dict[str, Any] | None = None,
+    ):
+        super().__init__(logger=logger)
+        self._context = _contexts(context)
+        self._work_load_list = list(work_load_list or [1] * len(self._context))
+        if len(self._work_load_list) != len(self._context):
+            raise AssertionError(
+                f"work_load_list must have a number for each of {len(self._context)} contexts, received "
+                f"{work_load_list}"
+            )
+        self._group2ctxs = group2ctxs
+        self._symbol = symbol
+        self._data_names, self._label_names = list(data_names or ()), list(label_names or ())
+        self._state_names, self._fixed_param_names = list(state_names or ()), list(fixed_param_names or ())
+        _check_input_names(symbol, self._data_names, "data", True)
+        _check_input_names(symbol, self._label_names, "label", False)
+        _check_input_names(symbol, self._state_names, "state", True)
+        _check_input_names(symbol, self._fixed_param_names, "fixed_param", True)
+        inputs = {*self._data_names, *self._label_names, *self._state_names}
+        self._param_names = [name for name in symbol.list_arguments() if name not in inputs]
+        self._aux_names, self._output_names = symbol.list_auxiliary_states(), symbol.list_outputs()
+        self._arg_params: Any = None  # copies of the executors' parameters, by name
+        self._aux_params: Any = None
+        self._params_dirty = False
+        self._compression_params = compression_params
+        self._optimizer: Any = None
+        self._kvstore: Any = None
+        self._update_on_kvstore: bool | None = None
+        self._updater: Any = None
+        self._steps: Steps | None = None  # with other workers
+        self._order: list[str] = []  # the parameters by the optimizer's numbers
+        self._preload_opt_states: str | None = None
+        self._grad_req: Any = None
+        self._reset_bind()
+
+    # ---- files ----
+
+    @staticmethod
+    def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
+        """A module from what `save_checkpoint` wrote; its other arguments are those of Module."""
+        symbol, args, auxs = load_checkpoint(prefix, epoch)
+        module = Module(symbol=symbol, **kwargs)
+        module._arg_params, module._aux_params, module.params_initialized = args, auxs, True
+        if load_optimizer_states:
+            module._preload_opt_states = f"{prefix}-{epoch:04d}.states"
+        return module
+
+    def save_checkpoint(
+        self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
+    ) -> None:
+        """Write `prefix`-symbol.json, `prefix`-0003.params for epoch 3, and if told its .states."""
+        self._symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
+        path = f"{prefix}-{epoch:04d}.params"
+        self.save_params(path)
+        logging.info('Saved checkpoint to "%s"', path)
+        if save_optimizer_states:
+            states = f"{prefix}-{epoch:04d}.states"
+            self.save_optimizer_states(states)
+            logging.info('Saved optimizer state to "%s"', states)
+
+    def save_optimizer_states(self, fname: str) -> None:
+        """Write the optimizer's states to a file."""
+        self._require("save_optimizer_states", "optimizer_initialized")
+        if self._update_on_kvstore:
+            self._kvstore.save_optimizer_states(fname)
+            return
+        with replacing(fname) as file:
+            file.write(self._updater.get_states())
+
+    def load_optimizer_states(self, fname: str) -> None:
+        """Read the optimizer's states from a file."""
+        self._require("load_optimizer_states", "optimizer_initialized")
+        if self._update_on_kvstore:
+            self._kvstore.load_optimizer_states(fname)
+            return
+        count = len(self._context)
+        weights = {i * count + k: None for i in range(len(self._order)) for k in range(count)}
+        self._updater.restored(fname, weights)  # which says what is wrong with the file
+        with open(fname, "rb") as file:
+            self._updater.set_states(file.read())
+
+    # ---- what it is ----
+
+    @property
+    def data_names(self) -> list[str]:
+        """The names of the data it takes."""
+        return self._data_names
+
+    @property
+    def label_names(self) -> list[str]:
+        """The names of the labels it takes."""
+        return self._label_names
+
+    @property
+    def output_names(self) -> list[str]:
+        """The names of its outputs."""
+        return self._output_names
+
+    @property
+    def data_shapes(self) -> list[DataDesc]:
+        """Names and shapes of the data it is bound to."""
+        self._require("data_shapes", "binded")
+        return self._data_shapes
+
+    @property
+    def label_shapes(self) -> list[DataDesc] | None:
+        """Names and shapes of the labels it is bound to; None if it has none."""
+        self._require("label_shapes", "binded")
+        return self._label_shapes
+
+    @property
+    def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of its outputs."""
+        self._require("output_shapes", "binded")
+        return self._exec_group.get_output_shapes()
+
+    # ---- parameters ----
+
+    def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
+        """The parameters and the auxiliary states, by name: copies, which the next call overwrites."""
+        self._require("get_params", "binded", "params_initialized")
+        if self._params_dirty:
+            self._sync_params_from_devices()
+        return self._arg_params, self._aux_params
+
+    def _sync_params_from_devices(self) -> None:
+        self._exec_group.get_params(self._arg_params, self._aux_params)
+        self._params_dirty = False
+
+    def init_params(
+        self,
+        initializer: Any = Uniform(0.01),  # noqa: B008 - it keeps nothing
+        arg_params: dict[str, NDArray] | None = None,
+        aux_params: dict[str, NDArray] | None = None,
+        allow_missing: bool = False,
+        force_init: bool = False,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters their first values: those given by name, else by the initializer.
+
+        Given a dictionary, a parameter that it lacks is an error unless `allow_missing`; what it has beyond the
+        parameters is passed over, as in MXNet.
+        """
+        if self.params_initialized and not force_init:
+            warnings.warn(
+                "Parameters already initialized and force_init=False. init_params call ignored.", stacklevel=2
+            )
+            return
+        if not self.binded:
+            raise AssertionError("call bind before initializing the parameters")
+        if self._arg_params is None or self._aux_params is None:
+            group = self._exec_group
+            self._arg_params = _copies(self._param_names, group.param_arrays)
+            self._aux_params = _copies(self._aux_names, group.aux_arrays)
+        attributes = self._symbol.attr_dict()
+        for arrays, given in ((self._arg_params, arg_params), (self._aux_params, aux_params)):
+            for name in sorted(arrays):
+                desc = InitDesc(name, attributes.get(name))
+                _initialize(desc, arrays[name], given, initializer, allow_missing)
+        self.params_initialized, self._params_dirty = True, False
+        self._exec_group.set_params(self._arg_params, self._aux_params)
+
+    def set_params(
+        self,
+        arg_params: dict[str, NDArray] | None,
+        aux_params: dict[str, NDArray] | None,
+        allow_missing: bool = False,
+        force_init: bool = True,
+        allow_extra: bool = False,
+    ) -> None:
+        """Give the parameters these values; with `allow_missing` those that are not given stay."""
+        if not allow_missing:
+            self.init_params(
+                initializer=None,
+                arg_params=arg_params,
+                aux_params=aux_params,
+                allow_missing=allow_missing,
+                force_init=force_init,
+                allow_extra=allow_extra,
+            )
+            return
+        if self.params_initialized and not force_init:
+            warnings.warn("Parameters already initialized and force_init=False. set_params call ignored.", stacklevel=2)
+            return
+        self._exec_group.set_params(arg_params or {}, aux_params, allow_extra=allow_extra)
+        self._params_dirty = self.params_initialized = True
+
+    def get_states(self, merge_multi_context: bool = True) -> list[Any]:
+        """The arrays of `state_names`: for each a list with that of each context."""
+        self._require("get_states", "binded", "params_initialized")
+        return self._exec_group.get_states(merge_multi_context=merge_multi_context)
+
+    def set_states(self, states: Any = None, value: Any = None) -> None:
+        """Set the arrays of `state_names`: to arrays, as `get_states` gives them, or to one number."""
+        self._require("set_states", "binded", "params_initialized")
+        self._exec_group.set_states(states, value)
+
+    # ---- binding ----
+
+    def _reset_bind(self) -> None:
+        self.binded = False
+        self._exec_group: Any = None
+        self._data_shapes: Any = None
+        self._label_shapes: Any = None
+
+    def bind(
+        self,
+        data_shapes: Any,
+        label_shapes: Any = None,
+        for_training: bool = True,
+        inputs_need_grad: bool = False,
+        force_rebind: bool = False,
+        shared_module: BaseModule | None = None,
+        grad_req: Any = "write",
+    ) -> None:
+        """Make executors for data and labels of these shapes; with `shared_module` on the parameters of that module."""
+        if force_rebind:
+            self._keep_params()
+            self._reset_bind()
+        if self.binded:
+            self.logger.warning("Already bound, ignoring bind()")
+            return
+        if inputs_need_grad and not for_training:
+            raise AssertionError("bind: inputs_need_grad=True needs for_training=True")
+        data, labels = _parse_data_desc(self.data_names, self.label_names, data_shapes, label_shapes)
+        shared = self._shared_group(shared_module)
+        self._exec_group = DataParallelExecutorGroup(
+            self._symbol,
+            self._context,
+            self._work_load_list,
+            data,
+            labels,
+            self._param_names,
+            for_training,
+            inputs_need_grad,
+            shared,
+            logger=self.logger,
+            fixed_param_names=self._fixed_param_names,
+            grad_req=grad_req,
+            group2ctxs=self._group2ctxs,
+            state_names=self._state_names,
+        )
+        self.for_training, self.inputs_need_grad, self._grad_req = for_training, inputs_need_grad, grad_req
+        self._data_shapes, self._label_shapes, self.binded = data, labels, True
+        if isinstance(shared_module, Module):
+            self._arg_params, self._aux_params = shared_module._arg_params, shared_module._aux_params
+            self.params_initialized = shared_module.params_initialized
+            if shared_module.optimizer_initialized:
+                self.borrow_optimizer(shared_module)
+        elif self.params_initialized:
+            self._exec_group.set_params(self._arg_params, self._aux_params)
+
+    def _keep_params(self) -> None:
+        """Before executors go, take over what they have trained."""
+        if self.binded and self.params_initialized and self._params_dirty:
+            self._sync_params_from_devices()
+
+    def _shared_group(self, shared_module: BaseModule | None) -> DataParallelExecutorGroup | None:
+        if shared_module is None:
+            return None
+        if not (isinstance(shared_module, Module) and shared_module.binded and shared_module.params_initialized):
+            raise AssertionError("bind: shared_module must be a Module that is bound and has its parameters")
+        if len(shared_module._context) < len(self._context):
+            raise AssertionError(
+                f"bind: shared_module has {len(shared_module._context)} context(s), this module {len(self._context)}"
+            )
+        return shared_module._exec_group
+
+    def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
+        """Go on with data and labels of other shapes."""
+        self._require("reshape", "binded")
+        data, labels = _parse_data_desc(self.data_names, self.label_names, data_shapes, label_shapes)
+        self._exec_group.reshape(data, labels)
+        self._data_shapes, self._label_shapes = data, labels
+
+    # ---- the optimizer ----
+
+    def init_optimizer(
+        self,
+        kvstore: Any = "local",
+        optimizer: Any = "sgd",
+        optimizer_params: Any = (("learning_rate", 0.01),),
+        force_init: bool = False,
+    ) -> None:
+        """Choose the optimizer, and the store through which gradients of contexts and workers meet.
+
+        Gradients are divided by the batch size, of all workers together where they step together, unless
+        `optimizer_params` says otherwise by `rescale_grad`.
+        """
+        self._require("init_optimizer", "binded", "params_initialized")
+        if self.optimizer_initialized and not force_init:
+            self.logger.warning("optimizer already initialized, ignoring...")
+            return
+        if self._params_dirty:
+            self._sync_params_from_devices()
+        store, on_store = _create_kvstore(kvstore, len(self._context), self._arg_params)
+        self._optimizer = self._make_optimizer(optimizer, optimizer_params, store, on_store)
+        self._kvstore, self._update_on_kvstore, self._order = store, on_store, self._param_names
+        self._updater = None if on_store else opt.get_updater(self._optimizer)
+        if store is not None:
+            self._prepare_store(store, on_store)
+        self._steps = steps_of(store, self._step_with_zeros)
+        self.optimizer_initialized = True
+        if self._preload_opt_states is not None:
+            self.load_optimizer_states(self._preload_opt_states)
+            self._preload_opt_states = None
+
+    def _make_optimizer(self, optimizer: Any, params: Any, store: Any, on_store: bool) -> opt.Optimizer:
+        scale = 1.0 / (self._exec_group.batch_size * workers_in_step(store))
+        count = 1 if on_store else len(self._context)
+        names: dict[Any, str] = {i * count + k: name for k in range(count) for i, name in enumerate(self._param_names)}
+        if isinstance(optimizer, str):
+            settings = {"rescale_grad": scale, **dict(params)}
+            return opt.create(optimizer, sym=self._symbol, param_idx2name=names, **settings)
+        if not isinstance(optimizer, opt.Optimizer):
+            raise AssertionError(
+                f"optimizer must be the name of one or an Optimizer, received {type(optimizer).__name__}"
+            )
+        if optimizer.rescale_grad != scale:
+            warnings.warn(
+                "Optimizer created manually outside Module but rescale_grad is not normalized to "
+                f"1.0/batch_size/num_workers ({optimizer.rescale_grad} vs. {scale}). Is this intended?",
+                stacklevel=3,
+            )
+        if not optimizer.idx2name:
+            optimizer.idx2name = dict(names)
+        return optimizer
+
+    def _prepare_store(self, store: Any, on_store: bool) -> None:
+        if self._compression_params:
+            store.set_gradient_compression(self._compression_params)
+        if on_store:
+            store.set_optimizer(self._optimizer)
+        _initialize_kvstore(
+            kvstore=store,
+            param_arrays=self._exec_group.param_arrays,
+            arg_params=self._arg_params,
+            param_names=self._param_names,
+            update_on_kvstore=on_store,
+        )
+        self._params_dirty = True  # they may be another worker's
+
+    def borrow_optimizer(self, shared_module: BaseModule) -> None:
+        """Go on with the optimizer, its states and the store of another module with these parameters."""
+        if not isinstance(shared_module, Module) or not shared_module.optimizer_initialized:
+            raise AssertionError(
+                "borrow_optimizer: the other must be a Module with an optimizer: call its init_optimizer"
+            )
+        unknown = sorted(set(self._param_names) - set(shared_module._order))
+        if unknown:
+            raise MXNetError(
+                f"borrow_optimizer: the other module has no parameters {', '.join(unknown)}, so nothing would "
+                "train them"
+            )
+        for part in _OPTIMIZER_PARTS:
+            setattr(self, part, getattr(shared_module, part))
+        self.optimizer_initialized = True
+
+    # ---- computing ----
+
+    def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
+        """Compute the outputs of a batch, or of a list with one for each context; its shapes may be new."""
+        self._require("forward", "binded", "params_initialized")
+        began = time.perf_counter() if heard("forward") else 0.0
+        self._follow_shapes(data_batch)
+        self._exec_group.forward(data_batch, is_train)
+        if began:
+            emit("forward", seconds=time.perf_counter() - began)
+
+    def _follow_shapes(self, batch: Any) -> None:
+        """Reshape if the data of a batch have other shapes than before."""
+        if isinstance(batch, list):
+            if not batch:
+                raise AssertionError("forward: received an empty list of batches")
+            return
+        new = [tuple(array.shape) for array in batch.data]
+        if new == [tuple(desc.shape) for desc in self._data_shapes] or len(new) != len(self._data_shapes):
+            return
+        self.reshape(*_described(batch, self._data_shapes, self._label_shapes))
+
+    def backward(self, out_grads: Any = None) -> None:
+        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        self._require("backward", "binded", "params_initialized")
+        began = time.perf_counter() if heard("backward") else 0.0
+        self._exec_group.backward(out_grads=out_grads)
+        if began:
+            emit("backward", seconds=time.perf_counter() - began)
+
+    def update(self) -> None:
+        """Change the parameters by the gradients of the last backward, with all workers where there are others."""
+        self._require("update", "binded", "params_initialized", "optimizer_initialized", "for_training")
+        began = time.perf_counter()
+        self._params_dirty = True
+        group = self._exec_group
+        if self._steps is not None:
+            self._steps.begin(group.batch_size)
+        self._apply(group.param_arrays, group.grad_arrays)
+        emit("step", trainer=self, samples=group.batch_size, seconds=time.perf_counter() - began)
+
+    def _apply(self, weights: list[Any], grads: list[Any]) -> None:
+        if self._update_on_kvstore:
+            _update_params_on_kvstore(weights, grads, self._kvstore, self._param_names)
+            return
+        if self._order is not self._param_names and self._order != self._param_names:
+            by_name = dict(zip(self._param_names, zip(weights, grads, strict=True), strict=True))
+            rows = [by_name.get(name, ([None], [None])) for name in self._order]
+            weights, grads = [list(each) for each in zip(*rows, strict=True)]
+        _update_params(weights, grads, self._updater, len(self._context), self._kvstore, self._order)
+
+    def _step_with_zeros(self) -> None:
+        """Take part in a step of other workers without data of one's own."""
+        group = self._exec_group
+        zeros = [[each if each is None else nd.zeros_like(each) for each in row] for row in group.grad_arrays]
+        self._params_dirty = True
+        self._apply(group.param_arrays, zeros)
+
+    def _await_workers(self) -> None:
+        if self._steps is not None:
+            self._steps.await_all()
+
+    def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
+        """The outputs of the last forward; joined over contexts, or for each a list of every context's."""
+        self._require("get_outputs", "binded", "params_initialized")
+        return self._exec_group.get_outputs(merge_multi_context=merge_multi_context)
+
+    def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
+        """The gradients of the data from the last backward; joined over contexts, or a list of every context's."""
+        self._require("get_input_grads", "binded", "params_initialized", "inputs_need_grad")
+        return self._exec_group.get_input_grads(merge_multi_context=merge_multi_context)
+
+    def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
+        """Add the last forward's outputs, and these labels, to a metric; `pre_sliced` labels are lists by context."""
+        self._require("update_metric", "binded")
+        self._exec_group.update_metric(eval_metric, labels, pre_sliced)
+
+    def install_monitor(self, mon: Any) -> None:
+        """Have a Monitor watch all executors."""
+        self._require("install_monitor", "binded")
+        self._exec_group.install_monitor(mon)
+
+    def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
+        """Make ready for a batch. Weights are whole on every context, so there are no rows to fetch."""
+        self._require("prepare", "binded")
+        if sparse_row_id_fn is None:
+            return
+        if self._kvstore is None or not self._update_on_kvstore:
+            warnings.warn(
+                UserWarning("Parameters are not updated in the KVStore. No need to call sparse_row_id_fn."),
+                stacklevel=2,
+            )
+            return
+        rows = sparse_row_id_fn(data_batch)
+        if not isinstance(rows, dict):
+            raise AssertionError(
+                f"sparse_row_id_fn must give a dictionary from parameters to row ids, it gave {type(rows).__name__}"
+            )
+
+
+def _contexts(context: Any) -> list[Context]:
+    contexts = [cpu()] if context is None else [context] if isinstance(context, Context) else list(context)
+    for each in contexts:
+        if not isinstance(each, Context):
+            raise TypeError(f"context must be a Context or a list of them, received {each!r:.80}")
+    return contexts
+
+
+def _copies(names: list[str], rows: list[list[NDArray]]) -> dict[str, NDArray]:
+    return {name: row[0].copyto(cpu()) for name, row in zip(names, rows, strict=True)}
+
+
+def _initialize(
+    desc: InitDesc, array: NDArray, given: dict[str, NDArray] | None, initializer: Any, allow_missing: bool
+) -> None:
+    """Write a parameter's first value: the one given, else the initializer's."""
+    if given is not None and desc in given:
+        value = given[desc]
+        if value is array:
+            return
+        if value.shape != array.shape:
+            raise MXNetError(f"parameter {desc} has shape {array.shape}, the value given has {value.shape}")
+        value.astype(array.dtype, copy=False).copyto(array)
+    elif given is not None and not allow_missing:
+        raise RuntimeError(f"{desc} is not presented: give its value, or pass allow_missing=True to initialise it")
+    elif initializer is not None:
+        initializer(desc, array)
+
+
+def _described(batch: Any, data: list[DataDesc], labels: list[DataDesc] | None) -> tuple[Any, Any]:
+    """Descriptions of a batch's data and labels: its own, or as before with its arrays' shapes."""
+    new_data = getattr(batch, "provide_data", None) or _like(data, batch.data)
+    if getattr(batch, "provide_label", None):
+        return new_data, batch.provide_label
+    given = getattr(batch, "label", None)
+    if given:
+        return new_data, _like(labels or [], given)
+    return new_data, _without_labels(new_data, data, labels)
+
+
+def _like(descs: list[DataDesc], arrays: Sequence[Any]) -> list[DataDesc]:
+    return [
+        DataDesc(desc.name, tuple(array.shape), desc.dtype, desc.layout)
+        for desc, array in zip(descs, arrays, strict=False)
+    ]
+
+
+def _without_labels(new: Any, data: list[DataDesc], labels: list[DataDesc] | None) -> list[DataDesc] | None:
+    """The labels' descriptions with the number of samples that the new data have."""
+    if not labels:
+        return labels
+    axis = DataDesc.get_batch_axis(data[0].layout)
+    size = new[0][1][axis]
+    made = []
+    for desc in labels:
+        own = DataDesc.get_batch_axis(desc.layout)
+        shape = desc.shape if own < 0 else (*desc.shape[:own], size, *desc.shape[own + 1 :])
+        made.append(DataDesc(desc.name, shape, desc.dtype, desc.layout))
+    return made

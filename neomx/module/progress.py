@@ -1,0 +1,48 @@
+"""What a training through a module tells whoever watches: the events that a DataLoader and a Trainer emit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..events import emit, heard
+from ..gluon.data.place import Batch
+
+
+class Pass:
+    """One epoch over an iterator: `with Pass(...) as epoch:`, and `epoch.done(batch)` after each batch."""
+
+    def __init__(self, loader: Any, number: int):
+        self._loader, self._number, self._step = loader, number, 0
+        self._steps = _steps(loader)
+
+    def __enter__(self) -> Pass:
+        emit("epoch", loader=self._loader, number=self._number, steps=self._steps, samples=None)
+        return self
+
+    def done(self, batch: Any, metric: Any) -> None:
+        """The program is done with a batch."""
+        if heard("metrics"):
+            emit("metrics", values=dict(metric.get_name_value()))
+        if heard("batch"):
+            here = Batch(self._number, self._step, self._steps, samples_of(batch), None)
+            emit("batch", loader=self._loader, batch=here)
+        self._step += 1
+
+    def __exit__(self, *_: Any) -> None:
+        emit("epoch_end", loader=self._loader, number=self._number)
+
+
+def samples_of(batch: Any) -> int | None:
+    """How many samples a batch has, without those that only fill it up; None if it does not tell."""
+    batches = batch if isinstance(batch, list) else [batch]
+    if not all(getattr(each, "data", None) for each in batches):
+        return None
+    return sum(each.data[0].shape[0] - (getattr(each, "pad", None) or 0) for each in batches)
+
+
+def _steps(loader: Any) -> int | None:
+    """How many batches an iterator gives in an epoch, if it tells."""
+    samples, size = getattr(loader, "num_data", None), getattr(loader, "batch_size", None)
+    if not isinstance(samples, int) or not size:
+        return None
+    return samples // size if getattr(loader, "last_batch_handle", "pad") == "discard" else -(-samples // size)

@@ -1,0 +1,150 @@
+"""Sentences as numbers, and batches of sentences of about the same length."""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ndarray as nd
+from ..io import DataBatch, DataDesc, DataIter
+
+__all__ = ["BucketSentenceIter", "encode_sentences"]
+
+
+def encode_sentences(
+    sentences: Iterable[Sequence[str]],
+    vocab: dict[str, int] | None = None,
+    invalid_label: int = -1,
+    invalid_key: str = "\n",
+    start_label: int = 0,
+    unknown_token: str | None = None,
+) -> tuple[list[list[int]], dict[str, int]]:
+    """Sentences of words as lists of numbers, and the dictionary that says which is which.
+
+    Without `vocab` words get numbers from `start_label` on, except `invalid_label`. With it, an unknown word is an
+    error unless there is an `unknown_token`, which then gets a new number.
+    """
+    grows = vocab is None
+    vocab = {invalid_key: invalid_label} if vocab is None else vocab
+    label = start_label
+    encoded = []
+    for sentence in sentences:
+        coded = []
+        for word in sentence:
+            if word not in vocab:
+                assert grows or unknown_token, f"Unknown token {word}: give unknown_token, or a vocab that has it"
+                label += label == invalid_label
+                word = unknown_token or word
+                vocab[word] = label
+                label += 1
+            coded.append(vocab[word])
+        encoded.append(coded)
+    return encoded, vocab
+
+
+class BucketSentenceIter(DataIter):
+    """Batches of encoded sentences for a language model, each batch of one bucket's length.
+
+    A sentence goes to the shortest of `buckets` that holds it, filled up with `invalid_label`; labels are the words
+    that follow. Without `buckets`, every length that fills a batch is one. The order is drawn from `random` and
+    `numpy.random`.
+    """
+
+    def __init__(
+        self,
+        sentences: Sequence[Sequence[int]],
+        batch_size: int,
+        buckets: Sequence[int] | None = None,
+        invalid_label: int = -1,
+        data_name: str = "data",
+        label_name: str = "softmax_label",
+        dtype: Any = "float32",
+        layout: str = "NT",
+    ):
+        super().__init__(batch_size)
+        if batch_size < 1 or layout.find("N") not in (0, 1):
+            raise ValueError(
+                f"BucketSentenceIter: batch_size must be at least 1 and layout 'NT' or 'TN', "
+                f"received {batch_size} and {layout!r}"
+            )
+        self.buckets = sorted(buckets or self._full_lengths(sentences, batch_size))
+        if not self.buckets:
+            raise ValueError(
+                f"BucketSentenceIter: no length has {batch_size} of the {len(sentences)} sentences. "
+                "Give buckets, or a smaller batch_size"
+            )
+        self.data_name, self.label_name = data_name, label_name
+        self.dtype, self.invalid_label = dtype, invalid_label
+        self.layout, self.major_axis = layout, layout.find("N")
+        self.default_bucket_key = max(self.buckets)
+        self.provide_data = [self._describe(data_name, self.default_bucket_key)]
+        self.provide_label = [self._describe(label_name, self.default_bucket_key)]
+        self.data = self._fill(sentences)
+        self.idx = [
+            (i, start) for i, rows in enumerate(self.data) for start in range(0, len(rows) - batch_size + 1, batch_size)
+        ]
+        self.reset()
+
+    @staticmethod
+    def _full_lengths(sentences: Sequence[Sequence[int]], batch_size: int) -> list[int]:
+        counts = np.bincount([len(sentence) for sentence in sentences]) if len(sentences) else np.zeros(0)
+        return [length for length, count in enumerate(counts) if count >= batch_size]
+
+    def _fill(self, sentences: Sequence[Sequence[int]]) -> list[np.ndarray]:
+        """An array for each bucket, a row for each sentence in it."""
+        rows: list[list[np.ndarray]] = [[] for _ in self.buckets]
+        discarded = 0
+        for sentence in sentences:
+            bucket = bisect.bisect_left(self.buckets, len(sentence))
+            if bucket == len(self.buckets):
+                discarded += 1
+                continue
+            row = np.full((self.buckets[bucket],), self.invalid_label, dtype=self.dtype)
+            row[: len(sentence)] = sentence
+            rows[bucket].append(row)
+        if discarded:
+            logging.warning("BucketSentenceIter: discarded %d sentences longer than the largest bucket", discarded)
+        return [
+            np.asarray(each, dtype=self.dtype).reshape(len(each), length)
+            for each, length in zip(rows, self.buckets, strict=True)
+        ]
+
+    def _describe(self, name: str, length: int) -> DataDesc:
+        shape = (self.batch_size, length) if self.major_axis == 0 else (length, self.batch_size)
+        return DataDesc(name, shape, layout=self.layout)
+
+    def reset(self) -> None:
+        """Begin an epoch, in another order."""
+        self.curr_idx = 0
+        random.shuffle(self.idx)
+        self.nddata, self.ndlabel = [], []
+        for rows in self.data:
+            np.random.shuffle(rows)
+            labels = np.full_like(rows, self.invalid_label)
+            labels[:, :-1] = rows[:, 1:]
+            self.nddata.append(nd.array(rows, dtype=self.dtype))
+            self.ndlabel.append(nd.array(labels, dtype=self.dtype))
+
+    def next(self) -> DataBatch:
+        """The next batch; its `bucket_key` is its length."""
+        if self.curr_idx == len(self.idx):
+            raise StopIteration
+        bucket, start = self.idx[self.curr_idx]
+        self.curr_idx += 1
+        data, label = (each[bucket][start : start + self.batch_size] for each in (self.nddata, self.ndlabel))
+        if self.major_axis == 1:
+            data, label = data.T, label.T
+        length = self.buckets[bucket]
+        return DataBatch(
+            [data],
+            [label],
+            pad=0,
+            bucket_key=length,
+            provide_data=[self._describe(self.data_name, length)],
+            provide_label=[self._describe(self.label_name, length)],
+        )

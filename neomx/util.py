@@ -1,0 +1,188 @@
+"""mx.util: NumPy semantics, which of them are on, the environment, and what GPUs there are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import torch
+
+from .base import MXNetError, modes, py_str
+from .context import Context, gpu_memory_info, num_gpus
+
+__all__ = [
+    "get_cuda_compute_capability",
+    "get_gpu_count",
+    "get_gpu_memory",
+    "getenv",
+    "is_np_array",
+    "is_np_shape",
+    "makedirs",
+    "np_array",
+    "np_shape",
+    "py_str",
+    "reset_np",
+    "set_module",
+    "set_np",
+    "set_np_shape",
+    "setenv",
+    "use_np",
+    "use_np_array",
+    "use_np_shape",
+]
+
+Decorated = TypeVar("Decorated")
+
+
+def _no_np_arrays() -> NoReturn:
+    raise MXNetError(
+        "NumPy-array semantics (mx.np and mx.npx) are not available: expected a program that uses mx.nd arrays. "
+        "For scalar and zero-size shapes alone, set_np(array=False) or `with mx.util.np_shape():` is enough"
+    )
+
+
+def is_np_shape() -> bool:
+    """Whether this thread has NumPy's shapes on: () is a scalar and (0, 3) is empty, not unknown."""
+    return modes.np_shape
+
+
+def is_np_array() -> bool:
+    """Whether Blocks make mx.np arrays: never, as there are none."""
+    return False
+
+
+def set_np_shape(active: bool) -> bool:
+    """Turn NumPy's shapes on or off for this thread; gives what it was before."""
+    if not isinstance(active, (bool, int)):
+        raise TypeError(f"set_np_shape: expected True or False, received {active!r}")
+    before, modes.np_shape = modes.np_shape, bool(active)
+    return before
+
+
+def set_np(shape: bool = True, array: bool = True) -> None:
+    """Turn NumPy's shapes on or off. Arrays of mx.np are not available: `array=True` is an error."""
+    if array and not shape:
+        raise ValueError("NumPy shape semantics is required in using NumPy array semantics.")
+    if array:
+        _no_np_arrays()
+    set_np_shape(shape)
+
+
+def reset_np() -> None:
+    """Turn NumPy's semantics off."""
+    set_np(shape=False, array=False)
+
+
+class np_shape:
+    """`with np_shape():` has NumPy's shapes on inside, or off with `np_shape(False)`."""
+
+    def __init__(self, active: bool = True):
+        self._active = active
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(set_np_shape(self._active))
+
+    def __exit__(self, *exc: Any) -> None:
+        set_np_shape(self._before.pop())
+
+
+class np_array:
+    """`with np_array(False):` leaves things as they are; `np_array()` is an error, as there are no mx.np arrays."""
+
+    def __init__(self, active: bool = True):
+        self._active = active
+
+    def __enter__(self) -> None:
+        if self._active:
+            _no_np_arrays()
+
+    def __exit__(self, *exc: Any) -> None:
+        pass
+
+
+def _within(scope: Callable[[], Any], decorator: str, target: Any) -> Any:
+    """A function that runs inside `scope()`; of a class, all its own methods and properties do."""
+    if inspect.isclass(target):
+        for name, member in list(vars(target).items()):
+            if isinstance(member, property):
+                fget, fset, fdel = (f and _within(scope, decorator, f) for f in (member.fget, member.fset, member.fdel))
+                setattr(target, name, property(fget, fset, fdel, member.__doc__))
+            elif isinstance(member, (staticmethod, classmethod)):
+                setattr(target, name, type(member)(_within(scope, decorator, member.__func__)))
+            elif inspect.isfunction(member):
+                setattr(target, name, _within(scope, decorator, member))
+        return target
+    if not callable(target):
+        raise TypeError(f"{decorator} can only decorate classes and callable objects, while received a {type(target)}")
+
+    @functools.wraps(target)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        with scope():
+            return target(*args, **kwargs)
+
+    return inside
+
+
+def use_np_shape(func: Decorated) -> Decorated:
+    """Decorator: a function, or every method of a class, runs with NumPy's shapes on."""
+    return _within(np_shape, "use_np_shape", func)
+
+
+def use_np_array(func: Decorated) -> Decorated:
+    """Decorator: may stand before a function or class; calling what it decorates is an error (see `np_array`)."""
+    return _within(np_array, "use_np_array", func)
+
+
+def use_np(func: Decorated) -> Decorated:
+    """Decorator: NumPy's shapes and arrays. What it decorates may be defined and not called (see `np_array`)."""
+    return use_np_shape(use_np_array(func))
+
+
+def set_module(module: str) -> Callable[[Decorated], Decorated]:
+    """Decorator that sets `__module__`."""
+
+    def decorate(target: Decorated) -> Decorated:
+        target.__module__ = module
+        return target
+
+    return decorate
+
+
+def getenv(name: str) -> str | None:
+    """A variable of the environment, or None."""
+    return os.environ.get(name)
+
+
+def setenv(name: str, value: str | None) -> None:
+    """Set a variable of the environment; None removes it."""
+    if value is None:
+        os.environ.pop(name, None)
+    else:
+        os.environ[name] = value
+
+
+def makedirs(d: str) -> None:
+    """Make a directory and those above it, unless they are there."""
+    os.makedirs(os.path.expanduser(d), exist_ok=True)
+
+
+def get_gpu_count() -> int:
+    """How many GPUs torch can use here."""
+    return num_gpus()
+
+
+def get_gpu_memory(gpu_dev_id: int) -> tuple[int, int]:
+    """(free, total) bytes of a GPU."""
+    return gpu_memory_info(gpu_dev_id)
+
+
+def get_cuda_compute_capability(ctx: Context) -> int:
+    """A GPU's compute capability as one number: 86 for 8.6."""
+    if not isinstance(ctx, Context) or ctx.device_type != "gpu":
+        raise ValueError(f"Expecting a gpu context to get cuda compute capability, while received ctx {ctx}")
+    major, minor = torch.cuda.get_device_capability(ctx.check().device)
+    return 10 * major + minor

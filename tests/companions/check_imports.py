@@ -1,0 +1,33 @@
+"""Every module of the libraries imports under neomx, but for those that need what is not installed here."""
+
+import importlib
+import pkgutil
+import warnings
+
+import pytest
+
+# The start of the names of modules that cannot be imported, and why.
+NOT_HERE = {
+    "gluoncv": ("gluoncv.torch", "gluoncv.auto"),  # the half for torch < 2; search by autogluon
+    "gluonnlp": (),
+    "mxboard": (),
+    "d2l": ("d2l.data.fashion_mnist",),  # imports a module that its package lacks
+}
+
+
+def _modules(name, skipped):
+    """Import a module and all below it; give the names."""
+    if name.startswith(skipped or ("-",)):
+        return []
+    module = importlib.import_module(name)
+    found = [name]
+    for _, below, _ in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        found += _modules(f"{name}.{below}", skipped)
+    return found
+
+
+@pytest.mark.parametrize("library, at_least", [("gluoncv", 200), ("gluonnlp", 80), ("mxboard", 15), ("d2l", 8)])
+def test_imports(library, at_least):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(_modules(library, NOT_HERE[library])) >= at_least

@@ -1,0 +1,3 @@
+"""Here `mxnet` means neomx."""
+
+import neomx.compat.mxnet  # noqa: F401

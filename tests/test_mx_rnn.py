@@ -1,0 +1,276 @@
+"""mx.rnn beyond the recordings: checkpoints between MXNet and neomx, chance, and clear errors."""
+
+import collections
+import logging
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from neomx.base import MXNetError
+from parity import record_rnn
+
+DATA = mx.sym.Variable("data")
+
+
+# ---- checkpoints ----
+
+
+@pytest.mark.parametrize("which", [("fused", "fused"), ("fused", "single"), ("single", "fused"), ("single", "single")])
+def test_mxnet_s_checkpoints_load_into_either_network(which):
+    now, then = record_rnn.read(mx, record_rnn.FIXTURES)[which]
+    np.testing.assert_allclose(now, then, rtol=1e-5, atol=1e-6)
+
+
+def test_checkpoints_are_written_as_mxnet_writes_them(tmp_path):
+    record_rnn.write(mx, tmp_path)
+    for name in ("fused", "single"):
+        now, then = (mx.nd.load(str(folder / f"{name}-0003.params")) for folder in (tmp_path, record_rnn.FIXTURES))
+        assert list(now) == list(then)
+        assert all(np.array_equal(now[key].asnumpy(), then[key].asnumpy()) for key in then)
+    for now, then in record_rnn.read(mx, tmp_path).values():
+        np.testing.assert_allclose(now, then, rtol=1e-5, atol=1e-6)
+
+
+def test_a_callback_saves_every_second_epoch(tmp_path):
+    cell = mx.rnn.LSTMCell(2)
+    net = mx.sym.Group(cell.unroll(2, DATA)[0])
+    shapes = dict(zip(net.list_arguments(), net.infer_shape(data=(1, 2, 3))[0], strict=True))
+    args = {name: mx.nd.ones(shape) for name, shape in shapes.items() if name != "data"}
+    callback = mx.rnn.do_rnn_checkpoint([cell], str(tmp_path / "net"), period=2)
+    for epoch in range(3):
+        callback(epoch, net, args, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["net-0002.params", "net-symbol.json"]
+    _, loaded, _ = mx.rnn.load_rnn_checkpoint([cell], str(tmp_path / "net"), 2)
+    assert sorted(loaded) == sorted(args)
+
+
+def test_packing_names_what_is_missing():
+    with pytest.raises(KeyError, match="lstm_i2h_weight: expected among the parameters, which are .'other'"):
+        mx.rnn.LSTMCell(2).unpack_weights({"other": mx.nd.ones((1,))})
+    with pytest.raises(KeyError, match="gru_l0_i2h_r_weight"):
+        mx.rnn.FusedRNNCell(2, mode="gru").pack_weights({})
+    with pytest.raises(MXNetError, match="7 rows cannot be those of 4 gates"):
+        mx.rnn.LSTMCell(2).unpack_weights({"lstm_i2h_weight": mx.nd.ones((7, 2)), "lstm_i2h_bias": mx.nd.ones((7,))})
+
+
+# ---- chance ----
+
+
+def test_zoneout_keeps_about_as_many_numbers_as_it_says():
+    """Each number of a state is the new one or that of the step before."""
+    zoned = mx.rnn.ZoneoutCell(mx.rnn.RNNCell(400, prefix="z_"), zoneout_outputs=0.25)
+    plain = mx.rnn.RNNCell(400, prefix="z_")
+    nets = [mx.sym.Group(cell.unroll(2, DATA)[0]) for cell in (zoned, plain)]
+    bound = [net.simple_bind(mx.cpu(), grad_req="null", data=(4, 2, 3)) for net in nets]
+    mx.random.seed(1)
+    for name, array in bound[0].arg_dict.items():
+        array[:] = mx.nd.random.uniform(-1, 1, array.shape)
+        bound[1].arg_dict[name][:] = array
+    zoned_out, plain_out = ([o.asnumpy() for o in each.forward(is_train=True)] for each in bound)
+    first = zoned_out[0] == plain_out[0]
+    assert np.all(first | (zoned_out[0] == 0)) and 0.7 < first.mean() < 0.8
+    second = zoned_out[1] == plain_out[1]
+    assert np.all(second | (zoned_out[1] == zoned_out[0])) and 0.7 < second.mean() < 0.8
+
+
+def test_dropout_drops_only_in_training():
+    bound = mx.rnn.DropoutCell(0.5).unroll(2, DATA)[0].simple_bind(mx.cpu(), data=(40, 2, 50))
+    bound.arg_dict["data"][:] = 1
+    assert (bound.forward(is_train=False)[0].asnumpy() == 1).all()
+    dropped = bound.forward(is_train=True)[0].asnumpy()
+    assert set(np.unique(dropped)) == {0.0, 2.0} and 0.45 < (dropped == 0).mean() < 0.55
+
+
+# ---- unrolling ----
+
+BIND = """
+import sys
+import neomx as mx
+words = mx.sym.Embedding(mx.sym.Variable("data"), input_dim=9, output_dim=4, name="words")
+cells = mx.rnn.SequentialRNNCell()
+cells.add(mx.rnn.FusedRNNCell(4, bidirectional=True))
+cells.add(mx.rnn.LSTMCell(3, prefix="last_"))
+cells.unroll(3, words, merge_outputs=True)[0].simple_bind(mx.cpu(), data=(2, 3))
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_to_bind_a_network_loads_no_compiler():
+    """torch's compiler takes seconds to import, and some ops import it when they run on tensors without memory."""
+    run = subprocess.run([sys.executable, "-c", BIND], capture_output=True, text=True, timeout=120)
+    assert run.stdout.split() == ["False"], run.stderr[-500:]
+
+
+def test_a_fused_cell_gives_what_its_single_cells_give():
+    for mode in ("rnn_relu", "rnn_tanh", "lstm", "gru"):
+        fused = mx.rnn.FusedRNNCell(3, num_layers=2, mode=mode, bidirectional=True)
+        single = fused.unfuse()
+        nets = [cell.unroll(4, DATA, layout="TNC", merge_outputs=True)[0] for cell in (fused, single)]
+        first = nets[0].simple_bind(mx.cpu(), data=(4, 2, 5))
+        for array in first.arg_dict.values():
+            array[:] = mx.nd.random.uniform(-1, 1, array.shape)
+        args = dict(first.arg_dict)
+        second = nets[1].bind(mx.cpu(), single.pack_weights(fused.unpack_weights(args)))
+        results = [each.forward()[0].asnumpy() for each in (first, second)]
+        np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
+
+
+def test_rnn_unroll_makes_the_inputs():
+    with pytest.warns(UserWarning, match="rnn_unroll is deprecated"):
+        outputs, _ = mx.rnn.rnn_unroll(mx.rnn.RNNCell(3), 2, input_prefix="in_")
+    assert [name for name in mx.sym.Group(outputs).list_arguments() if "data" in name] == ["in_t0_data", "in_t1_data"]
+
+
+def test_a_channels_last_conv_gru_splits_its_channels():
+    cell = mx.rnn.ConvGRUCell((1, 4, 4, 2), 3, conv_layout="NHWC")
+    net = mx.sym.Group(cell.unroll(2, DATA, layout="NTHWC")[0])
+    assert net.infer_shape(data=(5, 2, 4, 4, 2))[1] == [(5, 4, 4, 3)] * 2
+
+
+def test_a_cell_of_one_s_own():
+    class Adder(mx.rnn.BaseRNNCell):
+        @property
+        def state_info(self):
+            return [{"shape": (0, 3), "__layout__": "NC"}]
+
+        def __call__(self, inputs, states):
+            self._counter += 1
+            total = mx.sym.elemwise_add(inputs, states[0], name=f"{self._prefix}t{self._counter}")
+            return total, [total]
+
+    net = Adder(prefix="sum_").unroll(3, DATA, merge_outputs=True)[0]
+    bound = net.bind(mx.cpu(), {"data": mx.nd.ones((2, 3, 3))})
+    assert bound.forward()[0].asnumpy()[0, :, 0].tolist() == [1, 2, 3]
+    with pytest.raises(NotImplementedError, match="BaseRNNCell must say in state_info"):
+        mx.rnn.BaseRNNCell().begin_state()
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: mx.rnn.RNNCell(3).unroll(2, [DATA]), AssertionError, "length is 2, but inputs are 1 steps"),
+        (lambda: mx.rnn.RNNCell(3).unroll(2, DATA, layout="NC"), AssertionError, "layout must have T for time"),
+        (
+            lambda: mx.rnn.RNNCell(3).unroll(1, mx.nd.ones((1, 1, 1))),
+            AssertionError,
+            "For arrays there is mx.gluon.rnn",
+        ),
+        (lambda: mx.rnn.LSTMCell(3)(DATA, [DATA]), MXNetError, r"expects a list of 2 state\(s\).*received 1"),
+        (lambda: mx.rnn.FusedRNNCell(3, mode="elman"), ValueError, "mode must be one of rnn_relu.*received 'elman'"),
+        (lambda: mx.rnn.RNNCell(3).begin_state(func=mx.nd.zeros), MXNetError, "batch_size must be told"),
+        (lambda: mx.rnn.ConvRNNCell((1, 2, 0, 5), 3), ValueError, "input_shape must be known but for the batch"),
+    ],
+)
+def test_bad_input_is_told(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+
+
+# ---- sentences ----
+
+
+def test_sentences_that_are_too_long_are_counted(caplog):
+    with caplog.at_level(logging.WARNING):
+        batches = mx.rnn.BucketSentenceIter([[1, 2], [1, 2, 3], [3, 4]], 2, buckets=[2])
+    assert "discarded 1 sentences" in caplog.text
+    assert [batch.data[0].shape for batch in batches] == [(2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 9}, "no length has 9 of the 2 sentences"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"batch_size": 1, "layout": "TC"}, "layout 'NT' or 'TN'"),
+    ],
+)
+def test_bad_batches_are_told(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        mx.rnn.BucketSentenceIter([[1], [2]], **arguments)
+
+
+# ---- text ----
+
+
+def test_published_vectors_are_read_from_their_folder(tmp_path):
+    (tmp_path / "glove").mkdir()
+    (tmp_path / "glove" / "glove.6B.50d.txt").write_text("a 1 2\nb 3 4\n")
+    words = mx.contrib.text.vocab.Vocabulary(collections.Counter(["b"]))
+    found = mx.contrib.text.embedding.create(
+        "glove", pretrained_file_name="glove.6B.50d.txt", embedding_root=str(tmp_path), vocabulary=words
+    )
+    assert found.idx_to_token == ["<unk>", "b"] and found.idx_to_vec.asnumpy().tolist() == [[0, 0], [3, 4]]
+
+
+def test_without_a_network_the_place_of_a_file_is_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("MXNET_GLUON_REPO", f"file://{tmp_path}/nothing")
+    place = tmp_path / "fasttext"
+    with pytest.raises(
+        MXNetError, match=f"wiki.simple.vec is expected in {place}.*put wiki.simple.vec or wiki.simple.zip"
+    ):
+        mx.contrib.text.embedding.create("fasttext", embedding_root=str(tmp_path))
+    with pytest.raises(MXNetError, match=f"wiki.train.tokens is expected in {tmp_path}"):
+        mx.gluon.contrib.data.text.WikiText2(root=str(tmp_path))
+
+
+def test_an_archive_is_unpacked(tmp_path, monkeypatch):
+    text = mx.gluon.contrib.data.text
+    archive, root = tmp_path / "small.zip", tmp_path / "root"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("wikitext-2/wiki.train.tokens", " a b c \n d e \n")
+    store = tmp_path / "gluon" / "dataset" / "wikitext-2"
+    store.mkdir(parents=True)
+    archive.rename(store / "wikitext-2-v1.zip")
+    monkeypatch.setenv("MXNET_GLUON_REPO", f"file://{tmp_path}")
+    monkeypatch.setattr(text.WikiText2, "_archive_file", ("wikitext-2-v1.zip", None))
+    words = text.WikiText2(root=str(root), seq_len=3)
+    assert words.vocabulary.to_tokens(words[0][1].asnumpy().tolist()) == ["b", "c", "<eos>"]
+    with pytest.raises(MXNetError, match="wikitext-2-v1.zip has no wiki.test.tokens"):
+        text.WikiText2(root=str(root), segment="test")
+    with pytest.raises(MXNetError, match="too few for one sample"):
+        text.WikiText2(root=str(root))
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        ("", ValueError, "no line with a token and a vector"),
+        ("a 1 2\nb 1\nc 1 2 3\n", AssertionError, "line 3 of .*token c has 3 numbers, expected 2"),
+        ("a 1 2\nb 1 x\n", ValueError, "line 2 of .*token b: could not convert"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:At line 2")
+def test_a_bad_file_of_vectors_is_told(tmp_path, content, kind, message):
+    path = tmp_path / "vectors.txt"
+    path.write_text(content)
+    with pytest.raises(kind, match=message):
+        mx.contrib.text.embedding.CustomEmbedding(str(path))
+
+
+# ---- ops in Python ----
+
+
+def test_former_ops_say_that_they_are():
+    with pytest.warns(UserWarning, match="NumpyOp has been deprecated. Please use CustomOp"):
+        op = mx.operator.NumpyOp()
+    with pytest.warns(UserWarning, match="PythonOp has been deprecated"):
+        plain = mx.operator.PythonOp()
+    with pytest.raises(NotImplementedError, match="PythonOp must derive from NumpyOp or NDArrayOp"):
+        plain(DATA)
+    with pytest.raises(MXNetError, match="has no input 3.* Expected data"):
+        op(DATA, DATA, DATA).simple_bind(mx.cpu(), data=(2,))
+
+
+def test_an_error_in_a_numpy_op_names_it():
+    class Broken(mx.operator.NumpyOp):
+        def forward(self, in_data, out_data):
+            raise ValueError("no such thing")
+
+    with pytest.warns(UserWarning, match="deprecated"):
+        net = Broken()(DATA, name="mine")
+    with pytest.raises((MXNetError, ValueError), match="no such thing"):
+        net.bind(mx.cpu(), {"data": mx.nd.ones((2,))}).forward()

@@ -1,0 +1,244 @@
+"""mx.profiler: the trace of a small program, its table, and what is refused."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+import neomx as mx
+from neomx import profiler
+from neomx.ops.table import OPS
+from neomx.symbol.lowering import LOWERED
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    """Each test begins with nothing profiled, and leaves no file at the end of the session."""
+    yield
+    profiler.set_state("stop")
+    profiler._trace.clear()
+    profiler._trace.stats.clear()
+    profiler._config.update(profiler._DEFAULTS)
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)["traceEvents"]
+
+
+def names(events, category):
+    return [event["name"] for event in events if event.get("cat") == category]
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory):
+    """The events, the table and the JSON of a program that has a bit of everything."""
+    path = str(tmp_path_factory.mktemp("profile") / "trace.json")
+    x = mx.nd.ones((20, 20))
+    symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
+    executor = symbol.simple_bind(mx.cpu(), data=(2, 3))
+    net = mx.gluon.nn.Dense(3)
+    net.initialize()
+    net.hybridize()
+    net(x)  # both graphs are lowered before the profile begins
+    mx.nd.tan(x)
+    profiler.set_config(filename=path, profile_all=True, aggregate_stats=True)
+    profiler.set_state("run")
+    for _ in range(3):
+        mx.nd.dot(x, x) + 1
+    domain = profiler.Domain("train")
+    task, frame, event = domain.new_task("load"), domain.new_frame("batch"), profiler.Event("think")
+    for span in (task, frame, event):
+        span.start()
+    mx.nd.exp(x)
+    for span in (task, frame, event):
+        span.stop()
+    counter = domain.new_counter("seen", 5)
+    counter += 3
+    counter -= 1
+    domain.new_marker("here").mark("thread")
+    profiler.pause()
+    mx.nd.sin(x)
+    profiler.Event("unseen").start()
+    counter += 100
+    profiler.resume()
+    with profiler.scope("inner"):
+        mx.nd.cos(x)
+    executor.forward(is_train=True)
+    executor.backward(mx.nd.ones((2, 4)))
+    with mx.autograd.record():
+        loss = net(x).sum()
+    loss.backward()
+    mx.sym.relu(mx.sym.var("a")).eval(a=x)  # lowered while the profile runs
+    profiler.set_state("stop")
+    mx.nd.tan(x)
+    table, as_json = profiler.dumps(sort_by="count"), profiler.dumps(format="json", sort_by="min", ascending=True)
+    profiler.dump()
+    return read(path), table, json.loads(as_json)
+
+
+def test_ops_have_mxnets_names(profile):
+    ops = names(profile[0], "operator")
+    assert ops.count("dot") == 3 and ops.count("_plus_scalar") == 3
+    assert ops.count("FullyConnected") == 2  # the executor's and the hybrid layer's
+    assert ops.count("exp") == ops.count("cos") == ops.count("relu") == ops.count("sum") == 1
+
+
+def test_what_is_paused_or_stopped_is_left_out(profile):
+    assert not {"sin", "tan", "unseen"} & {event["name"] for event in profile[0]}
+
+
+def test_ops_enclose_what_the_engine_runs(profile):
+    op = next(event for event in profile[0] if event["name"] == "exp")
+    kernel = next(event for event in profile[0] if event["name"] == "aten::exp")
+    assert op["ts"] <= kernel["ts"] and kernel["ts"] + kernel["dur"] <= op["ts"] + op["dur"]
+    assert (op["pid"], op["tid"]) == (kernel["pid"], kernel["tid"])
+
+
+def test_gradients_are_seen(profile):
+    assert names(profile[0], "backward").count("AddmmBackward0") == 2
+
+
+def test_marks_of_the_program(profile):
+    by_name = {}
+    for event in profile[0]:
+        by_name.setdefault(event["name"], []).append(event)
+    assert [event["ph"] for event in by_name["load"]] == ["b", "e"] and by_name["load"][0]["cat"] == "train"
+    assert [event["ph"] for event in by_name["batch"]] == ["b", "e"] and by_name["batch"][0]["cat"] == "train,frame"
+    assert by_name["load"][0]["id"] != by_name["batch"][0]["id"]
+    (think,) = by_name["think"]
+    (exp,) = by_name["exp"]
+    assert think["ph"] == "X" and think["dur"] > 0
+    # The two clocks are one to some 10 us; an op takes about that.
+    assert think["ts"] - 1000 < exp["ts"] < think["ts"] + think["dur"] + 1000
+    assert [event["args"]["seen"] for event in by_name["seen"]] == [5, 8, 7]
+    (here,) = by_name["here"]
+    assert (here["ph"], here["s"], here["cat"]) == ("i", "t", "train,instant_marker")
+    assert by_name["inner"][0]["dur"] >= by_name["cos"][0]["dur"]
+
+
+def test_memory_is_a_counter(profile):
+    values = [event["args"]["Memory: cpu/0"] for event in profile[0] if event["name"] == "Memory: cpu/0"]
+    assert max(values) >= 20 * 20 * 4
+    assert profile[2]["Memory"]["Device Storage"]["Memory: cpu/0"]["Max"] == max(values) / 1000
+
+
+def test_a_table_adds_up(profile):
+    sections = dict(re.findall(r"^(\S.*)\n={17}\n(.*\n.*\n(?:.+\n)*)", profile[1], re.MULTILINE))
+    assert {"operator", "backward", "train", "train,frame", "event", "Device Storage"} <= set(sections)
+    head, rule, *rows = sections["operator"].splitlines()
+    assert head.split("  ")[0] == "Name" and head.endswith("Avg Time (ms)") and set(rule) == {"-", " "}
+    fields = [row.split() for row in rows]
+    counts = [int(count) for _, count, *_ in fields]
+    assert counts == sorted(counts, reverse=True) and counts[0] == 3
+    for _, count, total, least, most, average in fields:
+        assert float(least) <= float(average) <= float(most) <= float(total) + 1e-4
+        assert float(average) == pytest.approx(float(total) / int(count), abs=1e-4)
+
+
+def test_json_adds_up(profile):
+    ops = profile[2]["Time"]["operator"]
+    assert ops["dot"]["Count"] == 3 and list(ops["dot"]) == ["Count", "Total", "Min", "Max", "Avg"]
+    assert [op["Min"] for op in ops.values()] == sorted(op["Min"] for op in ops.values())
+    assert profile[2]["Counter"]["train"]["seen"] == {"Count": 3, "Min": 5.0, "Max": 8.0, "Avg": 20 / 3}
+    assert profile[2]["Unit"] == {"Time": "ms", "Memory": "kB"}
+
+
+def test_ops_cost_nothing_afterwards(profile):
+    assert not any(hasattr(op.fn, "plain") for op in OPS.values())
+    assert not any(hasattr(value, "plain") for run in LOWERED for value in run.__globals__.values())
+
+
+def test_dump_may_go_on(tmp_path):
+    path = tmp_path / "t.json"
+    profiler.set_config(filename=str(path), aggregate_stats=True)
+    profiler.set_state("run")
+    mx.nd.exp(mx.nd.ones(2))
+    profiler.dump(finished=False)
+    assert names(read(path), "operator").count("exp") == 1
+    mx.nd.exp(mx.nd.ones(2))
+    assert "exp                                     2 " in profiler.dumps(reset=True)
+    assert "exp " not in profiler.dumps()
+    profiler.dump()
+    assert names(read(path), "operator").count("exp") == 2
+    mx.nd.exp(mx.nd.ones(2))
+    with pytest.raises(mx.MXNetError, match="Profiler hasn't been run"):
+        profiler.dump()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_continuous_dump_writes_at_a_pause(tmp_path):
+    path = tmp_path / "t.json"
+    profiler.set_config(filename=str(path), continuous_dump=True, dump_period=2)
+    profiler.set_state("run")
+    mx.nd.exp(mx.nd.ones(2))
+    profiler.pause()
+    assert "exp" in names(read(path), "operator")
+    assert profiler.dumps() == ""  # no aggregate_stats
+
+
+def test_errors_within_ops_are_the_same_while_profiling(tmp_path):
+    profiler.set_config(filename=str(tmp_path / "t.json"))
+    profiler.set_state("run")
+    with pytest.raises(mx.MXNetError, match=r"^dot: .*received lhs: float32\[2, 3\]"):
+        mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((2, 3)))
+
+
+def test_each_worker_has_its_file(tmp_path, monkeypatch):
+    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    profiler.set_config(filename=str(tmp_path / "t.json"))
+    profiler.set_state("run")
+    profiler.dump()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["rank1_t.json"]
+
+
+def test_old_names(tmp_path):
+    path = tmp_path / "old.json"
+    with pytest.warns(UserWarning, match="use profiler.set_config"):
+        profiler.profiler_set_config("all", str(path))
+    for state in ("run", "stop"):
+        with pytest.warns(UserWarning, match="use profiler.set_state"):
+            profiler.profiler_set_state(state)
+    with pytest.warns(UserWarning, match="use profiler.dump"):
+        profiler.dump_profile()
+    assert path.exists()
+    with pytest.warns(UserWarning), pytest.raises(mx.MXNetError, match="received 'most'"):
+        profiler.profiler_set_config("most")
+
+
+def test_bad_input_is_named(tmp_path):
+    with pytest.raises(mx.MXNetError, match=r"unknown argument 'file_name'\. Did you mean filename"):
+        profiler.set_config(file_name="x.json")
+    with pytest.raises(mx.MXNetError, match="in a directory that exists"):
+        profiler.set_config(filename=str(tmp_path / "none" / "x.json"))
+    with pytest.raises(ValueError, match="expected 'run' or 'stop', received 'on'"):
+        profiler.set_state("on")
+    with pytest.raises(mx.MXNetError, match="a worker can profile only itself"):
+        profiler.set_state("run", profile_process="server")
+    with pytest.raises(ValueError, match="received 'master'"):
+        profiler.pause("master")
+    with pytest.raises(AssertionError, match="format: xml"):
+        profiler.dumps(format="xml")
+    with pytest.raises(AssertionError, match="sort_by: name"):
+        profiler.dumps(sort_by="name")
+    with pytest.raises(mx.MXNetError, match="expected a scope among global, process, thread"):
+        profiler.Domain("d").new_marker("m").mark("room")
+
+
+def test_spans_without_a_start_or_a_profile_mean_nothing():
+    task = profiler.Task(profiler.Domain("d"), "t")
+    task.stop()
+    task.start()
+    task.stop()
+    assert str(task) == "t" and profiler._trace.is_empty
+
+
+def test_autostart_profiles_from_import_to_exit(tmp_path):
+    environment = {**os.environ, "MXNET_PROFILER_AUTOSTART": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
+    program = "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, timeout=120, check=True)
+    assert "exp" in names(read(tmp_path / "profile.json"), "operator")
