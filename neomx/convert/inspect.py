@@ -15,6 +15,8 @@ from .. import symbol as sym
 from ..base import MXNetError
 from ..dtype import NAME_OF_TORCH
 from ..formats import idx, params, safetensors
+from ..formats.records import MAGIC
+from ..io.lists import read_list
 from ..ndarray import NDArray
 from ..ops.table import OPS
 from ..optimizer import states as optimizer_states
@@ -325,7 +327,7 @@ def _rec(path: str, options: argparse.Namespace) -> None:
         show(["record", "at byte", "bytes", "label", "id id2", "content"], rows, options)
     index = os.path.splitext(path)[0] + ".idx"
     if found.problem is not None:
-        raise MXNetError(f"{found.problem}. {found.count} records before it are whole")
+        raise MXNetError(f"{found.problem}. Whole records before: {found.count}")
     if os.path.isfile(index):
         problem = records.index_problem(records.read_index(index), found.positions)
         print(f"{index}: {problem or 'fits, a key for each record'}")
@@ -346,12 +348,12 @@ def _index(path: str, options: argparse.Namespace) -> None:
 
 
 def _list(path: str, options: argparse.Namespace) -> None:
-    entries = records.read_list(path)
-    widths = Counter(len(labels) for _, labels, _ in entries)
+    entries = read_list(path)
+    widths = Counter(len(entry.labels) for entry in entries)
     told = ", ".join(f"{count} with {width} label{'s' * (width > 1)}" for width, count in sorted(widths.items()))
-    kinds = len({tuple(labels) for _, labels, _ in entries})
+    kinds = len({entry.labels for entry in entries})
     print(f"list: {len(entries)} pictures, {told or 'none'}, {kinds} different")
-    rows = [(key, records.short(labels), name) for key, labels, name in entries]
+    rows = [(entry.number, records.short(entry.labels), entry.path) for entry in entries]
     show(["key", "labels", "path"], rows if options.all else rows[:5], options)
 
 
@@ -368,7 +370,7 @@ _BY_ENDING: dict[str, Callable[[str, argparse.Namespace], None]] = {
 _BY_START: dict[bytes, Callable[[str, argparse.Namespace], None]] = {
     b"\x12\x01\0\0\0\0\0\0": _params,
     b"{": _symbol,
-    records.MAGIC: _rec,
+    MAGIC: _rec,
     b"\x80": _states,
     b"\0\0": _idx_array,
     b"\x1f\x8b": _idx_array,
