@@ -88,11 +88,6 @@ class RecordFile:
         pieces = [length for _, length in self._pieces(position)]
         return sum(pieces) + len(MAGIC) * (len(pieces) - 1)
 
-    def length(self, position: int) -> int:
-        """How many bytes the record at `position` has."""
-        pieces = [length for _, length in self._pieces(position)]
-        return sum(pieces) + len(MAGIC) * (len(pieces) - 1)
-
     def positions(self, start: int = 0, end: int | None = None) -> Iterator[int]:
         """Where the records begin that do so in [start, end). Raises CutShort where the file ends within one."""
         end = self.size if end is None else end
