@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "util": GROUND,
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"bar", "comm"},
-    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample"},
+    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample", "util"},
     "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
     "compat": {"base", "comm", "kvstore", "horovod"},

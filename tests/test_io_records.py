@@ -19,6 +19,7 @@ import neomx as mx
 from neomx import recordio
 from neomx.base import MXNetError
 from neomx.formats import picture
+from neomx.formats.records import RecordFile
 from neomx.io.augment import Augmentation
 from parity.cases.io_files import FIXTURES, pictures
 
@@ -123,6 +124,11 @@ def test_a_record_in_pieces(tmp_path):
         attrs = {"path_imgrec": str(tmp_path / "pieces.rec"), "batch_size": 1, "num_parts": parts}
         seen = [labels_of_part(part_index=i, **attrs) for i in range(parts)]
         assert sum(seen, []) == [0, 1, 2, 3]
+    file = RecordFile(str(tmp_path / "pieces.rec"))
+    whole = file.read(0)
+    assert file.length(0) == len(whole) and whole.endswith(magic * 3 + b"end")
+    for size in (0, 24, len(whole) - 12, len(whole) - 5, len(whole), len(whole) + 9):
+        assert file.begin(0, size) == whole[:size]
 
 
 def labels_of_part(**attrs):
@@ -433,6 +439,10 @@ def test_what_image_det_record_iter_says():
     }.items():
         with pytest.raises(MXNetError, match=message):
             pictures(mx, "ImageDetRecordIter", **attrs).next()
+
+
+def test_paths_that_are_none_are_not_there():
+    assert labels(pictures(mx, path_imgidx=None, path_imglist=None, mean_img=None)) == list(range(10))
 
 
 def test_a_last_batch_without_rounding_is_filled_with_zeros():

@@ -194,7 +194,7 @@ class PictureDecoder:
             # A record's random numbers are its own, so that they are the same with any threads and parts.
             random = Random(hash((self._seed, epoch, place.position)))
             self._put(header, encoded, data[i], label[i : i + 1], random)
-        except MXNetError as error:
+        except (MXNetError, OSError) as error:
             record = f"record {header.id}" if header else "the record"
             raise MXNetError(f"{record} of {place.file.path} (at byte {place.position}): {error}") from error
         return int(header.id)
@@ -229,7 +229,7 @@ class PictureDecoder:
         if self.dtype == np.uint8:
             out[...] = planes
         elif self.dtype == np.int8:
-            out[...] = np.clip(planes - mean, -128, 127)
+            out[...] = np.clip(planes - np.floor(mean + 0.5), -128, 127)
         else:
             out[...] = planes
             if mean.any():

@@ -198,6 +198,7 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             tic = time.time()
             eval_metric.reset()
+            self._begin_epoch(epoch, train_data)
             with Pass(train_data, epoch) as shown:
                 nbatch, eval_name_vals = 0, []
                 data_iter = iter(train_data)
@@ -241,6 +242,9 @@ class BaseModule:
                 for name, val in res:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
             train_data.reset()
+
+    def _begin_epoch(self, epoch: int, train_data: Any) -> None:
+        """What a kind of module does before the batches of an epoch."""
 
     def _await_workers(self) -> None:
         """Wait until the other workers of a distributed training have come to their epoch's end too."""
