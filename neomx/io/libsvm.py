@@ -88,8 +88,10 @@ class _Matrix:
     """The sparse rows of a part of the files' lines, with their first numbers."""
 
     def __init__(self, uri: str, width: int, part: Part):
-        lines = part_of(sum(1 for _ in _lines(uri)), part)
-        chosen = islice(_lines(uri), lines.start, lines.stop)
+        chosen = _lines(uri)
+        if part.num_parts > 1:
+            mine = part_of(sum(1 for _ in _lines(uri)), part)
+            chosen = islice(chosen, mine.start, mine.stop)
         blocks = [_numbers(block, width) for block in iter(lambda: list(islice(chosen, _BLOCK)), [])]
         self._width = width
         self.first = _joined([block.first for block in blocks], np.float32)
