@@ -152,6 +152,16 @@ def test_ops_cost_nothing_afterwards(profile):
     assert not any(hasattr(value, "plain") for run in LOWERED for value in run.__globals__.values())
 
 
+def test_inference_of_shapes_is_no_op(tmp_path):
+    path = tmp_path / "t.json"
+    profiler.set_config(filename=str(path))
+    profiler.set_state("run")
+    made = mx.sym.zeros((2, 3)) + mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3)
+    assert made.infer_shape(x=(2, 4))[1] == [(2, 3)]
+    profiler.dump()
+    assert names(read(path), "operator") == []
+
+
 def test_dump_may_go_on(tmp_path):
     path = tmp_path / "t.json"
     profiler.set_config(filename=str(path), aggregate_stats=True)
