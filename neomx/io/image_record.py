@@ -179,7 +179,7 @@ class PictureDecoder:
         self.shape, self.dtype = records.data_shape, np.dtype(records.dtype)
         self.label_shape: tuple[int, ...] = () if records.label_width == 1 else (records.label_width,)
         self._width = records.label_width
-        self._labels = _labels_of(records.path_imglist, self._width) if records.path_imglist else None
+        self._labels = _labels_by_number(records.path_imglist, self._width) if records.path_imglist else None
         self._augmentation, self._normalization = augmentation, normalization
         self._seed = records.seed_aug or 0
         channels = self.shape[0]
@@ -247,7 +247,7 @@ class PictureDecoder:
             out *= self.factor
 
 
-def _labels_of(path: str, width: int) -> dict[int, tuple[float, ...]]:
+def _labels_by_number(path: str, width: int) -> dict[int, tuple[float, ...]]:
     """The labels of a list, by the records' numbers."""
     entries = read_list(path)
     for entry in entries:
