@@ -419,7 +419,7 @@ class Parameter(PrivateNames):
 
     def _local(self, ctx: Context | None) -> NDArray:
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
-        array = self.data(ctx)
+        array = Parameter.data(self, ctx)  # not what a subclass makes of it
         return array if self._placement is None else self._placement.part(array)
 
     @property
