@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from ..base import MXNetError
 from ..ndarray import NDArray, array, take
+from .threads import Threads
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -176,7 +177,7 @@ class PrefetchingIter(_CurrentBatch):
         assert self.iters, "PrefetchingIter needs at least one iterator, received none"
         self.n_iter, self.rename_data, self.rename_label = len(self.iters), rename_data, rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self._threads = ThreadPoolExecutor(self.n_iter, thread_name_prefix="PrefetchingIter")
+        self._threads = Threads(self.n_iter, "PrefetchingIter")
         self._coming = self._fetch()
 
     def _fetch(self) -> list[Future[DataBatch | None]]:
@@ -193,6 +194,7 @@ class PrefetchingIter(_CurrentBatch):
         return _renamed([source.provide_label for source in self.iters], self.rename_label)
 
     def reset(self) -> None:
+        self._threads.check_process()
         for batch in self._coming:
             batch.exception()  # an iterator is not reset while it is read; what it raised does not matter any more
         for source in self.iters:
@@ -200,6 +202,7 @@ class PrefetchingIter(_CurrentBatch):
         self._coming = self._fetch()
 
     def iter_next(self) -> bool:
+        self._threads.check_process()
         batches = [coming.result() for coming in self._coming]
         there = [batch for batch in batches if batch is not None]
         if not there:
