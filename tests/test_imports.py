@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
-    "amp": ARRAYS | {"name", "symbol", "gluon"},
+    "amp": ARRAYS | {"name", "symbol", "gluon", "module"},
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}

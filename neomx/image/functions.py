@@ -132,6 +132,8 @@ def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
 def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None = None, interp: int = 2) -> NDArray:
     """The rectangle at (x0, y0), resized to `size` (width, height) if that is given."""
     out = src[y0 : y0 + h, x0 : x0 + w]
+    if not out.size:
+        raise MXNetError(f"the rectangle {w}x{h} at ({x0}, {y0}) has nothing of the image of shape {src.shape}")
     if size is None or (w, h) == tuple(size):
         return out.copy()
     return imresize(out, size[0], size[1], _get_interp_method(interp, (h, w, size[1], size[0])))

@@ -15,6 +15,7 @@ from .. import ndarray as nd
 from ..initializer import Uniform
 from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
+from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
 from .progress import Pass
 
@@ -410,13 +411,6 @@ class BaseModule:
     ) -> None:
         """Choose the optimizer, and the store through which gradients of contexts and workers meet."""
         raise self._missing("init_optimizer")
-
-
-def _call(callbacks: Any, *args: Any) -> None:
-    """Call one callback, each of a list, or none."""
-    if callbacks is not None:
-        for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
-            callback(*args)
 
 
 def _merged(batches: list[list[NDArray]]) -> list[NDArray]:
