@@ -183,7 +183,7 @@ FAMILIES = {
     "mobilenet": (lambda: vision.mobilenet0_25(classes=10), 32),
     "mobilenet_v2": (lambda: vision.mobilenet_v2_0_25(classes=10), 32),
 }
-TORCH_ONLY = {"alexnet", "inception", "mobilenet"}  # whose operators others have too: to save time
+TORCH_ONLY = {"resnet_v1", "vgg", "alexnet", "inception", "mobilenet_v2"}  # whose operators others have too: to save time
 
 
 @pytest.mark.parametrize("family", FAMILIES)
