@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
@@ -19,6 +19,7 @@ from ..formats.records import Place, RecordSource
 from ..ndarray import NDArray
 from .arguments import check
 from .io import DataBatch
+from .threads import Threads
 
 
 class Decoder(Protocol):
@@ -49,7 +50,7 @@ class Pipeline:
         self._who, self._source, self._decoder = who, source, decoder
         self.size, self._wrap, self._gives_ids = records.batch_size, records.round_batch, gives_ids
         self._threads, self._ahead = max(records.preprocess_threads, 1), max(ahead, 1)
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=who)
+        self._pool = Threads(self._threads, who)
         self.forget()
 
     def forget(self) -> None:
@@ -63,6 +64,7 @@ class Pipeline:
 
     def epoch(self) -> Iterator[DataBatch]:
         """The batches of an epoch."""
+        self._pool.check_process()
         begun, self._begun = self._begun, None
         plans = self._plans(begun)
         waiting: deque[_Batch | MXNetError] = deque()
@@ -78,6 +80,7 @@ class Pipeline:
                 given = batch.wait()
                 self._begun = batch.plan.begun
                 yield given
+                self._pool.check_process()
         finally:
             for batch in waiting:
                 if isinstance(batch, _Batch):
@@ -99,13 +102,15 @@ class Pipeline:
 
     def _plans(self, begun: Iterator[tuple[int, Place]] | None) -> Iterator[_Plan]:
         records = begun or self._one_pass()
-        first = next(records, None) or next(records := self._one_pass(), None)
-        check(self._who, first is not None, f"there is no record in {self._source.uri}, or not in this part of it")
-        while first is not None:
-            places = [first, *islice(records, self.size - 1)]
-            first = next(records, None)
+        places = list(islice(records, self.size))
+        if not places and begun is not None:  # the batch before had taken the whole of this pass
+            records = self._one_pass()
+            places = list(islice(records, self.size))
+        check(self._who, len(places) > 0, f"there is no record in {self._source.uri}, or not in this part of it")
+        while places:
             pad = self.size - len(places)
             yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
+            places = list(islice(records, self.size))
 
     def _filled(self, places: list[tuple[int, Place]], pad: int) -> _Plan:
         begun = self._one_pass()
@@ -121,9 +126,7 @@ class Pipeline:
 class _Batch:
     """A batch that threads are working on, each on a stretch of it."""
 
-    def __init__(
-        self, plan: _Plan, decoder: Decoder, pool: ThreadPoolExecutor, size: int, gives_ids: bool, threads: int
-    ):
+    def __init__(self, plan: _Plan, decoder: Decoder, pool: Threads, size: int, gives_ids: bool, threads: int):
         self.plan = plan
         make = np.empty if len(plan.places) == size else np.zeros
         self._data = make((size, *decoder.shape), decoder.dtype)

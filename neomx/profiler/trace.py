@@ -152,7 +152,7 @@ def check_directory(filename: str) -> None:
 
 def _wrapped(name: str, fn: Callable[..., Any], stats: Stats) -> Callable[..., Any]:
     def traced(*tensors: Any, **attrs: Any) -> Any:
-        if is_compiling() or any(isinstance(each, torch.Tensor) and each.is_meta for each in tensors):
+        if is_compiling() or any(map(_has_no_memory, (*tensors, *attrs.values()))):
             return fn(*tensors, **attrs)  # a graph is made, or shapes are inferred: nothing is computed
         began = time.perf_counter_ns()
         with record_function(name):
@@ -162,6 +162,12 @@ def _wrapped(name: str, fn: Callable[..., Any], stats: Stats) -> Callable[..., A
 
     traced.plain = fn  # type: ignore[attr-defined]
     return traced
+
+
+def _has_no_memory(value: Any) -> bool:
+    """Whether a tensor, or a context for one, stands for shapes alone."""
+    device = getattr(value, "device", None)
+    return device is not None and device.type == "meta"
 
 
 def _ops() -> Iterator[Op]:
