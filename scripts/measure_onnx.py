@@ -89,7 +89,8 @@ def main():
         for case in spec.CASES.get(family, {}).values():
             if isinstance(case, spec.Case) and not any(word in case.op for word in LEFT_OUT):
                 by_op.setdefault(get_op(case.op).name, []).append(case)
-    done = {json.loads(line)["op"] for line in open(sys.argv[1])} if pathlib.Path(sys.argv[1]).exists() else set()
+    before = pathlib.Path(sys.argv[1])
+    done = {json.loads(line)["op"] for line in before.read_text().splitlines()} if before.exists() else set()
     ops = sorted(set(by_op) - done)
     with tempfile.TemporaryDirectory() as folder, open(sys.argv[1], "a") as file:
         for at in range(0, len(ops), TOGETHER):

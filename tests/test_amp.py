@@ -110,6 +110,14 @@ def test_unknown_ops_and_dtypes(on):
     assert nd.FullyConnected(nd.ones((1, 1)), nd.ones((1, 1)), no_bias=True, num_hidden=1).dtype == np.float32
 
 
+def test_other_libraries_see_whether_it_is_on(on):
+    assert amp.amp._amp_initialized is False
+    on()
+    assert amp.amp._amp_initialized is True
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        amp.amp.nothing
+
+
 def test_a_second_init_changes_nothing_and_says_so(on, caplog):
     on("bfloat16")
     on("bfloat16")

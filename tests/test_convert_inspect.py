@@ -11,6 +11,7 @@ import neomx as mx
 from neomx import recordio
 from neomx.convert import records
 from neomx.formats import safetensors
+from neomx.formats.records import MAGIC
 from neomx.launch.cli import main
 
 FIXTURES = pathlib.Path(__file__).resolve().parent / "fixtures"
@@ -111,6 +112,25 @@ def test_idx_of_mnist(inspect, tmp_path):
     ]
 
 
+def test_onnx(inspect, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [value("x", 1, ["batch", 2])],
+        [value("y", 1, ["batch", 2])],
+        [onnx.numpy_helper.from_array(np.ones(2, np.float32), "w")],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    lines = inspect(tmp_path / "m.onnx").splitlines()
+    assert lines[:3] == ["ONNX: 1 nodes, opset 17, by somebody", "inputs: x (batch, 2)", "outputs: y (batch, 2)"]
+    assert words("\n".join(lines[4:])) == [["Add", "1"], ["arrays:", "1", "arrays,", "2", "numbers,", "8", "bytes"]] + [
+        ["name", "dtype", "shape", "storage"],
+        ["w", "float32", "2", "default"],
+    ]
+
+
 # ---- records ----
 
 
@@ -123,7 +143,7 @@ def rec(tmp_path):
         kind = ".jpg" if i % 2 else ".png"
         writer.write_idx(i, recordio.pack_img(recordio.IRHeader(0, i, i, 7), pixels[i:], img_fmt=kind, quality=5))
     for i in range(10, 20):
-        text = records.MAGIC * 3 if i == 12 else b"text"
+        text = MAGIC * 3 if i == 12 else b"text"
         writer.write_idx(i, recordio.pack(recordio.IRHeader(0, [1, 2, 3.5], i, 0), text))
     writer.close()
     return tmp_path / "t.rec"
@@ -143,7 +163,10 @@ def test_rec(inspect, rec):
 def test_scanning_finds_what_reading_does(rec):
     reader = recordio.MXRecordIO(str(rec), "r")
     for record in records.scan(str(rec), looked_at=100):
-        assert reader.read() == record.start
+        assert reader.tell() == record.position
+        content = reader.read()
+        assert len(content) == record.length
+        assert content.startswith(record.start)
     assert reader.read() is None
 
 
@@ -152,8 +175,8 @@ def test_a_rec_that_was_cut(inspect, rec):
     for cut, kept in ((3, 19), (len(whole) - 5, 0)):
         rec.write_bytes(whole[:-cut])
         said = inspect(rec, code=2)
-        assert "t.rec: cut short: the file ends at byte" in said
-        assert f"{kept} records before it are whole" in said
+        assert "t.rec is cut short: of the record at byte" in said
+        assert f"Whole records before: {kept}" in said
 
 
 def test_a_rec_that_is_damaged(inspect, rec):
@@ -161,7 +184,9 @@ def test_a_rec_that_is_damaged(inspect, rec):
     second = int(rec.with_suffix(".idx").read_text().splitlines()[1].split("\t")[1])
     whole[second] ^= 1
     rec.write_bytes(whole)
-    assert f"is damaged: at byte {second} there is no record. 1 records before" in inspect(rec, code=2)
+    said = inspect(rec, code=2)
+    assert f"is damaged: at byte {second} there is no record" in said
+    assert "Whole records before: 1" in said
 
 
 def test_index(inspect, rec):
@@ -182,7 +207,19 @@ def test_list(inspect, tmp_path):
     assert lines[0] == "list: 2 pictures, 1 with 1 label, 1 with 2 labels, 2 different"
     assert lines[3].split(None, 3)[1:] == ["2.5", "3", "c d.jpg"]
     (tmp_path / "t.lst").write_text("0\ta/b.jpg\n")
-    assert "line 1: expected a number, labels and a path" in inspect(tmp_path / "t.lst", code=2)
+    assert "line 1: expected a number, one or more labels and a path" in inspect(tmp_path / "t.lst", code=2)
+
+
+def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys):
+    bar = records._Bar(1000)
+    bar.begun -= 2
+    bar.show(500)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    bar.show(500)
+    assert "] " + " 50 %" in capsys.readouterr().err
+    bar.close()
+    assert capsys.readouterr().err.strip() == ""
 
 
 # ---- what cannot be read ----
@@ -205,6 +242,7 @@ def test_bad_files(inspect, tmp_path):
         "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
         "bad.safetensors": (b"1234", "not a readable safetensors file"),
         "bad.idx": (b"\xff\xfe\xfd", "cannot read"),
+        "bad.onnx": (b"abc", "not a readable ONNX file"),
         "junk": (b"hello world", "not a file known here: it begins with b'hello wo'"),
     }
     for name, (content, said) in bad.items():

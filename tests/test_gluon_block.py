@@ -372,3 +372,26 @@ def test_arrays_in_shared_memory_meet_parameters_on_the_cpu():
     assert net(shared).context == mx.cpu(0)
     with pytest.raises(RuntimeError, match=r"not initialized on context cpu_shared\(1\)"):
         weight.data(mx.cpu_shared(1))
+
+
+class Dropped(gluon.Parameter):
+    """A Parameter that gives out its values changed, as libraries write it."""
+
+    def data(self, ctx=None):
+        return 2 * self._check_and_get(self._data, ctx)
+
+
+def test_a_parameter_that_gives_out_changed_values_is_trained():
+    net = nn.Dense(1, in_units=1, use_bias=False)
+    param = Dropped(net.weight.name, shape=(1, 1))
+    net._reg_params["weight"] = net.params._params[param.name] = param
+    net.initialize(mx.init.One())
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.25})
+    for value in (2.0, 1.0):
+        net.hybridize(value == 1)
+        with autograd.record():
+            loss = net(nd.ones((1, 1)))
+        loss.backward()
+        assert loss.asscalar() == value
+        trainer.step(1)
+    assert param.list_data()[0].asscalar() == 0

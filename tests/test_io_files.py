@@ -96,6 +96,20 @@ def test_comments_queries_order_and_columns_without_values():
     assert [b.data[0].asnumpy()[0].tolist() for b in sparse()] == expected
 
 
+def test_many_lines_plain_or_not(monkeypatch):
+    """Lines are read in blocks, each at once if it is plain: the same numbers either way."""
+    monkeypatch.setattr("neomx.io.libsvm._BLOCK", 7)
+    numbers = np.random.default_rng(0)
+    dense = numbers.integers(-3, 4, (50, 5)) / 4
+    plain = [f"{i} " + " ".join(f"{c}:{v}" for c, v in enumerate(row) if v) + "\n" for i, row in enumerate(dense)]
+    for odd in ([], [3], [3, 20, 49]):
+        text = "".join(f"{line[:-1]} # more\n\n" if i in odd else line for i, line in enumerate(plain))
+        write(d_t=text.replace("3 0:", "3 qid:1 0:") if odd else text)
+        batches = list(sparse(batch_size=10))
+        np.testing.assert_array_equal(np.concatenate([b.data[0].asnumpy() for b in batches]), dense)
+        assert [label for b in batches for label in b.label[0].asnumpy()] == list(range(50))
+
+
 def test_what_libsvm_iter_says():
     write(d_t="1 0:1\n2 1:2\n", over_t="1 3:1\n2 7:1\n", bad_t="1 0:x\n", one_t="1 0:1\n")
     for message, attrs in {

@@ -19,6 +19,7 @@ import neomx as mx
 from neomx import recordio
 from neomx.base import MXNetError
 from neomx.formats import picture
+from neomx.formats.records import RecordFile
 from neomx.io.augment import Augmentation
 from parity.cases.io_files import FIXTURES, pictures
 
@@ -111,6 +112,15 @@ def test_several_files_are_one_after_the_other(tmp_path):
         pictures(mx, path_imgrec=str(tmp_path), path_imgidx=str(INDEX))
 
 
+def test_epochs_go_on_where_a_batch_ended():
+    """More in a batch than in the file: an epoch begins where the one before ended, unless that was at the end."""
+    iterator, seen = pictures(mx, batch_size=15), []
+    for _ in range(4):
+        seen.append([(int(b.label[0][0].asscalar()), b.pad) for b in iterator])
+        iterator.reset()
+    assert seen == [[(0, 5)], [(5, 10)], [(0, 5)], [(5, 10)]]
+
+
 def test_a_record_in_pieces(tmp_path):
     """A record in which the magic number stands is in pieces, none of which is the beginning of a record."""
     magic = b"\x0a\x23\xd7\xce"
@@ -123,6 +133,11 @@ def test_a_record_in_pieces(tmp_path):
         attrs = {"path_imgrec": str(tmp_path / "pieces.rec"), "batch_size": 1, "num_parts": parts}
         seen = [labels_of_part(part_index=i, **attrs) for i in range(parts)]
         assert sum(seen, []) == [0, 1, 2, 3]
+    file = RecordFile(str(tmp_path / "pieces.rec"))
+    whole = file.read(0)
+    assert file.length(0) == len(whole) and whole.endswith(magic * 3 + b"end")
+    for size in (0, 24, len(whole) - 12, len(whole) - 5, len(whole), len(whole) + 9):
+        assert file.begin(0, size) == whole[:size]
 
 
 def labels_of_part(**attrs):
@@ -360,13 +375,14 @@ def test_a_file_that_was_cut_short_is_read_to_there(damaged, missing, index):
     assert labels(iterator)  # it warns once
 
 
-def test_a_damaged_beginning_of_a_record(damaged):
+@pytest.mark.parametrize("record", [4, 5])
+def test_a_damaged_beginning_of_a_record(damaged, record):
     def change(content):
-        content[POSITIONS[5]] ^= 1
+        content[POSITIONS[record]] ^= 1
 
     iterator = pictures(mx, **damaged(change))
     assert [iterator.next().label[0].asnumpy().tolist() for _ in range(2)] == [[0, 1], [2, 3]]
-    with pytest.raises(MXNetError, match=rf"damaged.rec is damaged: at byte {POSITIONS[5]} there is no record"):
+    with pytest.raises(MXNetError, match=rf"damaged.rec is damaged: at byte {POSITIONS[record]} there is no record"):
         iterator.next()
     iterator.reset()
     assert iterator.next().pad == 0
@@ -433,6 +449,10 @@ def test_what_image_det_record_iter_says():
     }.items():
         with pytest.raises(MXNetError, match=message):
             pictures(mx, "ImageDetRecordIter", **attrs).next()
+
+
+def test_paths_that_are_none_are_not_there():
+    assert labels(pictures(mx, path_imgidx=None, path_imglist=None, mean_img=None)) == list(range(10))
 
 
 def test_a_last_batch_without_rounding_is_filled_with_zeros():

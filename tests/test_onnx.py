@@ -304,6 +304,15 @@ def test_export_of_objects_by_the_old_names(tmp_path):
         mx.onnx.export_model(net, 3, [(2, 4)], onnx_file_path=path)
 
 
+def test_operator_support():
+    names = mx.onnx.get_operator_support()
+    assert {"Convolution", "BatchNorm", "FullyConnected", "softmax", "elemwise_add", "_plus_scalar", "RNN"} <= set(
+        names
+    )
+    assert names == sorted(set(names)) == mx.onnx.mx2onnx.get_operator_support(13)
+    assert not {"erfinv", "_contrib_box_nms"} & set(names)
+
+
 # ---- what cannot be ----
 
 

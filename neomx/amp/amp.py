@@ -55,6 +55,13 @@ def init(
         _scale_own_gradient(OPS[name])
 
 
+def __getattr__(name: str) -> Any:
+    """Whether `init` was called, by MXNet's private name, which other libraries look at."""
+    if name == "_amp_initialized":
+        return _State.policy is not None
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _scale_own_gradient(op: Op) -> None:
     """Such a loss multiplies the gradient it makes by the scale; in a graph it cannot, for the scale will change."""
     cast, cast_node = op.on_arrays or (lambda arrays, attrs: (arrays, attrs)), op.on_node or (lambda node: node.inputs)

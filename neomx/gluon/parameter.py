@@ -17,6 +17,8 @@ from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from .loading import load_into, named, save_from, without_kind
+from .private_names import PrivateNames
+from .sparse_rows import rows_of
 from .utils import _indent, contexts, shape_is_known
 
 __all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
@@ -28,7 +30,7 @@ class DeferredInitializationError(MXNetError):
     """A parameter was read before its shape was known."""
 
 
-class Parameter:
+class Parameter(PrivateNames):
     """A weight of a Block: `data()`, `grad()`, one array for each context it was initialised on.
 
     With unknown dimensions (0) and `allow_deferred_init` it is initialised at the first forward.
@@ -378,7 +380,7 @@ class Parameter:
                 f"Cannot return a copy of Parameter {self.name} via row_sparse_data() because its storage type is "
                 f"{self._stype}. Please use data() instead."
             )
-        return nd.sparse.retain(array.detach().tostype("row_sparse"), row_id)  # type: ignore[attr-defined]
+        return rows_of(array, row_id)
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
         """Move it to other contexts."""
@@ -417,7 +419,7 @@ class Parameter:
 
     def _local(self, ctx: Context | None) -> NDArray:
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
-        array = self.data(ctx)
+        array = Parameter.data(self, ctx)  # not what a subclass makes of it
         return array if self._placement is None else self._placement.part(array)
 
     @property

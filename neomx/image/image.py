@@ -2,4 +2,5 @@
 
 from .augment import *  # noqa: F403
 from .functions import *  # noqa: F403
+from .functions import _get_interp_method  # noqa: F401 - scripts import it
 from .iterators import *  # noqa: F403

@@ -12,7 +12,7 @@ import numpy as np
 from ..base import MXNetError
 from ..formats import picture
 from .arguments import Floats, Shape
-from .augment import automatic_method
+from .augment import chosen_method
 
 _MODES = ("force", "shrink", "fit")
 
@@ -93,7 +93,7 @@ class DetAugmentation:
     def _resized(self, pixels: np.ndarray, width: int, height: int, random: Random) -> np.ndarray:
         if pixels.shape[:2] == (height, width):
             return pixels
-        method = automatic_method(self.inter_method, pixels, width, height, random)
+        method = chosen_method(self.inter_method, pixels, width, height, random)
         return picture.resize(pixels, width, height, method)
 
     def _colour(self, pixels: np.ndarray, random: Random) -> np.ndarray:

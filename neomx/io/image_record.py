@@ -179,7 +179,7 @@ class PictureDecoder:
         self.shape, self.dtype = records.data_shape, np.dtype(records.dtype)
         self.label_shape: tuple[int, ...] = () if records.label_width == 1 else (records.label_width,)
         self._width = records.label_width
-        self._labels = _labels_of(records.path_imglist, self._width) if records.path_imglist else None
+        self._labels = _labels_by_number(records.path_imglist, self._width) if records.path_imglist else None
         self._augmentation, self._normalization = augmentation, normalization
         self._seed = records.seed_aug or 0
         channels = self.shape[0]
@@ -194,7 +194,7 @@ class PictureDecoder:
             # A record's random numbers are its own, so that they are the same with any threads and parts.
             random = Random(hash((self._seed, epoch, place.position)))
             self._put(header, encoded, data[i], label[i : i + 1], random)
-        except MXNetError as error:
+        except (MXNetError, OSError) as error:
             record = f"record {header.id}" if header else "the record"
             raise MXNetError(f"{record} of {place.file.path} (at byte {place.position}): {error}") from error
         return int(header.id)
@@ -229,7 +229,7 @@ class PictureDecoder:
         if self.dtype == np.uint8:
             out[...] = planes
         elif self.dtype == np.int8:
-            out[...] = np.clip(planes - mean, -128, 127)
+            out[...] = np.clip(planes - np.floor(mean + 0.5), -128, 127)
         else:
             out[...] = planes
             if mean.any():
@@ -247,7 +247,7 @@ class PictureDecoder:
             out *= self.factor
 
 
-def _labels_of(path: str, width: int) -> dict[int, tuple[float, ...]]:
+def _labels_by_number(path: str, width: int) -> dict[int, tuple[float, ...]]:
     """The labels of a list, by the records' numbers."""
     entries = read_list(path)
     for entry in entries:

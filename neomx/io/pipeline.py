@@ -102,13 +102,15 @@ class Pipeline:
 
     def _plans(self, begun: Iterator[tuple[int, Place]] | None) -> Iterator[_Plan]:
         records = begun or self._one_pass()
-        first = next(records, None) or next(records := self._one_pass(), None)
-        check(self._who, first is not None, f"there is no record in {self._source.uri}, or not in this part of it")
-        while first is not None:
-            places = [first, *islice(records, self.size - 1)]
-            first = next(records, None)
+        places = list(islice(records, self.size))
+        if not places and begun is not None:  # the batch before had taken the whole of this pass
+            records = self._one_pass()
+            places = list(islice(records, self.size))
+        check(self._who, len(places) > 0, f"there is no record in {self._source.uri}, or not in this part of it")
+        while places:
             pad = self.size - len(places)
             yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
+            places = list(islice(records, self.size))
 
     def _filled(self, places: list[tuple[int, Place]], pad: int) -> _Plan:
         begun = self._one_pass()

@@ -279,6 +279,11 @@ class DataParallelExecutorGroup:
             array = nd.slice_axis(array, axis=axis, begin=own.start, end=own.stop)
         return array.as_in_context(self.contexts[i])
 
+    def release(self) -> None:
+        """Free what the last forward kept for backward, which would compute it anew."""
+        for executor in self.execs:
+            executor._results, executor._leaves = [], {}
+
     def get_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of the outputs, for whole batches."""
         rows = self.get_outputs(merge_multi_context=False)

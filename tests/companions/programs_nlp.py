@@ -1,9 +1,13 @@
 """What is run with GluonNLP, the same under MXNet and neomx. Each gives arrays by name."""
 
+import tempfile
+
 import gluonnlp as nlp
+import mxnet as mx
+import numpy as np
 from gluonnlp.model.bert import BERTClassifier, BERTEncoder, BERTModel
 from mxnet import autograd, cpu, gluon, nd
-from weights import fill, fingerprint
+from weights import fill, fingerprint, random
 
 TEXT = [
     "the quick brown fox jumps over the lazy dog",
@@ -75,4 +79,144 @@ def bert_training():
     return found
 
 
-PROGRAMS = [bert, bert_training]
+def language_model():
+    """An LSTM over words, its state carried from batch to batch of a corpus."""
+    words = "the quick brown fox jumps over the lazy dog".split() * 8
+    vocabulary = nlp.Vocab(nlp.data.count_tokens(words))
+    cut = nlp.data.batchify.CorpusBPTTBatchify(vocabulary, 5, 4, last_batch="discard")
+    batches = list(cut(gluon.data.SimpleDataset(words)))[:3]
+    net = nlp.model.train.StandardRNN("lstm", len(vocabulary), 8, 8, 2, dropout=0.0, tie_weights=True)
+    state = net.begin_state(func=nd.zeros, batch_size=4)
+    fill(net, batches[0][0], state)
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01})
+    loss_function = gluon.loss.SoftmaxCrossEntropyLoss()
+    losses = []
+    for data, label in batches:
+        state = [each.detach() for each in state]
+        with autograd.record():
+            scores, state, _, _ = net(data, state)
+            loss = loss_function(scores.reshape((-3, -1)), label.reshape((-1,))).mean()
+        loss.backward()
+        trainer.step(1)
+        losses.append(loss.asscalar())
+    return {"losses": losses, "scores": scores, "data": data}
+
+
+def weight_drop():
+    """AWD's LSTM, whose recurrent weights are a Parameter of GluonNLP's own."""
+    net = nlp.model.AWDRNN("lstm", 10, 8, 12, 2, True, dropout=0, weight_drop=0.3, drop_h=0, drop_i=0, drop_e=0)
+    data, state = nd.array([[1, 2], [3, 4], [5, 6]]), net.begin_state(batch_size=2, func=nd.zeros)
+    fill(net, data, state)
+    plain, _ = net(data, state)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 1})
+    with autograd.record():
+        dropped, _ = net(data, state)
+    dropped.backward()
+    trainer.step(1)
+    return {"plain": plain, "differs": np.abs(plain.asnumpy() - dropped.asnumpy()).max() > 1e-3}
+
+
+def sampled_softmax():
+    """A large vocabulary: sparse embeddings, and a loss over a sample of the words."""
+    net = nlp.model.train.BigRNN(20, 4, 6, 1, 4, 5)
+    data, label = nd.array([[1, 2], [3, 4], [5, 6]]), nd.array([[2, 3], [4, 5], [6, 7]])
+    sample = nd.array([1, 5, 7, 9, 11]), nd.array([0.1, 0.2, 0.3, 0.4, 0.5]), nd.full((6,), 0.25)
+    state = net.begin_state(batch_size=2, func=nd.zeros)
+    net.initialize(mx.init.Zero())
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    net(data, label, state, sample)
+    fill(net)
+    losses = []
+    for _ in range(3):
+        with autograd.record():
+            scores, _, target = net(data, label, state, sample)
+            loss = gluon.loss.SoftmaxCrossEntropyLoss()(scores.reshape((-3, -1)), target.reshape((-1,))).mean()
+        loss.backward()
+        trainer.step(1)
+        losses.append(loss.asscalar())
+    return {"losses": losses}
+
+
+def transformer():
+    """Encoder and decoder of the transformer for translation."""
+    encoder, decoder, _ = nlp.model.transformer.get_transformer_encoder_decoder(
+        num_layers=2, num_heads=2, units=8, hidden_size=16, max_src_length=10, max_tgt_length=10, dropout=0.0
+    )
+    source, target = nd.array(random("source", (2, 5, 8))), nd.array(random("target", (2, 4, 8)))
+    lengths = nd.array([5, 3])
+    fill(encoder, source, None, lengths)
+    memory, _ = encoder(source, None, lengths)
+    state = decoder.init_state_from_encoder(memory, lengths)
+    fill(decoder, target, state, nd.array([4, 2]))
+    return {"memory": memory[0], "decoded": decoder(target, state, nd.array([4, 2]))[0]}
+
+
+def beam_search():
+    """Three sequences for each of two starts."""
+
+    def decoder(words, states):
+        return nd.log_softmax(states), states + nd.one_hot(words, 6) * 0.1
+
+    search = nlp.model.BeamSearchSampler(3, decoder, 5, nlp.model.BeamSearchScorer(alpha=1.0, K=5), max_length=6)
+    words, scores, lengths = search(nd.array([0, 1]), nd.array(random("start", (2, 6))))
+    return {"words": words, "scores": scores, "lengths": lengths}
+
+
+def attention():
+    """Every kind of attention, masked."""
+    query, key = nd.array(random("query", (2, 3, 8))), nd.array(random("key", (2, 4, 8)))
+    mask = nd.array(random("mask", (2, 3, 4)) > -0.5)
+    found = {}
+    for kind in ("multi_head", "mlp", "dot", "scaled_luong", "cosine"):
+        cell = nlp.model.attention_cell._get_attention_cell(kind, units=8, num_heads=2)
+        found[kind], found[kind + "_weights"] = fill(cell, query, key, key)(query, key, key, mask)
+    return found
+
+
+def elmo():
+    """Convolutions over characters, and two-way LSTMs with projection and clipping."""
+    convolution = nlp.model.ConvolutionalEncoder(6, (3, 4), (1, 2), num_highway=1, output_size=5)
+    characters, mask = nd.array(random("characters", (7, 2, 6))), nd.ones((7, 2))
+    fill(convolution, characters, mask)
+    both_ways = nlp.model.BiLMEncoder("lstmpc", 2, 5, 8, 0, True, proj_size=5, cell_clip=3, proj_clip=3)
+    words, mask_of_words = nd.array(random("words", (3, 2, 5))), nd.ones((2, 3))
+    state = both_ways.begin_state(nd.zeros, batch_size=2)
+    fill(both_ways, words, state, mask_of_words)
+    return {"convolution": convolution(characters, mask), "both_ways": both_ways(words, state, mask_of_words)[0]}
+
+
+def data():
+    """Samplers of buckets, padding, loaders with worker processes, sharded too; vocabulary with embeddings."""
+    lengths = [3, 9, 4, 1, 7, 5, 2, 8, 6, 10]
+    items = gluon.data.SimpleDataset([np.arange(length, dtype="float32") for length in lengths])
+    pad = nlp.data.batchify.Pad(pad_val=-1)
+
+    def sampler(**options):
+        return nlp.data.FixedBucketSampler(lengths, 4, num_buckets=2, shuffle=False, ratio=0.5, **options)
+
+    loader = gluon.data.DataLoader(items, batch_sampler=sampler(), batchify_fn=pad, num_workers=1)
+    sharded = nlp.data.ShardedDataLoader(items, batch_sampler=sampler(num_shards=2), batchify_fn=pad, num_workers=1)
+    batches = list(loader) + [part for parts in sharded for part in parts]
+    found = {f"batch{at}": batch for at, batch in enumerate(batches)}
+    found["sorted"] = list(nlp.data.SortedSampler(lengths))
+    with tempfile.NamedTemporaryFile("w", suffix=".vec") as file:
+        file.write("a 1 2 3\nb 4 5 6\nc 7 8 9\n")
+        file.flush()
+        vectors = nlp.embedding.TokenEmbedding.from_file(file.name)
+    vocabulary = nlp.Vocab(nlp.data.count_tokens(["a", "b", "b", "z"]))
+    vocabulary.set_embedding(vectors)
+    return {**found, "vectors": vocabulary.embedding.idx_to_vec, "words": vocabulary[["a", "q", "b"]]}
+
+
+PROGRAMS = [
+    bert,
+    bert_training,
+    language_model,
+    weight_drop,
+    sampled_softmax,
+    transformer,
+    beam_search,
+    attention,
+    elmo,
+    data,
+]

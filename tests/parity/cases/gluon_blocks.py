@@ -515,6 +515,51 @@ def sparse_parameters(mx):
 
 
 @program
+def rows_of_sparse_parameters_are_trained(mx):
+    param = mx.gluon.Parameter("w", shape=(6, 3), stype="row_sparse", grad_stype="row_sparse")
+    param.initialize(mx.init.One())
+    trainer = mx.gluon.Trainer([param], "sgd", {"learning_rate": 0.1})
+    rows = mx.nd.array([1, 4, 1], dtype="int32")
+    results = []
+    for _ in range(2):
+        with mx.autograd.record():
+            part = param.row_sparse_data(rows)
+            found = mx.nd.Embedding(rows, part, input_dim=6, output_dim=3, sparse_grad=True)
+            loss = (found * found).sum()
+        loss.backward()
+        results += [part.stype, part.asnumpy(), param.grad().stype, param.grad().asnumpy()]
+        trainer.step(1)
+        results += [param.row_sparse_data(mx.nd.arange(6)).asnumpy()]
+    with mx.autograd.record():
+        loss = mx.nd.dot(mx.nd.ones((2, 6)), param.row_sparse_data(rows)).sum()
+    loss.backward()  # rows that were left out are zero, and have a gradient
+    return results + [loss.asnumpy(), param.grad().asnumpy()]
+
+
+@program
+def private_names_of_parameters(mx):
+    param = mx.gluon.Parameter("w", shape=(2,))
+    results = [param._data is None, param._grad is None, param._ctx_list is None]
+    param.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
+    results += [[each.asnumpy() for each in param._data], [each.asnumpy() for each in param._grad]]
+    results += [str(param._ctx_list), len(param._check_and_get(param._data, list))]
+    results += [str(param._check_and_get(each, mx.cpu(1)).context) for each in (param._data, param._grad)]
+    other = mx.gluon.Parameter("v", shape=(2,))
+    other._data, other._grad, other._ctx_list, other._ctx_map = (
+        param._data,
+        param._grad,
+        param._ctx_list,
+        param._ctx_map,
+    )
+    other.set_data(mx.nd.array([3, 4]))
+    results += [param.data(mx.cpu(1)).asnumpy(), str(other.list_ctx())]
+    with mx.autograd.record():
+        loss = (other.data(mx.cpu(0)) * 2).sum()
+    loss.backward()
+    return results + [param.grad(mx.cpu(0)).asnumpy()]
+
+
+@program
 def embeddings_with_sparse_gradients(mx):
     results = []
     for optimizer, options in (

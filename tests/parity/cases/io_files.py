@@ -224,6 +224,8 @@ def pictures_cut_and_sized(mx):
         dict(min_random_scale=0.5, max_random_scale=0.5),
         dict(dtype="uint8", mean_r=10.0, mirror=True, scale=0.5),
         dict(dtype="int8"),
+        dict(data_shape=(3, 55, 20), inter_method=9),
+        dict(dtype="int8", mean_r=98.68, mean_g=120.3, mean_b=9.5),
         dict(dtype="int8", mean_r=100.0, mean_g=120.0, mean_b=130.0, scale=0.5, std_r=2.0),
     )
     return [first_pictures(mx, **attrs) for attrs in settings]
