@@ -148,3 +148,11 @@ def test_a_command_told_to_end_leaves_no_half_file(tmp_path, monkeypatch):
     assert ended.value.code == 143
     assert os.listdir(tmp_path) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_checkpoint_of_names_without_kinds(tmp_path):
+    prefix = str(tmp_path / "a")
+    mx.sym.var("data").save(prefix + "-symbol.json")
+    mx.nd.save(prefix + "-0001.params", {"fc_weight": mx.nd.ones(2)})
+    with pytest.raises(ValueError, match=r"a-0001\.params holds 'fc_weight': expected names arg:"):
+        mx.model.load_checkpoint(prefix, 1)
