@@ -30,6 +30,7 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_zoo.py
 	.venv-oracle/bin/python tests/parity/record_states.py
 	.venv-oracle/bin/python tests/parity/record_rnn.py
+	.venv-oracle/bin/python tests/parity/record_module.py
 	.venv-oracle/bin/python tests/parity/record_kvstore.py
 	.venv-oracle/bin/python tests/parity/record_symbols.py
 	.venv-oracle/bin/python tests/parity/record_amp.py
@@ -39,6 +40,8 @@ record: .venv-oracle/installed
 bench: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/ops.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/train.py --oracle .venv-oracle/bin/python
+	.venv/bin/python benchmarks/module.py --oracle .venv-oracle/bin/python
+	.venv/bin/python benchmarks/records.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/memory.py
 
 # Two workers on one machine and on two (network namespaces, so as root).

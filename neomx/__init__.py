@@ -1,6 +1,7 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
 import os
+import sys
 
 from . import (
     amp,
@@ -137,7 +138,8 @@ def __dir__() -> list[str]:
 
 
 monitor.start_from_environment()
-if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0"):
+_is_command = os.path.basename(sys.argv[0]) in ("neomx", "-m")  # the launcher, not the program that it launches
+if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command:
     from . import profiler
 
     profiler.start_from_environment()

@@ -125,7 +125,7 @@ class MultiFactorScheduler(LRScheduler):
 
 
 def _tell(num_update: int, lr: float) -> None:
-    logging.info("Update[%d]: the learning rate is now %0.5e", num_update, lr)
+    logging.info("Update[%d]: Change learning rate to %0.5e", num_update, lr)
 
 
 class _Falling(LRScheduler):

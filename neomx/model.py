@@ -75,6 +75,13 @@ def _params_file(prefix: str, epoch: int) -> str:
     return f"{prefix}-{epoch:04d}.params"
 
 
+def _multiple_callbacks(callbacks: Any, *args: Any, **kwargs: Any) -> None:
+    """Call one callback, each of a list, or none."""
+    if callbacks is not None:
+        for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
+            callback(*args, **kwargs)
+
+
 # ---- stores ----
 
 

@@ -142,7 +142,8 @@ class MXIndexedRecordIO(MXRecordIO):
             self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
             return
         try:
-            with open(self.idx_path) as index:
+            # Bytes that are no text are for `_add` to refuse, with the line they are in.
+            with open(self.idx_path, encoding="utf-8", errors="backslashreplace") as index:
                 for number, line in enumerate(index, 1):
                     self._add(number, line)
         except OSError as error:

@@ -1,6 +1,6 @@
 """Writes tests/fixtures/convert with real MXNet 1.9.1: a checkpoint of a small net, and what it predicts.
 
-    python tests/record_convert.py
+python tests/record_convert.py
 """
 
 import os

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import neomx as mx
+from neomx.base import MXNetError
 from neomx.convert import onnx_file
 from neomx.convert.checkpoint import load
 from neomx.convert.command import parse_shapes, trace
@@ -139,6 +140,13 @@ def test_names_with_dots_and_a_length_that_varies(tmp_path):
     assert set(trace(load(str(tmp_path / "m")), {"tokens": (1, 4)}).program.state_dict) == set(arrays)
 
 
+@pytest.mark.parametrize("names", [("forward", "b"), ("a", "a.b"), ("a..b", "c")])
+def test_names_that_torch_cannot_have(names):
+    net = mx.sym.var("data") * mx.sym.var(names[0]) + mx.sym.var(names[1])
+    with pytest.raises(MXNetError, match="a torch module cannot keep an array under the name"):
+        trace(mx_checkpoint(net, **dict.fromkeys(names, mx.nd.ones((1, 2)))), {"data": (1, 2)})
+
+
 def test_losses_without_labels():
     data = mx.sym.var("data")
     for made, function in [
@@ -183,7 +191,13 @@ FAMILIES = {
     "mobilenet": (lambda: vision.mobilenet0_25(classes=10), 32),
     "mobilenet_v2": (lambda: vision.mobilenet_v2_0_25(classes=10), 32),
 }
-TORCH_ONLY = {"alexnet", "inception", "mobilenet"}  # whose operators others have too: to save time
+TORCH_ONLY = {
+    "resnet_v1",
+    "vgg",
+    "alexnet",
+    "inception",
+    "mobilenet_v2",
+}  # whose operators others have too: to save time
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -223,6 +237,10 @@ def test_zoo(family, tmp_path):
         ([SMALL, "--to", "onnx", "--shape", "dota:1,3"], "no input dota. Its inputs: data"),
         ([SMALL, "--to", "onnx", "--shape", "data=1,3"], "--shape data=1,3: expected the name of an input and its sh"),
         ([SMALL, "--to", "torch", "--shape", "data:1,3,8"], "Convolution 'conv0'"),
+        (
+            [SMALL, "--to", "onnx", *SHAPE, "--opset", "11"],
+            "opset 11 cannot be written: torch gives 18 for it. Take 18",
+        ),
     ],
 )
 def test_bad_input_is_told(args, said, tmp_path, capsys):

@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
-    "amp": ARRAYS | {"name", "symbol", "gluon"},
+    "amp": ARRAYS | {"name", "symbol", "gluon", "module"},
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
@@ -60,7 +60,7 @@ MAY_IMPORT = {
     "util": GROUND,
     "callback": GROUND | {"model"},
     "monitor": ARRAYS | {"bar", "comm"},
-    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample"},
+    "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample", "util"},
     "__main__": {"launch"},
     "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
     "compat": {"base", "comm", "kvstore", "horovod"},

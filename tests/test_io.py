@@ -124,6 +124,43 @@ def test_csr_with_every_last_batch_and_shuffled(handle):
         np.testing.assert_array_equal(batch.data[0].asnumpy()[:, 0], 2 * batch.label[0].asnumpy())
 
 
+class Dataset:
+    """As strict as h5py: rows in their order, each once."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype, self.asked = values, values.shape, values.dtype, 0
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, rows):
+        assert (np.diff(rows) > 0).all()
+        self.asked += len(rows)
+        return self.values[rows]
+
+
+@pytest.mark.parametrize("handle", ["pad", "roll_over"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_datasets_are_read_as_they_are_needed(shuffle, handle):
+    x, y = rows(10)
+    data = Dataset(x)
+
+    def drawn(call, *args):
+        np.random.seed(2)
+        return call(*args)
+
+    lazy = drawn(mx.io.NDArrayIter, data, {"y": Dataset(y)}, 4, shuffle, handle)
+    whole = drawn(mx.io.NDArrayIter, x, {"y": y}, 4, shuffle, handle)
+    assert data.asked == 0 and lazy.provide_data == whole.provide_data and lazy.provide_data[0].dtype == np.float32
+    for _ in range(2):
+        for batch, expected in zip(lazy, whole, strict=True):
+            np.testing.assert_array_equal(batch.data[0].asnumpy(), expected.data[0].asnumpy())
+            np.testing.assert_array_equal(batch.label[0].asnumpy(), expected.label[0].asnumpy())
+        drawn(lazy.reset)
+        drawn(whole.reset)
+    assert mx.io.NDArrayIter([data, data], None, 20).next().data[1].shape == (20, 2)
+
+
 def test_what_ndarray_iter_says():
     x, y = rows(10)
     for message, call in {

@@ -26,9 +26,10 @@ ASYNCHRONOUS = """
     random = np.random.default_rng(store.rank)
     centres = np.random.default_rng(9).standard_normal((3, 5)) * 3
     labels = random.integers(0, 3, 60)
-    iterator = mx.io.NDArrayIter((centres[labels] + random.standard_normal((60, 5))).astype("f"), labels.astype("f"), 10)
-    symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc"), name="softmax")
-    module = mx.mod.Module(symbol)
+    data = (centres[labels] + random.standard_normal((60, 5))).astype("float32")
+    iterator = mx.io.NDArrayIter(data, labels.astype("float32"), 10)
+    scores = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
+    module = mx.mod.Module(mx.sym.SoftmaxOutput(scores, name="softmax"))
     module.fit(iterator, kvstore=store, num_epoch=3 + store.rank, optimizer_params={"learning_rate": 0.05})
     assert module._optimizer.rescale_grad == 1 / 10  # each push is applied by itself
     accuracy = module.score(iterator, "acc")[0][1]

@@ -366,11 +366,13 @@ def test_states_of_single_rows_and_columns_stay_what_they_are(name):
         train(mine, parts, name, torch.float32, [1])
         mine.set_states(mine.get_states())  # those of parts stay as they are
         train(mine, parts, name, torch.float32, [2])
-        return mine.gathered({0: parts[0]}, ranks.gather(rank)).get_states()
+        return mine.gathered({0: parts[0]}, ranks.gather(rank)).get_states(dump_optimizer=True)
 
     made = updater(name, {})
     made.set_states(states)
-    expected = train(made, [mx.nd.from_torch(whole.clone())], name, torch.float32, [1, 2]).get_states()
+    expected = train(made, [mx.nd.from_torch(whole.clone())], name, torch.float32, [1, 2]).get_states(
+        dump_optimizer=True
+    )
     for found in ranks.run(work):
         assert_same_layout(found, expected)
 

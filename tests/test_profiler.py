@@ -152,6 +152,16 @@ def test_ops_cost_nothing_afterwards(profile):
     assert not any(hasattr(value, "plain") for run in LOWERED for value in run.__globals__.values())
 
 
+def test_inference_of_shapes_is_no_op(tmp_path):
+    path = tmp_path / "t.json"
+    profiler.set_config(filename=str(path))
+    profiler.set_state("run")
+    made = mx.sym.zeros((2, 3)) + mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3)
+    assert made.infer_shape(x=(2, 4))[1] == [(2, 3)]
+    profiler.dump()
+    assert names(read(path), "operator") == []
+
+
 def test_dump_may_go_on(tmp_path):
     path = tmp_path / "t.json"
     profiler.set_config(filename=str(path), aggregate_stats=True)
@@ -237,8 +247,10 @@ def test_spans_without_a_start_or_a_profile_mean_nothing():
     assert str(task) == "t" and profiler._trace.is_empty
 
 
-def test_autostart_profiles_from_import_to_exit(tmp_path):
+def test_autostart_profiles_programs_from_import_to_exit(tmp_path):
     environment = {**os.environ, "MXNET_PROFILER_AUTOSTART": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
-    program = "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, timeout=120, check=True)
+    for arguments in (["-m", "neomx", "--help"], ["-c", "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"]):
+        assert not os.listdir(tmp_path)  # nothing by the command
+        command = [sys.executable, *arguments]
+        subprocess.run(command, cwd=tmp_path, env=environment, timeout=120, check=True, capture_output=True)
     assert "exp" in names(read(tmp_path / "profile.json"), "operator")

@@ -2,7 +2,7 @@
 
 from . import amp, lists, loss_scaler
 from .amp import autocast, init, init_trainer, scale_loss, unscale
-from .convert import convert_hybrid_block, convert_model, convert_symbol
+from .convert import convert_bucketing_module, convert_hybrid_block, convert_model, convert_symbol
 from .grad_scaler import GradScaler
 from .lists import (
     list_conditional_fp32_ops,
@@ -20,6 +20,7 @@ __all__ = [
     "LossScaler",
     "amp",
     "autocast",
+    "convert_bucketing_module",
     "convert_hybrid_block",
     "convert_model",
     "convert_symbol",

@@ -160,3 +160,30 @@ def convert_hybrid_block(
         param.cast(value.dtype)
         param._load_init(value, ctx or (gpu(0) if num_gpus() else current_context()))
     return made
+
+
+def convert_bucketing_module(
+    bucketing_mod: Any,
+    target_dtype: Any = "float16",
+    target_dtype_ops: Sequence[str] | None = None,
+    fp32_ops: Sequence[str] | None = None,
+    conditional_fp32_ops: Conditional | None = None,
+    excluded_sym_names: Sequence[str] | None = None,
+    cast_optional_params: bool = False,
+) -> Any:
+    """A new BucketingModule, yet to be bound, with casts in the symbols of all buckets that this one has made."""
+    from ..module import BucketingModule
+
+    if not isinstance(bucketing_mod, BucketingModule):
+        raise AssertionError(f"expected a BucketingModule, received {type(bucketing_mod).__name__}")
+    if not bucketing_mod._buckets:
+        raise AssertionError("the BucketingModule has no buckets yet: bind it, and give it its parameters, first")
+    params = bucketing_mod.get_params()
+    symbols = {}
+    for key, module in bucketing_mod._buckets.items():
+        symbols[key], *converted = convert_model(
+            module.symbol, *params, target_dtype, target_dtype_ops, fp32_ops, conditional_fp32_ops,
+            excluded_sym_names, cast_optional_params,
+        )  # fmt: skip
+    key, settings = bucketing_mod._default_bucket_key, bucketing_mod._settings
+    return BucketingModule.load_dict(symbols, bucketing_mod._sym_gen, key, *converted, **settings)

@@ -19,7 +19,7 @@ for _name in ("sym", "symbol"):
 __all__ = ["amp", "nd", "ndarray", "sym", "symbol"]
 
 # Loaded when they are used.
-_LATER = ("autograd", "io", "onnx", "tensorboard", "text")
+_LATER = ("autograd", "io", "onnx", "svrg_optimization", "tensorboard", "text")
 
 
 def __getattr__(name: str) -> object:

@@ -136,6 +136,8 @@ def _common_type(arrays: Mapping[str, torch.Tensor]) -> torch.dtype:
 
 def _report(path: str, traced: Traced, shapes: Mapping[str, tuple[int, ...]]) -> None:
     batch = "for batches of any size" if traced.varies else "for these shapes only, which the graph fixes"
+    if any(0 in shape for shape in shapes.values()):
+        batch = "any length where a 0 was given"
     asked = ", ".join(f"{name}:{','.join(map(str, shape))}" for name, shape in shapes.items())
     print(f"{path}: {', '.join(traced.inputs)} -> {', '.join(traced.outputs)}; {batch} ({asked})")
 

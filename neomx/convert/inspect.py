@@ -15,12 +15,16 @@ from .. import symbol as sym
 from ..base import MXNetError
 from ..dtype import NAME_OF_TORCH
 from ..formats import idx, params, safetensors
+from ..formats.records import MAGIC
+from ..io.lists import read_list
 from ..ndarray import NDArray
 from ..ops.table import OPS
 from ..optimizer import states as optimizer_states
 from ..symbol.control_ops import CONTROL
 from . import records
 from .command import parse_shapes
+from .onnx_file import onnx_package
+from .program import inference_form
 
 EPILOG = """examples:
   neomx inspect resnet-0090.params --stats
@@ -28,7 +32,7 @@ EPILOG = """examples:
   neomx inspect train.rec
   neomx inspect model.safetensors --all
 
-Known are .params, symbol .json, .rec, .idx, .lst, .safetensors, an optimizer's .states, and MNIST's IDX files.
+Known are .params, symbol .json, .rec, .idx, .lst, .safetensors, .onnx, an optimizer's .states, and MNIST's IDX files.
 The exit code is 2 for a file that cannot be read or is cut short.
 """
 
@@ -242,6 +246,12 @@ def _operator(op: str, count: int, graph: dict[str, Any]) -> tuple[str, int, str
 def _variables(symbol: Any, options: argparse.Namespace) -> None:
     arguments, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     given = parse_shapes(options.shape)
+    kinds = {
+        **dict.fromkeys((*arguments, *states), "label"),  # which only training needs
+        **dict.fromkeys(inference_form(symbol).list_inputs(), "argument"),
+        **dict.fromkeys(given, "given"),
+        **dict.fromkeys(states, "auxiliary"),
+    }
     noted = {name: {k: v for k, v in attrs.items() if k.startswith("__")} for name, attrs in symbol.attr_dict().items()}
     shapes: dict[str, Any] = {}
     if given:
@@ -258,7 +268,7 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     rows = [
         (
             name,
-            "auxiliary" if name in states else "given" if name in given else "argument",
+            kinds[name],
             *([_shape(shapes[name]) if shapes[name] else "?"] if given else []),
             " ".join(f"{k.strip('_')}={v}" for k, v in noted.get(name, {}).items())[:70],
         )
@@ -266,8 +276,30 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
     ]
     show(["name", "kind", *(["shape"] if given else []), "attributes"], rows, options)
     if given:
-        count = sum(torch.Size(shape).numel() for name, shape in shapes.items() if shape and name not in given)
+        counted = [shape for name, shape in shapes.items() if shape and kinds[name] in ("argument", "auxiliary")]
+        count = sum(torch.Size(shape).numel() for shape in counted)
         print(f"parameters: {count} numbers")
+
+
+def _onnx(path: str, options: argparse.Namespace) -> None:
+    onnx = onnx_package()
+    try:
+        model = onnx.load(path)
+    except Exception as error:  # protobuf's errors are of its own kind
+        raise MXNetError(f"{path}: not a readable ONNX file: {error!s:.200}") from error
+    opsets = ", ".join(f"{each.domain or 'opset'} {each.version}" for each in model.opset_import)
+    print(f"ONNX: {len(model.graph.node)} nodes, {opsets}, by {model.producer_name or 'somebody'}")
+    for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
+        told = [f"{value.name} {_dims(value)}" for value in values]
+        print(f"{what}: {', '.join(told)}")
+    counts = Counter(node.op_type for node in model.graph.node)
+    show(["operator", "nodes"], list(counts.items()), options)
+    arrays = ((each.name, torch.tensor(onnx.numpy_helper.to_array(each))) for each in model.graph.initializer)
+    _show_arrays(((name, array, "default", tuple(array.shape)) for name, array in arrays), "arrays", options)
+
+
+def _dims(value: Any) -> str:
+    return f"({', '.join(str(dim.dim_value or dim.dim_param or '?') for dim in value.type.tensor_type.shape.dim)})"
 
 
 # ---- data ----
@@ -295,7 +327,7 @@ def _rec(path: str, options: argparse.Namespace) -> None:
         show(["record", "at byte", "bytes", "label", "id id2", "content"], rows, options)
     index = os.path.splitext(path)[0] + ".idx"
     if found.problem is not None:
-        raise MXNetError(f"{found.problem}. {found.count} records before it are whole")
+        raise MXNetError(f"{found.problem}. Whole records before: {found.count}")
     if os.path.isfile(index):
         problem = records.index_problem(records.read_index(index), found.positions)
         print(f"{index}: {problem or 'fits, a key for each record'}")
@@ -316,12 +348,12 @@ def _index(path: str, options: argparse.Namespace) -> None:
 
 
 def _list(path: str, options: argparse.Namespace) -> None:
-    entries = records.read_list(path)
-    widths = Counter(len(labels) for _, labels, _ in entries)
+    entries = read_list(path)
+    widths = Counter(len(entry.labels) for entry in entries)
     told = ", ".join(f"{count} with {width} label{'s' * (width > 1)}" for width, count in sorted(widths.items()))
-    kinds = len({tuple(labels) for _, labels, _ in entries})
+    kinds = len({entry.labels for entry in entries})
     print(f"list: {len(entries)} pictures, {told or 'none'}, {kinds} different")
-    rows = [(key, records.short(labels), name) for key, labels, name in entries]
+    rows = [(entry.number, records.short(entry.labels), entry.path) for entry in entries]
     show(["key", "labels", "path"], rows if options.all else rows[:5], options)
 
 
@@ -333,11 +365,12 @@ _BY_ENDING: dict[str, Callable[[str, argparse.Namespace], None]] = {
     ".lst": _list,
     ".safetensors": _safetensors,
     ".states": _states,
+    ".onnx": _onnx,
 }
 _BY_START: dict[bytes, Callable[[str, argparse.Namespace], None]] = {
     b"\x12\x01\0\0\0\0\0\0": _params,
     b"{": _symbol,
-    records.MAGIC: _rec,
+    MAGIC: _rec,
     b"\x80": _states,
     b"\0\0": _idx_array,
     b"\x1f\x8b": _idx_array,

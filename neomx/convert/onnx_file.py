@@ -14,6 +14,7 @@ from ..base import MXNetError
 from ..formats.atomic import replacing
 from .program import NODE, inferring
 
+LEAST_OPSET = 18  # that torch writes whatever the model; some models it can take down to 14
 _MOST_IN_ONE_FILE = 2_000_000_000  # protobuf holds 2 GB; beyond, arrays go to a file beside
 
 
@@ -42,6 +43,11 @@ def write(
             )
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         raise _explained(error) from error
+    written = next(each.version for each in made.model_proto.opset_import if not each.domain)
+    if opset is not None and written != opset:
+        raise MXNetError(
+            f"opset {opset} cannot be written: torch gives {written} for it. Take {LEAST_OPSET} or a later one"
+        )
     size = sum(tensor.nbytes for tensor in program.state_dict.values())
     if size > _MOST_IN_ONE_FILE:
         made.save(os.fspath(path), external_data=True)

@@ -25,7 +25,7 @@ from ..symbol.rewrite import rewritten
 NODE = "mxnet_node"  # under which the nodes of torch's graph keep the name of the symbol's node they came from
 # Outputs that a label belongs to, which only their gradient looks at.
 _WITH_LABEL = ("SoftmaxOutput", "LinearRegressionOutput", "LogisticRegressionOutput", "MAERegressionOutput")
-_IS_DATA = ("SVMOutput", "MakeLoss", "make_loss", "BlockGrad", "IdentityAttachKLSparseReg", "Dropout", "identity")
+_IS_DATA = ("SVMOutput", "MakeLoss", "make_loss", "BlockGrad", "IdentityAttachKLSparseReg", "Dropout")
 
 
 def inference_form(symbol: Symbol) -> Symbol:
@@ -87,14 +87,17 @@ class Program(torch.nn.Module):
 def _place(module: torch.nn.Module, name: str, tensor: torch.Tensor, is_state: bool) -> None:
     """Keep a tensor under its name; a dot in it means a module within, as torch has it."""
     *path, last = name.split(".")
-    for part in path:
-        if part not in module._modules:
-            module.add_module(part, torch.nn.Module())
-        module = module.get_submodule(part)
-    if is_state:
-        module.register_buffer(last, tensor)
-    else:
-        module.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
+    try:
+        for part in path:
+            if part not in module._modules:
+                module.add_module(part, torch.nn.Module())
+            module = module.get_submodule(part)
+        if is_state:
+            module.register_buffer(last, tensor)
+        else:
+            module.register_parameter(last, torch.nn.Parameter(tensor, requires_grad=False))
+    except (KeyError, AttributeError) as error:  # "forward", or a name that is the beginning of another
+        raise MXNetError(f"a torch module cannot keep an array under the name {name!r}: {error}. Rename it") from None
 
 
 def _find(module: torch.nn.Module, name: str, fed: Mapping[str, torch.Tensor]) -> torch.Tensor:

@@ -9,14 +9,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from ..base import MXNetError
+from ..formats.records import RecordFile
 from ..recordio import IRHeader, unpack
 
-MAGIC = struct.pack("<I", 0xCED7230A)
-_LENGTH = (1 << 29) - 1
-_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _HEAD = struct.Struct("<IfQQ")
 _ENOUGH = 1 << 16  # of a record, to see its labels and how large its picture is
 
@@ -29,47 +27,12 @@ class Record(NamedTuple):
     start: bytes
 
 
-class Cut(MXNetError):
-    """The file ends within a record."""
-
-
 def scan(path: str, looked_at: int = 0) -> Iterator[Record]:
     """All records, without reading most of their bytes; more of the first `looked_at`. Raises at a damaged one."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        at = number = 0
-        while at < size:
-            wanted = _ENOUGH if number < looked_at else _HEAD.size
-            record, at = _record(file, at, size, wanted, path)
-            yield record
-            number += 1
-
-
-def _record(file: BinaryIO, at: int, size: int, wanted: int, path: str) -> tuple[Record, int]:
-    begin, length, start = at, 0, b""
-    while True:
-        file.seek(at)
-        head = file.read(8)
-        if len(head) < 8:
-            raise Cut(f"{path}: cut short: the file ends at byte {size}, within the record that begins at {begin}")
-        if head[:4] != MAGIC:
-            raise MXNetError(f"{path} is damaged: at byte {at} there is no record")
-        word = struct.unpack("<I", head[4:])[0]
-        kind, count = word >> 29, word & _LENGTH
-        if at + 8 + count > size:
-            raise Cut(
-                f"{path}: cut short: the file ends at byte {size}, the record that begins at {begin} would end at "
-                f"{at + 8 + count}"
-            )
-        if (kind in (_WHOLE, _FIRST)) != (at == begin):
-            raise MXNetError(f"{path} is damaged: at byte {at} is a part of a record that does not fit")
-        if at != begin:  # the magic number stood between two parts
-            start, length = start + MAGIC, length + 4
-        start += file.read(min(count, max(0, wanted - len(start))))
-        length += count
-        at += 8 + count + -count % 4
-        if kind in (_WHOLE, _LAST):
-            return Record(begin, length, start[:wanted]), at
+    file = RecordFile(path)
+    for number, position in enumerate(file.positions()):
+        wanted = _ENOUGH if number < looked_at else _HEAD.size
+        yield Record(position, file.length(position), file.begin(position, wanted))
 
 
 @dataclass(frozen=True)
@@ -175,22 +138,6 @@ def read_index(path: str) -> list[tuple[str, int]]:
         if not tab or not position.strip().isdigit():
             raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, found {line!r:.80}")
         entries.append((key, int(position)))
-    return entries
-
-
-def read_list(path: str) -> list[tuple[str, list[float], str]]:
-    """The keys, labels and paths of a list of pictures."""
-    entries = []
-    for number, line in _lines(path):
-        key, *labels, name = line.split("\t")
-        try:
-            entries.append((key, [float(label) for label in labels], name))
-        except ValueError:
-            labels = []
-        if not labels:
-            raise MXNetError(
-                f"{path}, line {number}: expected a number, labels and a path, with tabs between, found {line!r:.80}"
-            )
     return entries
 
 

@@ -11,6 +11,7 @@ import zlib
 import numpy as np
 
 from ..base import MXNetError
+from .atomic import replacing
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -35,3 +36,12 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
             f"{os.fspath(path)} has {len(data)} bytes where its header promises {expected}: cut or damaged"
         )
     return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+
+
+def write(path: str | os.PathLike[str], values: np.ndarray) -> None:
+    """Write bytes as an IDX file, which is whole or not there."""
+    if values.dtype != np.uint8:
+        raise MXNetError(f"cannot write {os.fspath(path)}: expected an array of uint8, received {values.dtype}")
+    with replacing(path) as file:
+        file.write(struct.pack(f">4B{values.ndim}I", 0, 0, 0x08, values.ndim, *values.shape))
+        file.write(np.ascontiguousarray(values).tobytes())

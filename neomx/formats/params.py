@@ -282,6 +282,11 @@ def encode(records: Sequence[Record], names: Sequence[str] = ()) -> bytes:
     return b"".join(_parts(records, names, np_shape=False))
 
 
+def encode_array(record: Record) -> bytes:
+    """The bytes of one array alone, which `read_array` reads."""
+    return b"".join(_array_parts(record, np_shape=False))
+
+
 def _parts(records: Sequence[Record], names: Sequence[str], np_shape: bool) -> Iterator[bytes | memoryview]:
     yield struct.pack("<QQQ", _LIST_MAGIC, 0, len(records))
     for record in records:

@@ -1,4 +1,4 @@
-"""Reading the data in a pickle without running anything: classes that it names stay names.
+"""Reading the data in a pickle without running anything, and writing such data: classes that it names stay names.
 
 Numbers, strings, bytes, tuples, lists and dicts come as they are, objects as `Instance`. `pickletools` splits the bytes
 into instructions; the few that MXNet's files use are followed here, and any other is refused.
@@ -7,6 +7,8 @@ into instructions; the few that MXNet's files use are followed here, and any oth
 from __future__ import annotations
 
 import pickletools
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -161,3 +163,47 @@ def _made(maker: Any, arguments: Any) -> Any:
     if maker == Name("_codecs", "encode") and arguments[1:] == ("latin1",):
         return arguments[0].encode("latin-1")
     return Instance(maker, arguments)
+
+
+def write(value: Any) -> bytes:
+    """A pickle of what `read` gives."""
+    return b"\x80\x04" + b"".join(_written(value)) + b"."
+
+
+def _written(value: Any) -> Iterator[bytes]:
+    if value is None or isinstance(value, bool):
+        yield {None: b"N", True: b"\x88", False: b"\x89"}[value]
+    elif isinstance(value, int):
+        yield b"\x8a" + _counted("B", value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
+    elif isinstance(value, float):
+        yield b"G" + struct.pack(">d", value)
+    elif isinstance(value, str):
+        yield b"X" + _counted("<I", value.encode())
+    elif isinstance(value, bytes):
+        yield b"\x8e" + _counted("<Q", value)
+    elif isinstance(value, bytearray):
+        yield from _written(Instance(Name("builtins", "bytearray"), (bytes(value),)))
+    elif isinstance(value, Instance):
+        yield f"c{value.maker.module}\n{value.maker.name}\n".encode()
+        yield from (*_written(value.arguments), b"R")
+        if value.state is not None:
+            yield from (*_written(value.state), b"b")
+    else:
+        yield from _written_group(value)
+
+
+def _written_group(value: Any) -> Iterator[bytes]:
+    if isinstance(value, dict):
+        begin, items, end = b"}(", [each for pair in value.items() for each in pair], b"u"
+    elif isinstance(value, (tuple, list)):
+        begin, items, end = b"(", list(value), b"t" if isinstance(value, tuple) else b"l"
+    else:
+        raise MXNetError(f"a {type(value).__name__} cannot be written for MXNet: {value!r:.80}")
+    yield begin
+    for each in items:
+        yield from _written(each)
+    yield end
+
+
+def _counted(form: str, data: bytes) -> bytes:
+    return struct.pack(form, len(data)) + data

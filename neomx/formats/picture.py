@@ -6,7 +6,6 @@ A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so t
 from __future__ import annotations
 
 import functools
-import importlib.util
 import threading
 from typing import Any
 
@@ -36,8 +35,12 @@ def _opencv() -> Any:
 
 @functools.cache
 def available() -> bool:
-    """Whether OpenCV is installed."""
-    return importlib.util.find_spec("cv2") is not None
+    """Whether OpenCV is installed, and can be loaded."""
+    try:
+        _opencv()
+    except MXNetError:
+        return False
+    return True
 
 
 def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = False) -> np.ndarray:

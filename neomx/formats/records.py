@@ -75,8 +75,18 @@ class RecordFile:
 
     def begin(self, position: int, size: int) -> bytes:
         """The first bytes of the record at `position`, no more than `size` of them."""
-        start, length = next(self._pieces(position))
-        return self._pread(start, min(size, length))
+        data = b""
+        for number, (start, length) in enumerate(self._pieces(position)):
+            data += MAGIC * (number > 0)
+            data += self._pread(start, max(0, min(length, size - len(data))))
+            if len(data) >= size:
+                break
+        return data[:size]
+
+    def length(self, position: int) -> int:
+        """How many bytes the record at `position` has."""
+        pieces = [length for _, length in self._pieces(position)]
+        return sum(pieces) + len(MAGIC) * (len(pieces) - 1)
 
     def positions(self, start: int = 0, end: int | None = None) -> Iterator[int]:
         """Where the records begin that do so in [start, end). Raises CutShort where the file ends within one."""

@@ -34,7 +34,7 @@ from .detection import (
     DetRandomSelectAug,
     ImageDetIter,
 )
-from .image import (
+from .functions import (
     center_crop,
     color_normalize,
     copyMakeBorder,

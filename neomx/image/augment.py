@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ndarray import NDArray, array, dot, flip
 from ..ndarray import sum as nd_sum
-from .image import (
+from .functions import (
     Size,
     _get_interp_method,
     center_crop,
@@ -25,6 +25,28 @@ from .image import (
     random_size_crop,
     resize_short,
 )
+
+__all__ = [
+    "Augmenter",
+    "BrightnessJitterAug",
+    "CastAug",
+    "CenterCropAug",
+    "ColorJitterAug",
+    "ColorNormalizeAug",
+    "ContrastJitterAug",
+    "CreateAugmenter",
+    "ForceResizeAug",
+    "HorizontalFlipAug",
+    "HueJitterAug",
+    "LightingAug",
+    "RandomCropAug",
+    "RandomGrayAug",
+    "RandomOrderAug",
+    "RandomSizedCropAug",
+    "ResizeAug",
+    "SaturationJitterAug",
+    "SequentialAug",
+]
 
 
 class Augmenter:

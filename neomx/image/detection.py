@@ -28,7 +28,7 @@ from .augment import (
     _colour_augmenters,
     _plain,
 )
-from .image import copyMakeBorder, fixed_crop
+from .functions import copyMakeBorder, fixed_crop
 from .iterators import ImageIter
 
 Range = tuple[float, float]

@@ -15,7 +15,9 @@ from ..io.io import DataBatch, DataIter
 from ..ndarray import NDArray, array, empty, transpose, zeros
 from ..recordio import MXIndexedRecordIO, MXRecordIO, unpack
 from .augment import CreateAugmenter
-from .image import imdecode
+from .functions import imdecode
+
+__all__ = ["ImageIter"]
 
 _LABEL_DTYPES = ("int32", "float32", "int64", "float64")
 _LAST_BATCH = ("pad", "discard", "roll_over")

@@ -2,6 +2,7 @@
 
 from . import io
 from .csv import CSVIter
+from .image_det_record import ImageDetRecordIter
 from .image_record import (
     ImageRecordInt8Iter,
     ImageRecordIter,
@@ -19,6 +20,7 @@ __all__ = [
     "DataBatch",
     "DataDesc",
     "DataIter",
+    "ImageDetRecordIter",
     "ImageRecordInt8Iter",
     "ImageRecordIter",
     "ImageRecordIter_v1",

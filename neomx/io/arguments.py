@@ -89,6 +89,8 @@ def _warn_of_unknown(who: str, names: list[str], known: list[str]) -> None:
 
 def _convert(who: str, field: dataclasses.Field[Any], value: Any) -> Any:
     kind = str(field.type)
+    if kind == "str" and value is None and field.default is not dataclasses.MISSING:
+        return field.default  # no path
     if kind.endswith(" | None"):
         if value is None or value == "None":
             return None

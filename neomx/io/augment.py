@@ -83,11 +83,7 @@ class Augmentation:
     def _resized(self, pixels: np.ndarray, width: int, height: int, random: Random) -> np.ndarray:
         if pixels.shape[:2] == (height, width):
             return pixels
-        method = self.inter_method
-        if method == 9:  # the best for a larger picture, for a smaller one, and for one that is both
-            method = _automatic(pixels.shape[1], pixels.shape[0], width, height)
-        elif method == 10:
-            method = random.randrange(5)
+        method = chosen_method(self.inter_method, pixels, width, height, random)
         return picture.resize(pixels, width, height, method)
 
     def _short_edge(self, pixels: np.ndarray, random: Random) -> np.ndarray:
@@ -137,11 +133,17 @@ class Augmentation:
             if min(pixels.shape[:2]) < self.max_crop_size:
                 raise MXNetError(f"max_crop_size={self.max_crop_size} is more than the picture has: {pixels.shape[:2]}")
             return self._resized(self._cut(pixels, size, size, random), width, height, random)
+        return self._cut(self._at_least(pixels, height, width, random), height, width, random)
+
+    def _at_least(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
+        """The picture enlarged where it is too small, by the method for this height and width."""
         if pixels.shape[0] < height:
-            pixels = self._resized(pixels, pixels.shape[1] * height // pixels.shape[0], height, random)
+            method = chosen_method(self.inter_method, pixels, width, height, random)
+            pixels = picture.resize(pixels, pixels.shape[1] * height // pixels.shape[0], height, method)
         if pixels.shape[1] < width:
-            pixels = self._resized(pixels, width, pixels.shape[0] * width // pixels.shape[1], random)
-        return self._cut(pixels, height, width, random)
+            method = chosen_method(self.inter_method, pixels, width, height, random)
+            pixels = picture.resize(pixels, width, pixels.shape[0] * width // pixels.shape[1], method)
+        return pixels
 
     def _piece_of_area(self, pixels: np.ndarray, random: Random) -> np.ndarray | None:
         height, width = pixels.shape[:2]
@@ -198,7 +200,13 @@ class Augmentation:
         return picture.convert(np.clip(moved, 0, (180, 255, 255)).astype(np.uint8), "HLS2RGB")
 
 
-def _automatic(old_width: int, old_height: int, width: int, height: int) -> int:
+def chosen_method(method: int, pixels: np.ndarray, width: int, height: int, random: Random) -> int:
+    """The interpolation to resize by: 10 is any, 9 the best for a larger picture, a smaller one, or one of both."""
+    if method == 10:
+        return random.randrange(5)
+    if method != 9:
+        return method
+    old_height, old_width = pixels.shape[:2]
     if width > old_width and height > old_height:
         return 2
     return 3 if width < old_width and height < old_height else 1

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from random import Random
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..base import MXNetError
-from ..context import cpu
 from ..formats import picture
 from ..formats.records import Place, RecordSource
-from ..ndarray import NDArray, array, load, save
+from ..ndarray import array, load, save
 from ..recordio import IRHeader, unpack
 from .arguments import Names, Part, Shape, check, check_part, read
 from .augment import Augmentation
 from .io import DataBatch
 from .lists import read_list
+from .pipeline import Pipeline
 from .reader import MXDataIter
 
 
@@ -52,28 +47,42 @@ class Records:
 
 
 @dataclass
-class Normalization:
-    """Mirrored, less the mean, in another contrast and light, scaled: in this order."""
+class Means:
+    """What is taken from the pixels, and what they are divided by and multiplied with then."""
 
-    mirror: bool = False
-    rand_mirror: bool = False
     mean_img: str = ""
     mean_r: float = 0.0
     mean_g: float = 0.0
     mean_b: float = 0.0
     mean_a: float = 0.0
-    max_random_contrast: float = 0.0
-    max_random_illumination: float = 0.0
     scale: float = 1.0
     std_r: float = 1.0
     std_g: float = 1.0
     std_b: float = 1.0
     std_a: float = 1.0
 
-    def of_channels(self, name: str, channels: int) -> np.ndarray:
-        """`mean` or `std` of each channel, to go with (channels, height, width)."""
+    def mean(self, channels: int) -> np.ndarray:
+        """The mean of each channel, to go with (channels, height, width)."""
+        return self._of_channels("mean", channels)
+
+    def factor(self, channels: int) -> np.ndarray:
+        """What to multiply each channel with."""
+        std = self._of_channels("std", channels)
+        return self.scale / np.where(std > 0, std, 1)
+
+    def _of_channels(self, name: str, channels: int) -> np.ndarray:
         values = [getattr(self, f"{name}_{colour}") for colour in "rgba"]
         return np.array(values[:channels], np.float32).reshape(-1, 1, 1)
+
+
+@dataclass
+class Normalization(Means):
+    """Mirrored, less the mean, in another contrast and light, scaled: in this order."""
+
+    mirror: bool = False
+    rand_mirror: bool = False
+    max_random_contrast: float = 0.0
+    max_random_illumination: float = 0.0
 
 
 class ImageRecordIter(MXDataIter):
@@ -109,7 +118,7 @@ class ImageRecordIter(MXDataIter):
             (records.seed, records.shuffle_chunk_seed),
             records.shuffle_chunk_size << 20,
         )
-        decoder = PictureDecoder(records, augmentation, normalization)
+        decoder = self._decoder(records, augmentation, normalization, source)
         self._work = Pipeline(self._who, source, decoder, records, names.prefetch_buffer, self.gives_ids)
         weakref.finalize(self, self._work.close)
         if normalization.mean_img:
@@ -117,13 +126,21 @@ class ImageRecordIter(MXDataIter):
         self._describe(decoder.shape, decoder.label_shape, np.dtype(records.dtype).type, np.float32)
         self.reset()
 
-    def _check(self, records: Records, part: Part) -> None:
+    def _decoder(self, records: Any, augmentation: Any, normalization: Any, source: RecordSource) -> PictureDecoder:
+        return PictureDecoder(records, augmentation, normalization)
+
+    def _check(self, records: Any, part: Part) -> None:
         shape, dtypes = records.data_shape, ("float32", "uint8", "int8")
         good = len(shape) == 3 and shape[0] in (1, 3, 4) and min(shape) > 0
         check(self._who, good, f"data_shape must be (channels: 1, 3 or 4, height, width), received {shape}")
         check(self._who, records.dtype in dtypes, f"dtype must be one of {dtypes}, received {records.dtype!r}")
-        check(self._who, records.label_width >= 1, f"label_width must be at least 1, received {records.label_width}")
-        check(self._who, records.aug_seq == "aug_default", f"there is no augmenter {records.aug_seq!r}")
+        lowest = type(records).label_width
+        check(
+            self._who,
+            records.label_width >= min(lowest, 1),
+            f"label_width must be at least {lowest}, received {records.label_width}",
+        )
+        check(self._who, records.aug_seq == type(records).aug_seq, f"there is no augmenter {records.aug_seq!r}")
         check(self._who, records.path_imgrec != "", "path_imgrec must name a record file, received ''")
         check_part(self._who, part)
 
@@ -158,30 +175,45 @@ class ImageRecordUInt8Iter_v1(ImageRecordIter_v1):
 class PictureDecoder:
     """Makes a sample of a record: pixels into one row of an array, labels into one of another. For any thread."""
 
-    def __init__(self, records: Records, augmentation: Augmentation, normalization: Normalization):
+    def __init__(self, records: Any, augmentation: Any, normalization: Any):
         self.shape, self.dtype = records.data_shape, np.dtype(records.dtype)
-        self.label_shape = () if records.label_width == 1 else (records.label_width,)
+        self.label_shape: tuple[int, ...] = () if records.label_width == 1 else (records.label_width,)
         self._width = records.label_width
-        self._labels = _labels_of(records.path_imglist, self._width) if records.path_imglist else None
+        self._labels = _labels_by_number(records.path_imglist, self._width) if records.path_imglist else None
         self._augmentation, self._normalization = augmentation, normalization
         self._seed = records.seed_aug or 0
         channels = self.shape[0]
         self._flag = {1: 0, 3: 1, 4: -1}[channels]
-        self.mean = normalization.of_channels("mean", channels)
-        self._factor = normalization.scale / normalization.of_channels("std", channels)
+        self.mean, self.factor = normalization.mean(channels), normalization.factor(channels)
 
     def fill(self, place: Place, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
         """Put the sample of a record into row `i`; returns the record's number."""
-        header, encoded = unpack(place.read())
+        header = None
         try:
-            self._put_label(header, label, i)
+            header, encoded = unpack(place.read())
             # A record's random numbers are its own, so that they are the same with any threads and parts.
             random = Random(hash((self._seed, epoch, place.position)))
-            self._put_picture(self._decode(encoded), data, i, random)
-        except MXNetError as error:
-            where = f"record {header.id} of {place.file.path} (at byte {place.position})"
-            raise MXNetError(f"{where}: {error}") from error
+            self._put(header, encoded, data[i], label[i : i + 1], random)
+        except (MXNetError, OSError) as error:
+            record = f"record {header.id}" if header else "the record"
+            raise MXNetError(f"{record} of {place.file.path} (at byte {place.position}): {error}") from error
         return int(header.id)
+
+    def _put(self, header: IRHeader, encoded: bytes, data: np.ndarray, label: np.ndarray, random: Random) -> None:
+        found = self._labels_of(header)
+        if len(found) != self._width:
+            raise MXNetError(f"expected label_width={self._width} labels, the record has {len(found)}")
+        label[0] = found if self.label_shape else found[0]
+        pixels = self._augmentation.apply(self._decode(encoded), self.shape[1], self.shape[2], random)
+        normal = self._normalization
+        mirrored = normal.mirror or (normal.rand_mirror and random.random() < 0.5)
+        self._normalize(pixels[:, ::-1] if mirrored else pixels, mirrored, data, random)
+
+    def _labels_of(self, header: IRHeader) -> Any:
+        found: Any = np.atleast_1d(header.label) if self._labels is None else self._labels.get(header.id)
+        if found is None:
+            raise MXNetError("the list path_imglist has no label for this record")
+        return found
 
     def _decode(self, encoded: bytes) -> np.ndarray:
         pixels = picture.decode(encoded, self._flag)
@@ -191,27 +223,13 @@ class PictureDecoder:
             )
         return pixels
 
-    def _put_label(self, header: IRHeader, label: np.ndarray, i: int) -> None:
-        found: Any = np.atleast_1d(header.label) if self._labels is None else self._labels.get(header.id)
-        if found is None:
-            raise MXNetError("the list path_imglist has no label for this record")
-        if len(found) != self._width:
-            raise MXNetError(f"expected label_width={self._width} labels, the record has {len(found)}")
-        label[i] = found if self.label_shape else found[0]
-
-    def _put_picture(self, pixels: np.ndarray, data: np.ndarray, i: int, random: Random) -> None:
-        pixels = self._augmentation.apply(pixels, self.shape[1], self.shape[2], random)
-        normal = self._normalization
-        mirrored = normal.mirror or (normal.rand_mirror and random.random() < 0.5)
-        self._normalize(pixels[:, ::-1] if mirrored else pixels, mirrored, data[i], random)
-
     def _normalize(self, pixels: np.ndarray, mirrored: bool, out: np.ndarray, random: Random) -> None:
         mean = self.mean[:, :, ::-1] if mirrored else self.mean
         planes = pixels.transpose(2, 0, 1)
         if self.dtype == np.uint8:
             out[...] = planes
         elif self.dtype == np.int8:
-            out[...] = np.clip(planes - mean, -128, 127)
+            out[...] = np.clip(planes - np.floor(mean + 0.5), -128, 127)
         else:
             out[...] = planes
             if mean.any():
@@ -219,17 +237,17 @@ class PictureDecoder:
             self._scale(out, random)
 
     def _scale(self, out: np.ndarray, random: Random) -> None:
-        normal, factor = self._normalization, self._factor
+        normal = self._normalization
         if normal.max_random_contrast or normal.max_random_illumination:
             contrast = random.uniform(-normal.max_random_contrast, normal.max_random_contrast)
             light = random.uniform(-normal.max_random_illumination, normal.max_random_illumination)
             out *= np.float32(1 + contrast)
             out += np.float32(light)
-        if (factor != 1).any():
-            out *= factor
+        if (self.factor != 1).any():
+            out *= self.factor
 
 
-def _labels_of(path: str, width: int) -> dict[int, tuple[float, ...]]:
+def _labels_by_number(path: str, width: int) -> dict[int, tuple[float, ...]]:
     """The labels of a list, by the records' numbers."""
     entries = read_list(path)
     for entry in entries:
@@ -241,13 +259,13 @@ def _labels_of(path: str, width: int) -> dict[int, tuple[float, ...]]:
 def _mean_image(path: str, decoder: PictureDecoder, work: Pipeline) -> np.ndarray:
     """The mean picture in a file, which is made first if there is none."""
     if not os.path.exists(path):
-        decoder.mean, factor = np.zeros((1, 1, 1), np.float32), decoder._factor
-        decoder._factor, total, count = np.ones_like(factor), np.zeros(decoder.shape), 0
+        decoder.mean, factor = np.zeros((1, 1, 1), np.float32), decoder.factor
+        decoder.factor, total, count = np.ones_like(factor), np.zeros(decoder.shape), 0
         for batch in work.epoch():
             data: Any = batch.data
             whole = data[0].asnumpy()[: work.size - (batch.pad or 0)]
             total, count = total + whole.sum(0, dtype=np.float64), count + len(whole)
-        decoder._factor = factor
+        decoder.factor = factor
         save(path, {"mean_img": array(total / count)})
         work.forget()
     loaded: Any = load(path)
@@ -255,130 +273,3 @@ def _mean_image(path: str, decoder: PictureDecoder, work: Pipeline) -> np.ndarra
     if mean.shape != decoder.shape:
         raise MXNetError(f"the mean image {path} has shape {mean.shape}, data_shape is {decoder.shape}")
     return mean
-
-
-@dataclass
-class _Plan:
-    """The records of a batch; of the last of an epoch, how many only fill it up and the pass that they began."""
-
-    places: list[tuple[int, Place]]
-    pad: int = 0
-    begun: Iterator[tuple[int, Place]] | None = None
-
-
-class Pipeline:
-    """Turns records into batches, by threads that work ahead of whoever takes them."""
-
-    def __init__(
-        self, who: str, source: RecordSource, decoder: PictureDecoder, records: Records, ahead: int, gives_ids: bool
-    ):
-        self._who, self._source, self._decoder = who, source, decoder
-        self.size, self._wrap, self._gives_ids = records.batch_size, records.round_batch, gives_ids
-        self._threads, self._ahead = max(records.preprocess_threads, 1), max(ahead, 1)
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=who)
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin again with the first pass."""
-        self._passes = 0
-        self._begun: Iterator[tuple[int, Place]] | None = None
-
-    def close(self) -> None:
-        """End the threads."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-    def epoch(self) -> Iterator[DataBatch]:
-        """The batches of an epoch."""
-        begun, self._begun = self._begun, None
-        plans = self._plans(begun)
-        waiting: deque[_Batch | MXNetError] = deque()
-        try:
-            while True:
-                while len(waiting) <= self._ahead and (batch := self._start_next(plans)) is not None:
-                    waiting.append(batch)
-                if not waiting:
-                    return
-                batch = waiting.popleft()
-                if isinstance(batch, MXNetError):
-                    raise batch
-                given = batch.wait()
-                self._begun = batch.plan.begun
-                yield given
-        finally:
-            for batch in waiting:
-                if isinstance(batch, _Batch):
-                    batch.cancel()
-
-    def _start_next(self, plans: Iterator[_Plan]) -> _Batch | MXNetError | None:
-        """The next batch; what is wrong with the file waits until the batches before it were taken."""
-        try:
-            plan = next(plans, None)
-        except MXNetError as error:
-            return error
-        return (
-            None if plan is None else _Batch(plan, self._decoder, self._pool, self.size, self._gives_ids, self._threads)
-        )
-
-    def _one_pass(self) -> Iterator[tuple[int, Place]]:
-        number, self._passes = self._passes, self._passes + 1
-        return ((number, place) for place in self._source.one_pass(number))
-
-    def _plans(self, begun: Iterator[tuple[int, Place]] | None) -> Iterator[_Plan]:
-        records = begun or self._one_pass()
-        first = next(records, None) or next(records := self._one_pass(), None)
-        check(self._who, first is not None, f"there is no record in {self._source.uri}, or not in this part of it")
-        while first is not None:
-            places = [first, *islice(records, self.size - 1)]
-            first = next(records, None)
-            pad = self.size - len(places)
-            yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
-
-    def _filled(self, places: list[tuple[int, Place]], pad: int) -> _Plan:
-        begun = self._one_pass()
-        places += islice(begun, pad)
-        check(
-            self._who,
-            len(places) == self.size,
-            f"the number of records, {len(places) // 2}, must be bigger than batch_size, {self.size}",
-        )
-        return _Plan(places, pad, begun)
-
-
-class _Batch:
-    """A batch that threads are working on, each on a stretch of it."""
-
-    def __init__(
-        self, plan: _Plan, decoder: PictureDecoder, pool: ThreadPoolExecutor, size: int, gives_ids: bool, threads: int
-    ):
-        self.plan = plan
-        make = np.empty if len(plan.places) == size else np.zeros
-        self._data = make((size, *decoder.shape), decoder.dtype)
-        self._label = make((size, *decoder.label_shape), np.float32)
-        self._ids = np.zeros(size, np.uint64)
-        self._gives_ids = gives_ids
-        step = -(-len(plan.places) // threads)
-        self._parts: list[Future[None]] = [
-            pool.submit(self._work, decoder, range(start, min(start + step, len(plan.places))))
-            for start in range(0, len(plan.places), step)
-        ]
-
-    def _work(self, decoder: PictureDecoder, rows: range) -> None:
-        for i in rows:
-            if not threading.main_thread().is_alive():  # the program has ended: nobody will take this batch
-                return
-            epoch, place = self.plan.places[i]
-            number = decoder.fill(place, epoch, self._data, self._label, i)
-            if self._gives_ids:
-                self._ids[i] = number
-
-    def wait(self) -> DataBatch:
-        """The batch, when it is done. What a thread raised is raised here."""
-        for part in self._parts:
-            part.result()
-        data, label = (NDArray(torch.from_numpy(values), cpu()) for values in (self._data, self._label))
-        return DataBatch([data], [label], self.plan.pad, self._ids)
-
-    def cancel(self) -> None:
-        """Nobody will take it."""
-        for part in self._parts:
-            part.cancel()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 
 from ..base import MXNetError
 from ..ndarray import NDArray, array, take
+from .threads import Threads
 
 
 class DataDesc(namedtuple("DataDesc", ["name", "shape"])):
@@ -176,7 +177,7 @@ class PrefetchingIter(_CurrentBatch):
         assert self.iters, "PrefetchingIter needs at least one iterator, received none"
         self.n_iter, self.rename_data, self.rename_label = len(self.iters), rename_data, rename_label
         super().__init__(self.provide_data[0].shape[0])
-        self._threads = ThreadPoolExecutor(self.n_iter, thread_name_prefix="PrefetchingIter")
+        self._threads = Threads(self.n_iter, "PrefetchingIter")
         self._coming = self._fetch()
 
     def _fetch(self) -> list[Future[DataBatch | None]]:
@@ -193,6 +194,7 @@ class PrefetchingIter(_CurrentBatch):
         return _renamed([source.provide_label for source in self.iters], self.rename_label)
 
     def reset(self) -> None:
+        self._threads.check_process()
         for batch in self._coming:
             batch.exception()  # an iterator is not reset while it is read; what it raised does not matter any more
         for source in self.iters:
@@ -200,6 +202,7 @@ class PrefetchingIter(_CurrentBatch):
         self._coming = self._fetch()
 
     def iter_next(self) -> bool:
+        self._threads.check_process()
         batches = [coming.result() for coming in self._coming]
         there = [batch for batch in batches if batch is not None]
         if not there:
@@ -238,6 +241,8 @@ def _renamed(provided: list[list[DataDesc]], names: list[dict[str, str]] | None)
 class NDArrayIter(DataIter):
     """Batches of arrays that are in memory: one array, a list, or a dictionary by name, for data and for labels.
 
+    What only looks like an array, a dataset of h5py for one, stays where it is: each batch reads its rows.
+
     When the samples do not divide by `batch_size`, the last batch is filled from the beginning ('pad'), left out
     ('discard'), or kept to begin the next epoch ('roll_over'). `shuffle` draws another order, from numpy's random
     numbers, at every `reset`.
@@ -264,6 +269,8 @@ class NDArrayIter(DataIter):
         assert data is not None, "NDArrayIter needs data, received None"
         self.data, self.label = _named(data, data_name), _named(label, label_name)
         self.num_data = _common_length(self.data + self.label)
+        self.data_list = [source for _, source in self.data + self.label]
+        self.num_source = len(self.data_list)
         self.shuffle, self.last_batch_handle, self.layout = shuffle, last_batch_handle, layout
         self.idx = np.arange(self.num_data)
         self._order = self.idx.copy()
@@ -279,8 +286,16 @@ class NDArrayIter(DataIter):
         """Names and shapes of the labels."""
         return self._describe(self.label)
 
-    def _describe(self, sources: list[tuple[str, NDArray]]) -> list[DataDesc]:
-        return [DataDesc(k, (self.batch_size, *v.shape[1:]), v.dtype, self.layout) for k, v in sources]
+    def _describe(self, sources: list[tuple[str, Any]]) -> list[DataDesc]:
+        return [
+            DataDesc(
+                name,
+                (self.batch_size, *source.shape[1:]),
+                source.dtype if isinstance(source, NDArray) else np.float32,
+                self.layout,
+            )
+            for name, source in sources
+        ]
 
     def hard_reset(self) -> None:
         """Begin again, with nothing kept from the last epoch."""
@@ -323,7 +338,7 @@ class NDArrayIter(DataIter):
     def getlabel(self) -> list[NDArray]:
         return self._batch(self.label)
 
-    def _batch(self, sources: list[tuple[str, NDArray]]) -> list[NDArray]:
+    def _batch(self, sources: list[tuple[str, Any]]) -> list[NDArray]:
         assert self.cursor < self.num_data, "DataIter needs reset."
         if self.cursor < -len(self._kept):
             raise MXNetError("no batch was asked for yet: call next() or iter_next() first")
@@ -341,11 +356,11 @@ class NDArrayIter(DataIter):
         return 0
 
 
-def _named(data: Any, default: str) -> list[tuple[str, NDArray]]:
+def _named(data: Any, default: str) -> list[tuple[str, Any]]:
     """(name, array) pairs of what NDArrayIter takes: those of a dictionary by name, those of a list numbered."""
     if data is None:
         return []
-    if isinstance(data, (np.ndarray, NDArray)):
+    if isinstance(data, (np.ndarray, NDArray)) or _is_like_an_array(data):
         data = [data]
     if isinstance(data, list):
         data = {default: data[0]} if len(data) == 1 else {f"_{i}_{default}": item for i, item in enumerate(data)}
@@ -356,8 +371,12 @@ def _named(data: Any, default: str) -> list[tuple[str, NDArray]]:
     return [(name, _as_array(name, data[name])) for name in sorted(data)]
 
 
-def _as_array(name: str, value: Any) -> NDArray:
-    if isinstance(value, NDArray):
+def _is_like_an_array(value: Any) -> bool:
+    return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__", "__len__"))
+
+
+def _as_array(name: str, value: Any) -> Any:
+    if isinstance(value, NDArray) or (_is_like_an_array(value) and not isinstance(value, np.ndarray)):
         return value
     try:
         return array(value)
@@ -365,7 +384,7 @@ def _as_array(name: str, value: Any) -> NDArray:
         raise TypeError(f"{name} should be an NDArray or a numpy array, received {type(value)}") from error
 
 
-def _common_length(sources: list[tuple[str, NDArray]]) -> int:
+def _common_length(sources: list[tuple[str, Any]]) -> int:
     lengths = {name: source.shape[0] for name, source in sources}
     if not lengths:
         raise ValueError("NDArrayIter needs data, received an empty list or dictionary")
@@ -374,8 +393,11 @@ def _common_length(sources: list[tuple[str, NDArray]]) -> int:
     return next(iter(lengths.values()))
 
 
-def _take_rows(source: NDArray, rows: np.ndarray) -> NDArray:
+def _take_rows(source: Any, rows: np.ndarray) -> NDArray:
     """These rows, always dense, as in MXNet."""
+    if not isinstance(source, NDArray):
+        wanted, places = np.unique(rows, return_inverse=True)  # h5py takes each row once, in their order
+        return array(np.asarray(source[wanted])[places])
     if source._sparse:
         return take(source, array(rows, dtype=np.int64)).tostype("default")
     return NDArray(source._data[torch.from_numpy(rows)].detach(), source.context)

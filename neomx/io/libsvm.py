@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,8 @@ from ..ndarray.sparse import csr_matrix
 from .arguments import Names, Part, Shape, check, check_part, part_of, read
 from .io import DataBatch
 from .reader import MXDataIter, Rounds
+
+_BLOCK = 10_000  # lines to turn into numbers at once
 
 
 @dataclass
@@ -84,19 +88,16 @@ class _Matrix:
     """The sparse rows of a part of the files' lines, with their first numbers."""
 
     def __init__(self, uri: str, width: int, part: Part):
-        lines = [(path, number, line) for path in files_of(uri) for number, line in _lines(path)]
-        chosen = part_of(len(lines), part)
+        chosen = _lines(uri)
+        if part.num_parts > 1:
+            mine = part_of(sum(1 for _ in _lines(uri)), part)
+            chosen = islice(chosen, mine.start, mine.stop)
+        blocks = [_numbers(block, width) for block in iter(lambda: list(islice(chosen, _BLOCK)), [])]
         self._width = width
-        first, counts, columns, values = [], [0], [], []
-        for path, number, line in lines[chosen.start : chosen.stop]:
-            label, row = _parse(path, number, line, width)
-            first.append(label)
-            counts.append(len(row))
-            columns += [column for column, _ in row]
-            values += [value for _, value in row]
-        self.first = np.array(first, np.float32)
-        self._starts = np.cumsum(counts)
-        self._columns, self._values = np.array(columns, np.int64), np.array(values, np.float32)
+        self.first = _joined([block.first for block in blocks], np.float32)
+        self._starts = np.concatenate([[0], np.cumsum(_joined([block.counts for block in blocks], np.int64))])
+        self._columns = _joined([block.columns for block in blocks], np.int64)
+        self._values = _joined([block.values for block in blocks], np.float32)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -113,26 +114,69 @@ class _Matrix:
         )
 
 
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    with open(path) as file:
-        for number, line in enumerate(file, 1):
-            line = line.partition("#")[0].strip()
-            if line:
-                yield number, line
+def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *(a.astype(dtype) for a in arrays)])
 
 
-def _parse(path: str, number: int, line: str, width: int) -> tuple[float, list[tuple[int, float]]]:
+class _Line(NamedTuple):
+    path: str
+    number: int
+    text: str
+
+
+def _lines(uri: str) -> Iterator[_Line]:
+    for path in files_of(uri):
+        with open(path) as file:
+            for number, line in enumerate(file, 1):
+                text = line.partition("#")[0].strip()
+                if text:
+                    yield _Line(path, number, text)
+
+
+class _Block(NamedTuple):
+    """The numbers of some lines: their first ones, how many cells each has, and the cells."""
+
+    first: np.ndarray
+    counts: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+
+
+def _numbers(lines: list[_Line], width: int) -> _Block:
+    """All at once if the lines are plain and ordered, which is many times as fast; else one by one."""
+    counts = np.array([line.text.count(":") for line in lines])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is no number
+        try:
+            numbers = np.fromstring(" ".join(line.text for line in lines).replace(":", " "), sep=" ")
+        except ValueError:
+            numbers = np.empty(0)
+    if len(numbers) == len(lines) + 2 * counts.sum():
+        starts = np.cumsum(1 + 2 * counts) - (1 + 2 * counts)
+        cells = np.delete(numbers, starts).reshape(-1, 2)
+        columns = cells[:, 0].astype(np.int64)
+        row = np.repeat(np.arange(len(lines)), counts)
+        ordered = bool((np.diff(columns + row * max(width, 1)) > 0).all())
+        if ordered and (columns == cells[:, 0]).all() and ((columns >= 0) & (columns < width)).all():
+            return _Block(numbers[starts], counts, columns, cells[:, 1])
+    rows = [_parse(line, width) for line in lines]
+    cells = np.array([cell for _, row in rows for cell in row], np.float64).reshape(-1, 2)
+    first, lengths = np.array([label for label, _ in rows]), np.array([len(row) for _, row in rows])
+    return _Block(first, lengths, cells[:, 0], cells[:, 1])
+
+
+def _parse(line: _Line, width: int) -> tuple[float, list[tuple[int, float]]]:
     """The label and the row of a line, ordered by columns."""
     try:
-        label, *pairs = line.split()
+        label, *pairs = line.text.split()
         cells = [pair.partition(":") for pair in pairs if not pair.startswith("qid:")]
         row = sorted((int(column), float(value) if colon else 1.0) for column, colon, value in cells)
         first = float(label.partition(":")[0])
     except ValueError as error:
-        raise MXNetError(f"{path}, line {number}: expected 'label column:value ...', {error}") from None
+        raise MXNetError(f"{line.path}, line {line.number}: expected 'label column:value ...', {error}") from None
     if row and not 0 <= row[0][0] <= row[-1][0] < width:
         raise MXNetError(
-            f"{path}, line {number}: columns must be in [0, {width}), found {row[0][0]} to {row[-1][0]}; "
+            f"{line.path}, line {line.number}: columns must be in [0, {width}), found {row[0][0]} to {row[-1][0]}; "
             "they count from 0"
         )
     return first, row

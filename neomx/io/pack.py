@@ -14,8 +14,8 @@ from ..bar import Bar
 from ..base import MXNetError
 from ..formats import picture
 from ..formats.atomic import replacing
+from ..formats.records import encode as encode_record
 from ..recordio import IRHeader, pack
-from ..recordio import _encode as encode_record
 from .lists import Entry, entries_of_folder, read_list, split, write_list
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ from .. import ndarray as nd
 from ..initializer import Uniform
 from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
+from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
 from .progress import Pass
 
@@ -197,6 +198,7 @@ class BaseModule:
         for epoch in range(begin_epoch, num_epoch):
             tic = time.time()
             eval_metric.reset()
+            self._begin_epoch(epoch, train_data)
             with Pass(train_data, epoch) as shown:
                 nbatch, eval_name_vals = 0, []
                 data_iter = iter(train_data)
@@ -240,6 +242,9 @@ class BaseModule:
                 for name, val in res:
                     self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
             train_data.reset()
+
+    def _begin_epoch(self, epoch: int, train_data: Any) -> None:
+        """What a kind of module does before the batches of an epoch."""
 
     def _await_workers(self) -> None:
         """Wait until the other workers of a distributed training have come to their epoch's end too."""
@@ -406,13 +411,6 @@ class BaseModule:
     ) -> None:
         """Choose the optimizer, and the store through which gradients of contexts and workers meet."""
         raise self._missing("init_optimizer")
-
-
-def _call(callbacks: Any, *args: Any) -> None:
-    """Call one callback, each of a list, or none."""
-    if callbacks is not None:
-        for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
-            callback(*args)
 
 
 def _merged(batches: list[list[NDArray]]) -> list[NDArray]:

@@ -209,41 +209,48 @@ class BucketingModule(BaseModule):
         """Go on with the bucket of that key, whose module is made for these shapes if it is new."""
         if not self.binded:
             raise AssertionError("call bind before switching bucket")
-        if bucket_key not in self._buckets:
-            module = self._make(bucket_key)
-            module.bind(
-                data_shapes,
-                label_shapes,
-                self.for_training,
-                self.inputs_need_grad,
-                shared_module=self._buckets[self._default_bucket_key],
-                grad_req=self._grad_req,
-            )
-            if self._monitor is not None:
-                module.install_monitor(self._monitor)
-            self._buckets[bucket_key] = module
-        self._curr_module, self._curr_bucket_key = self._buckets[bucket_key], bucket_key
+        self._add(bucket_key, data_shapes, label_shapes)
+        self._enter(bucket_key)
 
-    def _switch_to(self, batch: Any) -> None:
-        """Go on with the bucket of a batch: that of its key, or the default one."""
+    def _add(self, key: Any, data_shapes: Any, label_shapes: Any) -> None:
+        """Make the module of a bucket, if it is new, on the parameters of the default one."""
+        if key in self._buckets:
+            return
+        module = self._make(key)
+        module.bind(
+            data_shapes,
+            label_shapes,
+            self.for_training,
+            self.inputs_need_grad,
+            shared_module=self._buckets[self._default_bucket_key],
+            grad_req=self._grad_req,
+        )
+        if self._monitor is not None:
+            module.install_monitor(self._monitor)
+        self._buckets[key] = module
+
+    def _enter(self, key: Any) -> None:
+        module = self._buckets[key]
+        if module is not self._curr_module:
+            self._curr_module._exec_group.release()  # a graph in memory for every bucket would be many
+        self._curr_module, self._curr_bucket_key = module, key
+
+    def _bucket_of(self, batch: Any) -> Any:
+        """The key of a batch, or that of the default bucket; its module is there then."""
         key = getattr(batch, "bucket_key", None)
         key = self._default_bucket_key if key is None else key
-        if key in self._buckets:
-            self._curr_module, self._curr_bucket_key = self._buckets[key], key
-            return
-        data, labels = getattr(batch, "provide_data", None), getattr(batch, "provide_label", None)
-        if data is None:
-            _, data_names, label_names = self._call_sym_gen(key)
-            data, labels = _described(data_names, batch.data), _described(label_names, batch.label)
-        self.switch_bucket(key, data, labels)
+        if key not in self._buckets:
+            data, labels = getattr(batch, "provide_data", None), getattr(batch, "provide_label", None)
+            if data is None:
+                _, data_names, label_names = self._call_sym_gen(key)
+                data, labels = _described(data_names, batch.data), _described(label_names, batch.label)
+            self._add(key, data, labels)
+        return key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
         """Make the module for a batch's bucket, if it is new, and stay with the current one."""
         self._require("prepare", "binded", "params_initialized")
-        before = self._curr_module, self._curr_bucket_key
-        self._switch_to(data_batch)
-        self._curr_module.prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
-        self._curr_module, self._curr_bucket_key = before
+        self._buckets[self._bucket_of(data_batch)].prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
     # ---- training ----
 
@@ -268,7 +275,7 @@ class BucketingModule(BaseModule):
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
         """Compute the outputs of a batch, by the module of its bucket."""
         self._require("forward", "binded", "params_initialized")
-        self._switch_to(data_batch)
+        self._enter(self._bucket_of(data_batch))
         self._curr_module.forward(data_batch, is_train=is_train)
 
     def backward(self, out_grads: Any = None) -> None:

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from .. import ndarray as nd
 from ..base import MXNetError
 from ..context import Context, cpu
-from ..dtype import to_torch
 from ..executor import Executor
 from ..io import DataDesc
 from ..ndarray import NDArray
@@ -24,7 +22,7 @@ class DataParallelExecutorGroup:
     """Executors of one symbol, one on each context, that share the samples of a batch by their `workload`.
 
     `param_arrays`, `grad_arrays` and `aux_arrays` hold, for each name, one array of each context. With `shared_group`
-    parameters, their gradients and auxiliary states are the arrays of that group.
+    parameters, their gradients and auxiliary states are the arrays of that group, and the inputs lie in its memory.
     """
 
     def __init__(
@@ -55,6 +53,9 @@ class DataParallelExecutorGroup:
         self.output_layouts = [DataDesc.get_batch_axis(symbol[name].attr("__layout__")) for name in self.output_names]
         self.data_names = [desc.name for desc in data_shapes]
         self.grad_req = self._grad_reqs(grad_req)
+        self.shared_data_arrays: list[dict[str, NDArray]] = (
+            [{} for _ in self.contexts] if shared_group is None else shared_group.shared_data_arrays
+        )
         self.slices: list[slice] = []
         self.execs: list[Executor] = []
         self._bound: list[Executor] = []  # as they were before `reshape`
@@ -106,7 +107,7 @@ class DataParallelExecutorGroup:
     def _new_shapes(self, i: int, executor: Executor) -> dict[str, Any]:
         """The shapes of all that is no parameter, which must keep theirs."""
         shapes = self._shapes_at(i)
-        inferred = dict(zip(self.arg_names, self._inferred(shapes)[0], strict=True))
+        inferred = dict(zip(self.arg_names, self.symbol.infer_shape(**shapes)[0], strict=True))
         for name in self.param_names:
             if tuple(inferred[name]) != executor.arg_dict[name].shape:
                 raise MXNetError(
@@ -155,42 +156,21 @@ class DataParallelExecutorGroup:
         return {desc.name: self._slice_of(desc.shape, axis, i) for desc, axis in self._inputs() if desc.name in known}
 
     def _bind_ith_exec(self, i: int) -> Executor:
-        shapes = self._shapes_at(i)
-        arg_shapes, _, aux_shapes = self._inferred(shapes)
-        arg_types, _, aux_types = self.symbol.infer_type(**self._types())
         shared = self.shared_group.execs[i] if self.shared_group is not None else None
-        place = self._placement(i)
-        mine = set(self.param_names)
-        args, grads, aux = {}, {}, {}
-        for name, shape, dtype in zip(self.arg_names, arg_shapes, arg_types, strict=True):
-            args[name] = _array(name, shape, dtype, place, shared.arg_dict if shared and name in mine else {})
-            if self.grad_req[name] != "null":
-                grads[name] = _array(name, shape, dtype, place, shared.grad_dict if shared and name in mine else {})
-        for name, shape, dtype in zip(self.aux_names, aux_shapes, aux_types, strict=True):
-            aux[name] = _array(name, shape, dtype, place, shared.aux_dict if shared else {})
-        return self.symbol.bind(
-            self.contexts[i], args, grads if self.for_training else None, self.grad_req, aux, self.group2ctxs[i]
+        return self.symbol.simple_bind(
+            self.contexts[i],
+            grad_req=self.grad_req,
+            type_dict=self._types(),
+            group2ctx=self.group2ctxs[i],
+            shared_arg_names=self.param_names,
+            shared_exec=shared,
+            shared_buffer=self.shared_data_arrays[i],
+            **self._shapes_at(i),
         )
-
-    def _inferred(self, shapes: dict[str, tuple[int, ...]]) -> Any:
-        arg_shapes, outputs, aux_shapes = self.symbol.infer_shape(**shapes)
-        if arg_shapes is None:
-            raise MXNetError(
-                f"the shapes of the symbol's arguments do not follow from {shapes}. Give the shapes of all data and "
-                "labels to bind, or of the variables themselves: sym.Variable(name, shape=...)"
-            )
-        return arg_shapes, outputs, aux_shapes
 
     def _types(self) -> dict[str, Any]:
         known = set(self.arg_names)
         return {desc.name: desc.dtype for desc, _ in self._inputs() if desc.name in known}
-
-    def _placement(self, i: int) -> dict[str, Context]:
-        """Where the arrays of a context's executor are: those of a group by `group2ctxs` there."""
-        groups = self.group2ctxs[i] or {}
-        attributes = self.symbol.attr_dict() if groups else {}
-        names = (*self.arg_names, *self.aux_names)
-        return {name: groups.get(attributes.get(name, {}).get("__ctx_group__", ""), self.contexts[i]) for name in names}
 
     def _collect_arrays(self) -> None:
         execs, args = self.execs, set(self.arg_names)
@@ -299,6 +279,11 @@ class DataParallelExecutorGroup:
             array = nd.slice_axis(array, axis=axis, begin=own.start, end=own.stop)
         return array.as_in_context(self.contexts[i])
 
+    def release(self) -> None:
+        """Free what the last forward kept for backward, which would compute it anew."""
+        for executor in self.execs:
+            executor._results, executor._leaves = [], {}
+
     def get_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
         """Names and shapes of the outputs, for whole batches."""
         rows = self.get_outputs(merge_multi_context=False)
@@ -378,20 +363,6 @@ def _at(places: Any, i: int) -> Context:
     if isinstance(places, Context):
         return places
     return places[0] if len(places) == 1 else places[i]
-
-
-def _array(name: str, shape: Any, dtype: Any, place: dict[str, Context], shared: Any) -> NDArray:
-    """An array of zeros, or the one that another executor has under this name."""
-    ctx, wanted = place[name].check(), to_torch(dtype)
-    other = shared.get(name)
-    if other is None:
-        return NDArray(torch.zeros(shape, dtype=wanted, device=ctx.device), ctx)
-    if other.shape != tuple(shape) or other._data.dtype != wanted:
-        raise MXNetError(
-            f"{name} has shape {tuple(shape)} and dtype {wanted} here, {other.shape} and {other._data.dtype} in the "
-            "module that it is shared with"
-        )
-    return other
 
 
 def _check_count(kind: str, names: Sequence[str], arrays: Sequence[Any]) -> None:

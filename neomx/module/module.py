@@ -31,6 +31,8 @@ from .workers import Steps, steps_of
 
 __all__ = ["Module"]
 
+_EMBEDDINGS = ("Embedding", "_contrib_SparseEmbedding")
+_ROW_SPARSE = "1"  # in the attribute that sym.Variable(stype='row_sparse') sets
 _OPTIMIZER_PARTS = ("_optimizer", "_kvstore", "_update_on_kvstore", "_updater", "_steps", "_order")
 
 
@@ -74,6 +76,7 @@ class Module(BaseModule):
         inputs = {*self._data_names, *self._label_names, *self._state_names}
         self._param_names = [name for name in symbol.list_arguments() if name not in inputs]
         self._aux_names, self._output_names = symbol.list_auxiliary_states(), symbol.list_outputs()
+        self._row_sparse = _row_sparse_gradients(symbol) & set(self._param_names)
         self._arg_params: Any = None  # copies of the executors' parameters, by name
         self._aux_params: Any = None
         self._params_dirty = False
@@ -447,12 +450,17 @@ class Module(BaseModule):
         began = time.perf_counter()
         self._params_dirty = True
         group = self._exec_group
-        if self._steps is not None:
-            self._steps.begin(group.batch_size)
+        together = self._steps.begin(group.batch_size) if self._steps is not None else None
+        agreed = time.perf_counter()
         self._apply(group.param_arrays, group.grad_arrays)
+        if together is not None:
+            emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=together)
         emit("step", trainer=self, samples=group.batch_size, seconds=time.perf_counter() - began)
 
     def _apply(self, weights: list[Any], grads: list[Any]) -> None:
+        if self._row_sparse:  # optimizers leave rows without a gradient as they are
+            names = self._param_names
+            grads = [_by_rows(row) if name in self._row_sparse else row for name, row in zip(names, grads, strict=True)]
         if self._update_on_kvstore:
             _update_params_on_kvstore(weights, grads, self._kvstore, self._param_names)
             return
@@ -517,6 +525,21 @@ def _contexts(context: Any) -> list[Context]:
         if not isinstance(each, Context):
             raise TypeError(f"context must be a Context or a list of them, received {each!r:.80}")
     return contexts
+
+
+def _row_sparse_gradients(symbol: Any) -> set[str]:
+    """The variables whose gradients MXNet keeps row-sparse: declared so, or the weights of sparse embeddings."""
+    found = {
+        name for name, attributes in symbol.attr_dict().items() if attributes.get("__storage_type__") == _ROW_SPARSE
+    }
+    ops = [node for node in symbol._nodes() if node.op is not None]
+    sparse = [n for n in ops if n.op.name == "_contrib_SparseEmbedding" or n.values.get("sparse_grad")]
+    return found | {node.inputs[1][0].name for node in sparse if node.op.name in _EMBEDDINGS}
+
+
+def _by_rows(row: list[Any]) -> list[Any]:
+    """Gradients as row-sparse arrays of the rows that are not zero."""
+    return [each if each is None else each.tostype("row_sparse") for each in row]
 
 
 def _copies(names: list[str], rows: list[list[NDArray]]) -> dict[str, NDArray]:

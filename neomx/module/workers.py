@@ -18,9 +18,9 @@ class Steps:
         self._rounds, self._step_with_zeros = store.rounds, step_with_zeros
         self._number = self._rounds.enter(self)
 
-    def begin(self, samples: int) -> None:
-        """This worker steps now; returns when all have said what they do."""
-        self._rounds.step(self._number, 1.0, samples)
+    def begin(self, samples: int) -> float:
+        """This worker steps now; when all have said what they do, the samples of all of them."""
+        return self._rounds.step(self._number, 1.0, samples).all_samples
 
     def await_all(self) -> None:
         """Wait for the workers that still have data, taking part in their steps."""

@@ -57,6 +57,11 @@ def array_frombuffer(buf: bytes | bytearray) -> NDArray:
     return _array(params.read_array(buf))
 
 
+def array_tobuffer(array: NDArray) -> bytes:
+    """The bytes of one array alone, which `array_frombuffer` reads."""
+    return params.encode_array(_record(array))
+
+
 def _record(array: NDArray) -> params.Record:
     device = array.context.device_typeid, array.context.device_id
     if isinstance(array, BaseSparseNDArray):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,10 +52,20 @@ def export_model(
         for name, e in examples.items()
     }
     traced = program.export(symbol, arrays, grown, varying)
-    model = onnx_file.write(onnx_file_path, traced, inputs, checkpoint.symbol.list_outputs(), opset_version)
+    outputs, opset = checkpoint.symbol.list_outputs(), _opset(opset_version)
+    model = onnx_file.write(onnx_file_path, traced, inputs, outputs, opset)
     if verbose:
         logging.info("Exported ONNX file %s saved to disk: %d nodes", onnx_file_path, len(model.graph.node))
     return onnx_file_path
+
+
+def _opset(asked: int | None) -> int | None:
+    """The version of ONNX's operators to write; programs of MXNet's time ask for older ones than torch writes."""
+    if asked is None or asked >= onnx_file.LEAST_OPSET:
+        return asked
+    least = onnx_file.LEAST_OPSET
+    warnings.warn(f"opset_version={asked} is older than what torch writes: the file has opset {least}", stacklevel=3)
+    return least
 
 
 def _checkpoint(symbol: Symbol | str, params: Any) -> Checkpoint:

@@ -125,8 +125,8 @@ def _pool_all(call: Call) -> Symbol:
 
 @translates("Upsample", "Resize")
 def _resize(call: Call) -> Symbol:
-    mode, (height, width) = call.attrs.get("mode", "nearest"), _picture(call, call.node.input[0])
-    new_height, new_width = _picture(call, call.node.output[0])
+    mode, (height, width) = call.attrs.get("mode", "nearest"), _picture(call)
+    new_height, new_width = _new_size(call, height, width)
     if mode == "nearest":
         scale = new_height // height
         if (new_height, new_width) != (height * scale, width * scale):
@@ -139,13 +139,22 @@ def _resize(call: Call) -> Symbol:
     return call.make(_BILINEAR, call[0], height=new_height, width=new_width, align_corners=corners)
 
 
-def _picture(call: Call, name: str) -> tuple[int, int]:
+def _picture(call: Call) -> tuple[int, int]:
     """Height and width."""
-    dims = call.dims(name) or ()
+    dims = call.dims(call.node.input[0]) or ()
     height, width = dims[2:] if len(dims) == 4 else (None, None)
     if not isinstance(height, int) or not isinstance(width, int):
-        raise call.fail(f"only pictures of a known size can be resized, {name!r} has the shape {dims}")
+        raise call.fail(f"only pictures of a known size can be resized, this one has the shape {dims}")
     return height, width
+
+
+def _new_size(call: Call, height: int, width: int) -> tuple[int, int]:
+    if call.has(3):
+        sizes = call.known(3, "sizes")
+        return int(sizes[2]), int(sizes[3])
+    last = 1 if call.op == "Upsample" or call.opset < 11 else 2
+    scales = call.attrs["scales"] if "scales" in call.attrs else call.known(last, "scales")
+    return math.floor(height * scales[2]), math.floor(width * scales[3])
 
 
 # ---- products and normalisation ----

@@ -125,11 +125,8 @@ def _where(call: Call) -> Symbol:
     condition, x, y = call.all()
     shapes = [call.dims(name) for name in call.node.input]
     if None in shapes or shapes[0] != shapes[1] or shapes[1] != shapes[2]:
-        zeros = sym.broadcast_add(sym.broadcast_mul(x * 0, y * 0), sym.cast(condition, dtype="float32") * 0)
-        known = [call.constant(1), call.constant(2)]
-        if any(each is not None and not np.isfinite(each).all() for each in known):
-            raise call.fail("infinite numbers cannot be broadcast here")
-        condition, x, y = (sym.broadcast_like(each, zeros) for each in (condition, x, y))
+        whole = sym.broadcast_add(sym.broadcast_add(x, y), sym.cast(condition, dtype="float32"))  # for its shape only
+        condition, x, y = (sym.broadcast_like(each, whole) for each in (condition, x, y))
     return call.make(sym.where, condition, x, y)
 
 
@@ -285,13 +282,18 @@ def _expand(call: Call) -> Symbol:
         shape = tuple(s if n == 1 else n if isinstance(n, str) else int(n) for n, s in zip(target, own, strict=True))
     if shape is None or source is None:
         raise call.fail("the shape of its result is not known")
-    data = call[0]
-    if len(source) < len(shape):
-        data = sym.Reshape(data, shape=(*[1] * (len(shape) - len(source)), -2)) if source else data
+    data = _behind_ones(call[0], len(shape) - max(len(source), 1))
     known = (*[1] * (len(shape) - len(source)), *source)
     if any(not isinstance(n, int) and n != s for n, s in zip(shape, known, strict=True)):
         raise call.fail(f"the shape of its result is known only as {shape}")
     return call.make(sym.broadcast_to, data, shape=tuple(n if isinstance(n, int) else 0 for n in shape))
+
+
+def _behind_ones(data: Symbol, count: int) -> Symbol:
+    """`data` with so many dimensions of length 1 before its own."""
+    for _ in range(count):
+        data = sym.expand_dims(data, axis=0)
+    return data
 
 
 @translates("Tile")
@@ -461,8 +463,7 @@ def _same_batch(call: Call, data: Symbol, own: Any, other: Any) -> Symbol:
         for n, m in zip((*own_lead, *other_lead), (*other_lead, *own_lead), strict=True)
     ):
         raise call.fail(f"a product of shapes {own} and {other} is not possible here")
-    if len(own) < rank + 2:
-        data = sym.Reshape(data, shape=(*[1] * (rank + 2 - len(own)), -2))
+    data = _behind_ones(data, rank + 2 - len(own))
     target = tuple(
         m if n == 1 else 0 if not isinstance(n, int) else n for n, m in zip(own_lead, other_lead, strict=True)
     )

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.compiler import is_exporting
 
 from ..base import MXNetError
-from .table import DType, Types, by_data, op
+from .table import DType, Shapes, Types, op
 
 Tensor = torch.Tensor
 
@@ -20,9 +21,11 @@ def _rows(indices: Tensor, weight: Tensor, input_dim: int, output_dim: int, spar
     return F.embedding(indices, weight, sparse=sparse and weight.is_leaf and weight.requires_grad)
 
 
-@by_data
-def _weight_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
-    return [(attrs["input_dim"], attrs["output_dim"])]
+def _row_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
+    """Told, not tried: torch imports half of itself to clamp what has no memory."""
+    data = shapes[0]
+    found = None if data is None else (*data, attrs["output_dim"])
+    return [data, (attrs["input_dim"], attrs["output_dim"])], [found]
 
 
 def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
@@ -30,7 +33,7 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     return [types[0], weight], [weight]
 
 
-@op("Embedding", infer=_weight_shape, types=_types)
+@op("Embedding", infer=_row_shapes, types=_types)
 def embedding(
     data: Tensor,
     weight: Tensor,
@@ -44,7 +47,7 @@ def embedding(
     return _rows(data.detach().long().clamp(0, input_dim - 1), weight, input_dim, output_dim, sparse_grad)
 
 
-@op("_contrib_SparseEmbedding", infer=_weight_shape, types=_types)
+@op("_contrib_SparseEmbedding", infer=_row_shapes, types=_types)
 def sparse_embedding(
     data: Tensor,
     weight: Tensor,
@@ -56,6 +59,6 @@ def sparse_embedding(
 ) -> Tensor:
     """Rows of `weight` at the indices `data`, none beyond the ends; the gradient of `weight` has only those rows."""
     indices = data.detach().long()
-    if indices.numel() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
+    if indices.numel() and not is_exporting() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
         raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
     return _rows(indices, weight, input_dim, output_dim, sparse=True)

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Op, by_data, op
+from .table import Ctx, Op, Shapes, by_data, op
 
 Tensor = torch.Tensor
 
@@ -71,12 +71,24 @@ def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tupl
     return [(size,), state, *cell, (batch,)]
 
 
+def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """Those of the outputs are told, not tried, where all is well: torch imports half of itself to try."""
+    found = _parameter_shapes(shapes, outputs, attrs)
+    complete = all(shape and 0 not in shape for shape in found)
+    if not complete or any(old and 0 not in old and old != new for old, new in zip(shapes, found, strict=True)):
+        return found
+    time, batch, _ = found[0]
+    _, _, length = found[2]
+    made = [(time, batch, length * (1 + attrs["bidirectional"])), *found[2:]]
+    return found, made[: len(_output_names(attrs))]
+
+
 @op(
     "RNN",
     same_dtype=False,
     takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
     outputs=_output_names,
-    infer=_parameter_shapes,
+    infer=_shapes,
 )
 def rnn(
     data: Tensor,

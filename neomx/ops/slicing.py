@@ -158,14 +158,21 @@ def _parts(data: Tensor, sizes: list[int], axis: int, squeeze_axis: bool) -> Ten
     return list(parts) if len(parts) > 1 else parts[0]
 
 
-def _other_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """All are of one shape but for the axis along which they are joined."""
-    known = next((shape for shape in shapes if shape), None)
-    if known is None or not -len(known) <= attrs["dim"] < len(known):
+def _joined_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """All are of one shape but for the axis along which they are joined.
+
+    The whole is told, not tried, where all is well: torch imports half of itself to try.
+    """
+    known, dim = next((shape for shape in shapes if shape), None), attrs["dim"]
+    if known is None or not -len(known) <= dim < len(known):
         return shapes
     like = list(known)
-    like[attrs["dim"]] = 0
-    return [shape or tuple(like) for shape in shapes]
+    like[dim] = 0
+    parts = [shape or tuple(like) for shape in shapes]
+    whole = list(known)
+    whole[dim] = sum(part[dim] for part in parts if len(part) == len(known))
+    fit = all(0 not in part and (*part[:dim], whole[dim], *part[dim:][1:]) == tuple(whole) for part in parts)
+    return (parts, [tuple(whole)]) if fit else parts
 
 
 def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
@@ -184,7 +191,7 @@ def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
 
 
 @op("_rnn_param_concat", same_dtype=True, infer=_packed_shapes)
-@op("Concat", "concat", same_dtype=True, infer=_other_shapes)
+@op("Concat", "concat", same_dtype=True, infer=_joined_shapes)
 def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
     """Arrays joined along an existing dimension."""
     if not data:

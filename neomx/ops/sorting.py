@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from torch.compiler import is_exporting
 
 from ..base import MXNetError
 from .table import DType, Types, op
@@ -77,5 +78,7 @@ def _ordered(data: Tensor, axis: int | None, is_ascend: bool, k: int = 0) -> tup
         return found.values, found.indices
     if 0 < k < length and length >= _LONG:
         return tuple(data.topk(k, axis, largest=not is_ascend, sorted=True))  # type: ignore[return-value]
-    values, positions = data.sort(dim=axis, descending=not is_ascend, stable=True)
+    # ONNX's exporter has no stable sort; on a CPU, and by ONNX's words, the other one is stable too.
+    how = {} if is_exporting() else {"stable": True}
+    values, positions = data.sort(dim=axis, descending=not is_ascend, **how)
     return (values.narrow(axis, 0, k), positions.narrow(axis, 0, k)) if k > 0 else (values, positions)

@@ -1,7 +1,9 @@
-"""States of optimizers as bytes: a `.params` file whose array `header` is JSON that says where each array belongs.
+"""States of optimizers as bytes.
 
-MXNet keeps them in pickles. Those are read too, by an interpreter that runs nothing (`formats/pickled.py`); an
-optimizer is made from its class in the registry and from plain values, never from what the bytes call for.
+States alone are written as MXNet's pickles have them. With their optimizer they are a `.params` file whose array
+`header` is JSON that says where each array belongs. MXNet's pickles of both are read by an interpreter that runs
+nothing (`formats/pickled.py`); an optimizer is made from its class in the registry and from plain values, never from
+what the bytes call for.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from ..base import MXNetError
 from ..formats import pickled
 from ..lr_scheduler import LRScheduler
 from ..ndarray import NDArray, array
-from ..ndarray.serialize import array_frombuffer, load_frombuffer, save_tobuffer
+from ..ndarray.serialize import array_frombuffer, array_tobuffer, load_frombuffer, save_tobuffer
 from .base import Optimizer
 from .moment import Moment
 
@@ -25,7 +27,9 @@ _PICKLE = b"\x80"
 
 
 def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
-    """States, and perhaps their optimizer, as bytes."""
+    """States, and perhaps their optimizer, as bytes; without it in MXNet's own format."""
+    if optimizer is None:
+        return pickled.write(_for_mxnet(states))
     arrays: dict[str, NDArray] = {}
     content = {"format": _FORMAT, "states": _pack(states, arrays), "optimizer": _pack(optimizer, arrays)}
     header = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
@@ -119,6 +123,21 @@ def _from_mxnet(data: bytes) -> tuple[Any, Any]:
     except (AttributeError, TypeError, ValueError, RecursionError) as error:
         raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error}") from error
     return content if isinstance(content, tuple) and len(content) == 2 else (content, None)
+
+
+def _for_mxnet(value: Any) -> Any:
+    """A value with its arrays as MXNet pickles them."""
+    if isinstance(value, Moment):  # which stays as it is kept
+        value = NDArray(value._kept * value._factor, value._ctx)
+    if isinstance(value, NDArray):
+        module, name = ("sparse", type(value).__name__) if value._sparse else ("ndarray", "NDArray")
+        state = {"handle": bytearray(array_tobuffer(value))}
+        return pickled.Instance(pickled.Name(f"mxnet.ndarray.{module}", name), (None,), state)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_for_mxnet(each) for each in value)
+    if isinstance(value, dict):
+        return {key: _for_mxnet(each) for key, each in value.items()}
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _from_pickle(value: Any) -> Any:

@@ -160,9 +160,9 @@ def seen(iterator, n=1):
 @program
 def records_in_batches(mx):
     return [
-        seen(pictures(mx), 4),
+        seen(pictures(mx), 2),  # later, MXNet tells the padding of a buffer that it uses again
         seen(pictures(mx, batch_size=5), 2),
-        seen(pictures(mx, batch_size=12), 3),
+        seen(pictures(mx, batch_size=12), 2),
         seen(pictures(mx, data_name="x", label_name="y", data_shape="(3,20,24)", batch_size="10")),
         seen(pictures(mx, "ImageRecordIter_v1"), 2),
         seen(pictures(mx, "ImageRecordUInt8Iter"), 1),
@@ -224,6 +224,8 @@ def pictures_cut_and_sized(mx):
         dict(min_random_scale=0.5, max_random_scale=0.5),
         dict(dtype="uint8", mean_r=10.0, mirror=True, scale=0.5),
         dict(dtype="int8"),
+        dict(data_shape=(3, 55, 20), inter_method=9),
+        dict(dtype="int8", mean_r=98.68, mean_g=120.3, mean_b=9.5),
         dict(dtype="int8", mean_r=100.0, mean_g=120.0, mean_b=130.0, scale=0.5, std_r=2.0),
     )
     return [first_pictures(mx, **attrs) for attrs in settings]
@@ -303,3 +305,39 @@ def loaders_as_iterators(mx):
         epochs(named, 1),
         [(b.label[0].asnumpy()[: 3 - b.pad].tolist(), b.data[0].shape, b.pad) for b in uneven],
     ]
+
+
+@program
+def pictures_with_objects(mx):
+    def objects(**attrs):
+        usual = dict(path_imgrec=str(FIXTURES / "objects.rec"), batch_size=4)
+        return pictures(mx, "ImageDetRecordIter", **dict(usual, **attrs))
+
+    given = [seen(objects()), seen(objects(label_pad_width=30, batch_size=3)), seen(objects(rand_mirror_prob=1.0))]
+    for attrs in (
+        dict(),
+        dict(resize_mode="fit"),
+        dict(resize_mode="shrink", data_shape=(3, 48, 100)),
+        dict(resize_mode="fit", data_shape=(3, 48, 100)),
+        dict(resize=80),
+        dict(rand_mirror_prob=1.0),
+        dict(mean_r=10.0, std_r=2.0, scale=0.5),
+    ):
+        batch = objects(batch_size=3, **attrs).next()
+        given += [batch.data[0].asnumpy()[1:], batch.label[0]]
+    for attrs in (dict(label_pad_width=5), dict(label_width=7), dict(resize_mode="x"), dict(path_imgrec="nowhere.rec")):
+        given.append(outcome(lambda attrs=attrs: objects(**attrs).next()))
+    return given
+
+
+@program
+def what_neomx_packed(mx):
+    """The file that `neomx pack` makes of tests/fixtures/photos (tests/test_io_pack.py compares it byte by byte)."""
+    given = [seen(pictures(mx, path_imgrec=str(FIXTURES / "packed.rec"), path_imgidx=str(FIXTURES / "packed.idx")))]
+    file = mx.recordio.MXIndexedRecordIO(str(FIXTURES / "packed.idx"), str(FIXTURES / "packed.rec"), "r")
+    for line in (FIXTURES / "packed.lst").read_text().splitlines():
+        number, label, path = line.split("\t")
+        header, content = mx.recordio.unpack(file.read_idx(int(number)))
+        same = content == (FIXTURES / "photos" / path).read_bytes()
+        given.append((path, header.flag, header.label == float(label), header.id == int(number), header.id2, same))
+    return given

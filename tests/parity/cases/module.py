@@ -389,6 +389,44 @@ def multipliers_in_symbols(mx):
     return [args["w"], args["fc_bias"]]
 
 
+def sparse_training(mx, symbol, data, optimizer, **settings):
+    """A weight of which batches touch a few rows: what lazy updates leave."""
+    iterator = mx.io.NDArrayIter(data, mx.nd.array([0, 2, 1, 1, 0, 2]), 2, last_batch_handle="discard")
+    module = mx.mod.Module(symbol)
+    args = {
+        name: array for name, array in weights(mx, symbol, data=(2, *data.shape[1:]), softmax_label=(2,))[0].items()
+    }
+    settings["learning_rate"] = 0.3
+    module.fit(iterator, arg_params=args, num_epoch=2, optimizer=optimizer, optimizer_params=settings)
+    return module.get_params()[0]["weight"].tostype("default")
+
+
+def embedding(mx, **options):
+    weight = mx.sym.Variable("weight", shape=(8, 3), **options)
+    x = mx.sym.Embedding(mx.sym.Variable("data"), weight, input_dim=8, output_dim=3, sparse_grad=True)
+    return mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="fc"), name="softmax")
+
+
+def sparse_linear(mx):
+    weight = mx.sym.Variable("weight", shape=(8, 3), stype="row_sparse")
+    x = mx.sym.sparse.dot(mx.sym.Variable("data", stype="csr"), weight)
+    return mx.sym.SoftmaxOutput(mx.sym.broadcast_add(x, mx.sym.Variable("bias", shape=(3,))), name="softmax")
+
+
+@program
+def sparse_gradients(mx):
+    rng = np.random.RandomState(8)
+    rows = mx.nd.sparse.csr_matrix((rng.rand(6, 8) * (rng.rand(6, 8) > 0.7)).astype("float32"), dtype="float32")
+    words = mx.nd.array([0, 1, 2, 3, 1, 2])
+    return [
+        sparse_training(mx, embedding(mx), words, "sgd", momentum=0.9, wd=0.1),
+        sparse_training(mx, embedding(mx, stype="row_sparse"), words, "adam", wd=0.1),
+        sparse_training(mx, embedding(mx), words, "sgd", momentum=0.9, wd=0.1, lazy_update=False),
+        sparse_training(mx, sparse_linear(mx), rows, "sgd", momentum=0.9, wd=0.1),
+        sparse_training(mx, sparse_linear(mx), rows, "adagrad"),
+    ]
+
+
 @program
 def parameters(mx):
     module = small(mx)

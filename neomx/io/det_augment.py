@@ -1,0 +1,201 @@
+"""What ImageDetRecordIter does to a picture and the boxes of its objects, by its arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+
+from ..base import MXNetError
+from ..formats import picture
+from .arguments import Floats, Shape
+from .augment import chosen_method
+
+_MODES = ("force", "shrink", "fit")
+
+
+@dataclass
+class DetAugmentation:
+    """Colours, mirroring, a border, a crop and the size; each only if asked for, in the order of the fields."""
+
+    resize: int = -1
+    max_random_hue: int = 0
+    random_hue_prob: float = 0.0
+    max_random_saturation: int = 0
+    random_saturation_prob: float = 0.0
+    max_random_illumination: int = 0
+    random_illumination_prob: float = 0.0
+    max_random_contrast: float = 0.0
+    random_contrast_prob: float = 0.0
+    rand_mirror_prob: float = 0.0
+    rand_pad_prob: float = 0.0
+    max_pad_scale: float = 1.0
+    rand_crop_prob: float = 0.0
+    num_crop_sampler: int = 1
+    min_crop_scales: Floats = (0.0,)
+    max_crop_scales: Floats = (1.0,)
+    min_crop_aspect_ratios: Floats = (1.0,)
+    max_crop_aspect_ratios: Floats = (1.0,)
+    min_crop_overlaps: Floats = (0.0,)
+    max_crop_overlaps: Floats = (1.0,)
+    min_crop_sample_coverages: Floats = (0.0,)
+    max_crop_sample_coverages: Floats = (1.0,)
+    min_crop_object_coverages: Floats = (0.0,)
+    max_crop_object_coverages: Floats = (1.0,)
+    max_crop_trials: Shape = (25,)
+    crop_emit_mode: str = "center"
+    emit_overlap_thresh: float = 0.3
+    resize_mode: str = "force"
+    fill_value: int = 127
+    inter_method: int = 1
+
+    def check(self, who: str) -> None:
+        """Refuse what cannot be."""
+        if self.resize_mode not in _MODES:
+            raise MXNetError(f"{who}: resize_mode must be one of {_MODES}, received {self.resize_mode!r}")
+        if self.crop_emit_mode not in ("center", "overlap"):
+            raise MXNetError(f"{who}: crop_emit_mode must be 'center' or 'overlap', received {self.crop_emit_mode!r}")
+        if self.rand_crop_prob > 0:
+            for name, (low, high) in self._bounds().items():
+                if len(low) != self.num_crop_sampler or len(high) != self.num_crop_sampler:
+                    raise MXNetError(f"{who}: expected {self.num_crop_sampler} values of min_ and max_crop_{name}")
+                if any(a > b for a, b in zip(low, high, strict=True)):
+                    raise MXNetError(f"{who}: min_crop_{name}={low} is more than max_crop_{name}={high}")
+
+    def _bounds(self) -> dict[str, tuple[Floats, Floats]]:
+        names = ("scales", "aspect_ratios", "overlaps", "sample_coverages", "object_coverages")
+        return {name: (getattr(self, f"min_crop_{name}"), getattr(self, f"max_crop_{name}")) for name in names}
+
+    def apply(
+        self, pixels: np.ndarray, objects: np.ndarray, height: int, width: int, random: Random
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The picture, no larger than (height, width), and its objects (class, left, top, right, bottom, ...)."""
+        if self.resize > 0:
+            edge = min(pixels.shape[:2])
+            pixels = self._resized(
+                pixels, pixels.shape[1] * self.resize // edge, pixels.shape[0] * self.resize // edge, random
+            )
+        pixels = self._colour(pixels, random)
+        if random.random() < self.rand_mirror_prob:
+            pixels = pixels[:, ::-1]
+            objects = _boxes(
+                objects, lambda box: np.stack([1 - box[:, 2], box[:, 1], 1 - box[:, 0], box[:, 3]], axis=1)
+            )
+        if random.random() < self.rand_pad_prob:
+            pixels, objects = self._padded(pixels, objects, random)
+        if random.random() < self.rand_crop_prob:
+            pixels, objects = self._cropped(pixels, objects, random)
+        return self._fitted(np.ascontiguousarray(pixels), height, width, random), objects
+
+    def _resized(self, pixels: np.ndarray, width: int, height: int, random: Random) -> np.ndarray:
+        if pixels.shape[:2] == (height, width):
+            return pixels
+        method = chosen_method(self.inter_method, pixels, width, height, random)
+        return picture.resize(pixels, width, height, method)
+
+    def _colour(self, pixels: np.ndarray, random: Random) -> np.ndarray:
+        chances = (
+            (self.random_hue_prob, self.max_random_hue),
+            (self.random_illumination_prob, self.max_random_illumination),
+            (self.random_saturation_prob, self.max_random_saturation),
+        )
+        moves = [random.randint(-most, most) if random.random() < chance else 0 for chance, most in chances]
+        if any(moves) and pixels.shape[2] == 3:
+            moved = picture.convert(np.ascontiguousarray(pixels), "RGB2HLS").astype(np.int16) + np.array(moves)
+            pixels = picture.convert(np.clip(moved, 0, (180, 255, 255)).astype(np.uint8), "HLS2RGB")
+        if random.random() < self.random_contrast_prob:
+            share = 1 + random.uniform(-self.max_random_contrast, self.max_random_contrast)
+            pixels = np.clip(np.rint(pixels * np.float32(share)), 0, 255).astype(np.uint8)
+        return pixels
+
+    def _padded(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
+        """The picture somewhere in a larger one."""
+        height, width = pixels.shape[:2]
+        scale = random.uniform(1, max(self.max_pad_scale, 1))
+        more_rows, more_columns = int(height * scale) - height, int(width * scale) - width
+        top, left = random.randint(0, more_rows), random.randint(0, more_columns)
+        larger = picture.pad(
+            np.ascontiguousarray(pixels), top, more_rows - top, left, more_columns - left, fill=self.fill_value
+        )
+        new, old = np.array(larger.shape[1::-1] * 2), np.array((width, height) * 2)
+        return larger, _boxes(objects, lambda box: (box * old + [left, top, left, top]) / new)
+
+    def _cropped(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
+        """A piece for which one of the samplers' conditions hold, or the picture as it is."""
+        samplers = list(range(self.num_crop_sampler))
+        random.shuffle(samplers)
+        for sampler in samplers:
+            for _ in range(self.max_crop_trials[min(sampler, len(self.max_crop_trials) - 1)]):
+                box = self._draw(sampler, random)
+                if self._fulfils(sampler, box, objects[:, 1:5]):
+                    kept = self._kept(box, objects)
+                    if len(kept):
+                        return _cut(pixels, box), kept
+        return pixels, objects
+
+    def _draw(self, sampler: int, random: Random) -> np.ndarray:
+        bounds = self._bounds()
+        scale = max(random.uniform(*(side[sampler] for side in bounds["scales"])), 1e-3)
+        low, high = (side[sampler] for side in bounds["aspect_ratios"])
+        aspect = random.uniform(max(low, scale * scale), max(min(high, 1 / (scale * scale)), scale * scale))
+        width, height = min(scale * math.sqrt(aspect), 1.0), min(scale / math.sqrt(aspect), 1.0)
+        left, top = random.uniform(0, 1 - width), random.uniform(0, 1 - height)
+        return np.array([left, top, left + width, top + height])
+
+    def _fulfils(self, sampler: int, box: np.ndarray, boxes: np.ndarray) -> bool:
+        """Whether there is an object that the piece shows as much of as is asked."""
+        common, own, area = _common_area(box, boxes), _area(boxes), _area(box[None])[0]
+        shares = {
+            "overlaps": common / np.maximum(own + area - common, 1e-12),
+            "sample_coverages": common / max(area, 1e-12),
+            "object_coverages": common / np.maximum(own, 1e-12),
+        }
+        good = np.ones(len(boxes), bool)
+        for name, share in shares.items():
+            low, high = (side[sampler] for side in self._bounds()[name])
+            good &= (share >= low) & (share <= high)
+        return bool(good.any())
+
+    def _kept(self, box: np.ndarray, objects: np.ndarray) -> np.ndarray:
+        """The objects that are in the piece, as seen from it."""
+        boxes = objects[:, 1:5]
+        if self.crop_emit_mode == "center":
+            middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+            inside = ((middles >= box[:2]) & (middles <= box[2:])).all(1)
+        else:
+            inside = _common_area(box, boxes) > self.emit_overlap_thresh * _area(boxes)
+        size = np.tile(box[2:] - box[:2], 2)
+        return _boxes(objects[inside], lambda kept: np.clip((kept - np.tile(box[:2], 2)) / size, 0, 1))
+
+    def _fitted(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
+        if self.resize_mode == "force":
+            return self._resized(pixels, width, height, random)
+        ratio = min(height / pixels.shape[0], width / pixels.shape[1])
+        if self.resize_mode == "shrink":
+            ratio = min(ratio, 1)
+        across, down = int(pixels.shape[1] * ratio), int(pixels.shape[0] * ratio)
+        return self._resized(pixels, max(across, 1), max(down, 1), random)
+
+
+def _boxes(objects: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    changed = objects.copy()
+    changed[:, 1:5] = change(objects[:, 1:5])
+    return changed
+
+
+def _area(boxes: np.ndarray) -> np.ndarray:
+    return np.maximum(boxes[:, 2] - boxes[:, 0], 0) * np.maximum(boxes[:, 3] - boxes[:, 1], 0)
+
+
+def _common_area(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    return _area(np.concatenate([np.maximum(boxes[:, :2], box[:2]), np.minimum(boxes[:, 2:], box[2:])], axis=1))
+
+
+def _cut(pixels: np.ndarray, box: np.ndarray) -> np.ndarray:
+    height, width = pixels.shape[:2]
+    left, top = int(box[0] * width), int(box[1] * height)
+    right, bottom = max(int(box[2] * width), left + 1), max(int(box[3] * height), top + 1)
+    return pixels[top:bottom, left:right]

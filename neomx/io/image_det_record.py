@@ -1,0 +1,122 @@
+"""Batches of pictures with the boxes of the objects in them, from RecordIO files."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ..base import MXNetError
+from ..formats.records import RecordSource
+from ..recordio import IRHeader
+from .arguments import Names, Part, Shape, check
+from .det_augment import DetAugmentation
+from .image_record import ImageRecordIter, Means, PictureDecoder
+from .lists import read_list
+
+
+@dataclass
+class DetRecords:
+    """Where the records are, and how they become batches."""
+
+    data_shape: Shape
+    batch_size: int
+    path_imgrec: str = "./data/imgrec.rec"
+    path_imgidx: str = ""
+    path_imglist: str = ""
+    label_width: int = -1
+    label_pad_width: int = 0
+    label_pad_value: float = -1.0
+    preprocess_threads: int = 4
+    round_batch: bool = True
+    shuffle: bool = False
+    seed: int = 0
+    shuffle_chunk_size: int = 0
+    shuffle_chunk_seed: int = 0
+    seed_aug: int | None = None
+    dtype: str | None = None
+    device_id: int = 0
+    aug_seq: str = "det_aug_default"
+
+
+@dataclass
+class DetMeans(Means):
+    """As Means, where a deviation of 0 means none."""
+
+    std_r: float = 0.0
+    std_g: float = 0.0
+    std_b: float = 0.0
+    std_a: float = 0.0
+    max_random_contrast: ClassVar[float] = 0.0
+    max_random_illumination: ClassVar[float] = 0.0
+
+
+class ImageDetRecordIter(ImageRecordIter):
+    """Batches of pictures with their objects from a RecordIO file.
+
+    A record's labels are the width of their head (2 or more), the width of an object (5 or more), the rest of the
+    head, and the objects: class, left, top, right, bottom as parts of the picture, and more. A batch's label has, for
+    each picture, its channels, height, width, the number of its labels and these, filled up with `label_pad_value`
+    to the longest of the file or to `label_pad_width`. Pictures and boxes are changed as the arguments of
+    `DetAugmentation` say.
+    """
+
+    takes = (DetRecords, Part, DetAugmentation, DetMeans, Names)
+    gives_ids = True
+
+    def _decoder(self, records: Any, augmentation: Any, normalization: Any, source: RecordSource) -> PictureDecoder:
+        return ObjectDecoder(self._who, records, augmentation, normalization, source)
+
+
+class ObjectDecoder(PictureDecoder):
+    """Makes a sample of a record with objects."""
+
+    def __init__(self, who: str, records: DetRecords, augmentation: Any, normalization: Any, source: RecordSource):
+        lists = (
+            {entry.number: entry.labels for entry in read_list(records.path_imglist)} if records.path_imglist else None
+        )
+        width = max(map(len, lists.values())) if lists else _longest(source)
+        check(
+            who,
+            records.label_width in (-1, width),
+            f"label_width={records.label_width} is not that of the records, {width}; -1 takes any",
+        )
+        check(
+            who,
+            records.label_pad_width <= 0 or records.label_pad_width >= width,
+            f"label_pad_width={records.label_pad_width} is less than the {width} labels of a record",
+        )
+        super().__init__(records, augmentation, normalization)
+        self._labels, self._width = lists, max(width, records.label_pad_width)
+        self.label_shape, self._pad_value = (4 + self._width,), records.label_pad_value
+
+    def _put(self, header: IRHeader, encoded: bytes, data: np.ndarray, label: np.ndarray, random: Random) -> None:
+        found = np.asarray(self._labels_of(header), np.float32)
+        head, objects = _objects(found)
+        pixels, objects = self._augmentation.apply(self._decode(encoded), objects, *self.shape[1:], random)
+        labels = np.concatenate([head, objects.ravel()])
+        height, width = pixels.shape[:2]
+        label[0] = self._pad_value
+        label[0, : 4 + len(labels)] = [self.shape[0], height, width, len(labels), *labels]
+        data[:, height:], data[:, :, width:] = 0, 0
+        self._normalize(pixels, False, data[:, :height, :width], random)
+
+
+def _objects(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The head of a record's labels, and its objects, one in each row."""
+    head, width = (int(v) for v in labels[:2]) if len(labels) > 1 else (0, 0)
+    if head < 2 or width < 5 or len(labels) < head or (len(labels) - head) % width:
+        raise MXNetError(
+            "expected labels of a head (its width, an object's width, ...) and objects of at least 5 numbers, "
+            f"received {labels.tolist()}"
+        )
+    return labels[:head], labels[head:].reshape(-1, width)
+
+
+def _longest(source: RecordSource) -> int:
+    """The most labels that a record has."""
+    heads = (place.file.begin(place.position, 4) for place in source.one_pass(0))
+    return max((max(struct.unpack("<I", head)[0], 1) for head in heads if len(head) == 4), default=0)

@@ -1,0 +1,161 @@
+"""Threads that turn records into batches, ahead of whoever takes them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from ..base import MXNetError
+from ..context import cpu
+from ..formats.records import Place, RecordSource
+from ..ndarray import NDArray
+from .arguments import check
+from .io import DataBatch
+from .threads import Threads
+
+
+class Decoder(Protocol):
+    """What makes samples of records."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    label_shape: tuple[int, ...]
+
+    def fill(self, place: Place, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
+        """Put the sample of a record into row `i`; returns the record's number."""
+        ...
+
+
+@dataclass
+class _Plan:
+    """The records of a batch; of the last of an epoch, how many only fill it up and the pass that they began."""
+
+    places: list[tuple[int, Place]]
+    pad: int = 0
+    begun: Iterator[tuple[int, Place]] | None = None
+
+
+class Pipeline:
+    """Turns records into batches, by threads that work ahead of whoever takes them."""
+
+    def __init__(self, who: str, source: RecordSource, decoder: Decoder, records: Any, ahead: int, gives_ids: bool):
+        self._who, self._source, self._decoder = who, source, decoder
+        self.size, self._wrap, self._gives_ids = records.batch_size, records.round_batch, gives_ids
+        self._threads, self._ahead = max(records.preprocess_threads, 1), max(ahead, 1)
+        self._pool = Threads(self._threads, who)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin again with the first pass."""
+        self._passes = 0
+        self._begun: Iterator[tuple[int, Place]] | None = None
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def epoch(self) -> Iterator[DataBatch]:
+        """The batches of an epoch."""
+        self._pool.check_process()
+        begun, self._begun = self._begun, None
+        plans = self._plans(begun)
+        waiting: deque[_Batch | MXNetError] = deque()
+        try:
+            while True:
+                while len(waiting) <= self._ahead and (batch := self._start_next(plans)) is not None:
+                    waiting.append(batch)
+                if not waiting:
+                    return
+                batch = waiting.popleft()
+                if isinstance(batch, MXNetError):
+                    raise batch
+                given = batch.wait()
+                self._begun = batch.plan.begun
+                yield given
+                self._pool.check_process()
+        finally:
+            for batch in waiting:
+                if isinstance(batch, _Batch):
+                    batch.cancel()
+
+    def _start_next(self, plans: Iterator[_Plan]) -> _Batch | MXNetError | None:
+        """The next batch; what is wrong with the file waits until the batches before it were taken."""
+        try:
+            plan = next(plans, None)
+        except MXNetError as error:
+            return error
+        return (
+            None if plan is None else _Batch(plan, self._decoder, self._pool, self.size, self._gives_ids, self._threads)
+        )
+
+    def _one_pass(self) -> Iterator[tuple[int, Place]]:
+        number, self._passes = self._passes, self._passes + 1
+        return ((number, place) for place in self._source.one_pass(number))
+
+    def _plans(self, begun: Iterator[tuple[int, Place]] | None) -> Iterator[_Plan]:
+        records = begun or self._one_pass()
+        places = list(islice(records, self.size))
+        if not places and begun is not None:  # the batch before had taken the whole of this pass
+            records = self._one_pass()
+            places = list(islice(records, self.size))
+        check(self._who, len(places) > 0, f"there is no record in {self._source.uri}, or not in this part of it")
+        while places:
+            pad = self.size - len(places)
+            yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
+            places = list(islice(records, self.size))
+
+    def _filled(self, places: list[tuple[int, Place]], pad: int) -> _Plan:
+        begun = self._one_pass()
+        places += islice(begun, pad)
+        check(
+            self._who,
+            len(places) == self.size,
+            f"the number of records, {len(places) // 2}, must be bigger than batch_size, {self.size}",
+        )
+        return _Plan(places, pad, begun)
+
+
+class _Batch:
+    """A batch that threads are working on, each on a stretch of it."""
+
+    def __init__(self, plan: _Plan, decoder: Decoder, pool: Threads, size: int, gives_ids: bool, threads: int):
+        self.plan = plan
+        make = np.empty if len(plan.places) == size else np.zeros
+        self._data = make((size, *decoder.shape), decoder.dtype)
+        self._label = make((size, *decoder.label_shape), np.float32)
+        self._ids = np.zeros(size, np.uint64)
+        self._gives_ids = gives_ids
+        step = -(-len(plan.places) // threads)
+        self._parts: list[Future[None]] = [
+            pool.submit(self._work, decoder, range(start, min(start + step, len(plan.places))))
+            for start in range(0, len(plan.places), step)
+        ]
+
+    def _work(self, decoder: Decoder, rows: range) -> None:
+        for i in rows:
+            if not threading.main_thread().is_alive():  # the program has ended: nobody will take this batch
+                return
+            epoch, place = self.plan.places[i]
+            number = decoder.fill(place, epoch, self._data, self._label, i)
+            if self._gives_ids:
+                self._ids[i] = number
+
+    def wait(self) -> DataBatch:
+        """The batch, when it is done. What a thread raised is raised here."""
+        for part in self._parts:
+            part.result()
+        data, label = (NDArray(torch.from_numpy(values), cpu()) for values in (self._data, self._label))
+        return DataBatch([data], [label], self.plan.pad, self._ids)
+
+    def cancel(self) -> None:
+        """Nobody will take it."""
+        for part in self._parts:
+            part.cancel()

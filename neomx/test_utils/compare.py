@@ -1,0 +1,251 @@
+"""Comparing arrays within tolerances that depend on their dtypes, with errors that say where they differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..symbol import Symbol
+
+_EXACT = ("bool", "int8", "uint8", "int32", "uint32", "int64", "uint64")
+_RTOLS = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-5, **dict.fromkeys(_EXACT, 0)}
+_ATOLS = {"float16": 1e-1, "float32": 1e-3, "float64": 1e-20, **dict.fromkeys(_EXACT, 0)}
+_STEPS = {"float16": 1.0 / 2**6, "float32": 1.0 / 2**9, "float64": 1.0 / 2**14}
+
+Tolerance = float | dict[Any, float] | None
+
+
+def default_rtols() -> dict[np.dtype, float]:
+    """The relative tolerance of each dtype."""
+    return {np.dtype(name): value for name, value in _RTOLS.items()}
+
+
+def default_atols() -> dict[np.dtype, float]:
+    """The absolute tolerance of each dtype."""
+    return {np.dtype(name): value for name, value in _ATOLS.items()}
+
+
+def default_numeric_eps() -> dict[np.dtype, float]:
+    """The step of numeric gradients in each dtype."""
+    return {np.dtype(name): value for name, value in _STEPS.items()}
+
+
+def get_rtol(rtol: float | None = None, dtype: Any = np.float64) -> float:
+    """`rtol`, or the relative tolerance of a dtype."""
+    return default_rtols()[np.dtype(dtype)] if rtol is None else rtol
+
+
+def get_atol(atol: float | None = None, dtype: Any = np.float64) -> float:
+    """`atol`, or the absolute tolerance of a dtype."""
+    return default_atols()[np.dtype(dtype)] if atol is None else atol
+
+
+def get_etol(etol: float | None = None) -> float:
+    """`etol`, or 0: the part of the elements that may differ."""
+    return 0 if etol is None else etol
+
+
+def effective_dtype(dat: Any) -> np.dtype:
+    """The dtype whose tolerances an array is compared with."""
+    return np.dtype(getattr(dat, "dtype", None) or np.asarray(dat).dtype)
+
+
+def get_tolerance(dat: Any, tol: Tolerance, default_tol: dict[np.dtype, float]) -> float:
+    """`tol` itself, or what it (or else `default_tol`) has for the dtype of an array."""
+    if tol is not None and not isinstance(tol, dict):
+        return tol
+    dtype = effective_dtype(dat)
+    return (tol or {}).get(dtype, default_tol.get(dtype, 0))
+
+
+def get_tols(x: Any, y: Any, rtol: Tolerance, atol: Tolerance) -> tuple[float, float]:
+    """(rtol, atol) to compare two arrays with: those of the less exact dtype."""
+    relative = max(get_tolerance(array, rtol, default_rtols()) for array in (x, y))
+    return relative, max(get_tolerance(array, atol, default_atols()) for array in (x, y))
+
+
+def _values(array: Any) -> np.ndarray:
+    return array.asnumpy() if hasattr(array, "asnumpy") else np.asarray(array)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two arrays have the same shape and values."""
+    return np.array_equal(_values(a), _values(b))
+
+
+def checkShapes(a: Any, b: Any) -> None:
+    """Refuse arrays of different shapes."""
+    if np.shape(a) != np.shape(b):
+        text = f"Items are not equal: a.shape = {np.shape(a)} and b.shape = {np.shape(b)} are not equal"
+        raise AssertionError(_message(text, _values(a), _values(b)))
+
+
+def almost_equal(
+    a: Any, b: Any, rtol: Tolerance = None, atol: Tolerance = None, equal_nan: bool = False, use_broadcast: bool = True
+) -> bool:
+    """Whether |a - b| <= atol + rtol * |b| everywhere, with the tolerances of the dtypes unless given."""
+    rtol, atol = get_tols(a, b, rtol, atol)
+    a, b = _values(a), _values(b)
+    if not use_broadcast:
+        checkShapes(a, b)
+    return bool(np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def _violations(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> np.ndarray:
+    """How many times the tolerance two arrays differ."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.abs(a - b) / (atol + rtol * np.abs(b) + 1e-20))
+
+
+def _find_max_violation(a: Any, b: Any, rtol: Tolerance, atol: Tolerance) -> tuple[tuple[int, ...], float]:
+    """Where two arrays differ most, and how many times the tolerance."""
+    relative, absolute = get_tols(a, b, rtol, atol)
+    violations = _violations(_values(a), _values(b), relative, absolute)
+    place = np.unravel_index(np.argmax(violations), violations.shape)
+    return tuple(int(each) for each in place), violations[place]
+
+
+def locationError(a: Any, b: Any, index: tuple[int, ...], names: tuple[str, str], maxError: bool = False) -> str:
+    """The line that says where two arrays differ, and their values there."""
+    what = "maximum " if maxError else ""
+    return f"Location of {what}error: {index}, {names[0]}={a[index]:.8f}, {names[1]}={b[index]:.8f}"
+
+
+def _message(text: str, actual: Any, desired: Any) -> str:
+    lines = ["\n" + text]
+    for name, value in (("ACTUAL", actual), ("DESIRED", desired)):
+        with np.printoptions(threshold=4, suppress=True):
+            shown = repr(value)
+        if shown.count("\n") > 3:
+            shown = "\n".join(shown.splitlines()[:3]) + "..."
+        lines.append(f" {name}: {shown}")
+    return "\n".join(lines)
+
+
+def assert_almost_equal(
+    a: Any,
+    b: Any,
+    rtol: Tolerance = None,
+    atol: Tolerance = None,
+    names: tuple[str, str] = ("a", "b"),
+    equal_nan: bool = False,
+    use_broadcast: bool = True,
+    mismatches: tuple[int, int] = (10, 10),
+) -> None:
+    """Refuse arrays that are not `almost_equal`: an error that says where they differ most and by how much.
+
+    It prints up to `mismatches[0]` of the worst places, and counts up to `mismatches[1]`.
+    """
+    relative, absolute = get_tols(a, b, rtol, atol)
+    a, b = _values(a), _values(b)
+    if not use_broadcast:
+        checkShapes(a, b)
+    if a.dtype == b.dtype == np.dtype("bool"):
+        np.testing.assert_array_equal(a, b)
+        return
+    if not np.allclose(a, b, rtol=relative, atol=absolute, equal_nan=equal_nan):
+        raise AssertionError(_difference(a, b, relative, absolute, names, equal_nan, mismatches))
+
+
+def _difference(
+    a: np.ndarray,
+    b: np.ndarray,
+    rtol: float,
+    atol: float,
+    names: tuple[str, str],
+    equal_nan: bool,
+    mismatches: tuple[int, int],
+) -> str:
+    """How two arrays differ: the worst places are printed, the worst of all is in the message."""
+    bounds = f"exceeds tolerance rtol={rtol:e}, atol={atol:e}"
+    shown_a, shown_b = np.broadcast_arrays(a, b)
+    violations = _violations(shown_a, shown_b, rtol, atol)
+    if a.ndim == 0 and b.ndim == 0:
+        return _message(f"Items are not equal:\nError {float(violations):f} {bounds}.\n", a.item(), b.item())
+    different = ~np.isclose(shown_a, shown_b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+    order = np.argsort(np.where(np.isnan(violations), np.inf, violations), axis=None, kind="stable")
+    # The worst first; of equals, the first in the array first.
+    worst = sorted(order[::-1][: int(different.sum())], key=lambda at: (-_rank(violations.flat[at]), at))
+    places = [tuple(int(i) for i in np.unravel_index(at, violations.shape)) for at in worst]
+    print(f"\n*** Maximum errors for vector of size {a.size}:  rtol={rtol}, atol={atol}\n")
+    for number, place in enumerate(places[: mismatches[0]], 1):
+        print(f"{number:3d}: Error {violations[place]:f}  {locationError(shown_a, shown_b, place, names)}")
+    counted = min(len(places), mismatches[1] + 1)
+    part = f"{'at least ' if counted > mismatches[1] else ''}{100 * counted / a.size:f}%"
+    where = locationError(shown_a, shown_b, places[0], names, maxError=True)
+    return _message(f"Items are not equal:\nError {violations[places[0]]:f} {bounds} (mismatch {part}).\n{where}", a, b)
+
+
+def _rank(violation: float) -> float:
+    return np.inf if np.isnan(violation) else violation
+
+
+def assert_allclose(a: Any, b: Any, rtol: float = 1e-07, atol: float = 0, equal_nan: bool = True) -> None:
+    """`assert_almost_equal` with the tolerances of numpy's function of this name."""
+    assert_almost_equal(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan)
+
+
+def assert_almost_equal_ignore_nan(
+    a: Any, b: Any, rtol: Tolerance = None, atol: Tolerance = None, names: tuple[str, str] = ("a", "b")
+) -> None:
+    """`assert_almost_equal` where neither array is NaN."""
+    a, b = np.copy(_values(a)), np.copy(_values(b))
+    nan = np.isnan(a) | np.isnan(b)
+    a[nan] = b[nan] = 0
+    assert_almost_equal(a, b, rtol, atol, names)
+
+
+def assert_almost_equal_with_err(
+    a: Any,
+    b: Any,
+    rtol: Tolerance = None,
+    atol: Tolerance = None,
+    etol: float | None = None,
+    names: tuple[str, str] = ("a", "b"),
+    equal_nan: bool = False,
+    mismatches: tuple[int, int] = (10, 10),
+) -> None:
+    """`assert_almost_equal`, unless no more than the part `etol` of the elements differs."""
+    relative, absolute = get_tols(a, b, rtol, atol)
+    different = ~np.isclose(_values(a), _values(b), rtol=relative, atol=absolute, equal_nan=equal_nan)
+    if np.mean(different) > get_etol(etol):
+        assert_almost_equal(a, b, rtol, atol, names, equal_nan, mismatches=mismatches)
+
+
+def assert_exception(f: Callable[..., Any], exception_type: type[BaseException], *args: Any, **kwargs: Any) -> None:
+    """Refuse a function that does not raise this kind of error."""
+    try:
+        f(*args, **kwargs)
+    except exception_type:
+        return
+    raise AssertionError(f"expected {exception_type.__name__} from {getattr(f, '__name__', f)}, and it raised nothing")
+
+
+def same_array(array1: Any, array2: Any) -> bool:
+    """Whether a change of one array is a change of the other: whether they share their memory."""
+    first, second = array1._data, array2._data
+    return first.shape == second.shape and first.data_ptr() == second.data_ptr()
+
+
+def same_symbol_structure(sym1: Symbol, sym2: Symbol) -> bool:
+    """Whether two symbols have the same ops joined in the same way, whatever the names and attributes."""
+    first, second = sym1._nodes(), sym2._nodes()
+
+    def shape_of(nodes: list[Any]) -> list[Any]:
+        number = {id(node): i for i, node in enumerate(nodes)}
+        return [(node.op and node.op.name, [(number[id(n)], i) for n, i in node.inputs]) for node in nodes]
+
+    return shape_of(first) == shape_of(second)
+
+
+def compare_ndarray_tuple(t1: Any, t2: Any, rtol: Tolerance = None, atol: Tolerance = None) -> None:
+    """`assert_almost_equal` on arrays, and on arrays nested in tuples; None meets anything."""
+    if t1 is None or t2 is None:
+        return
+    if isinstance(t1, tuple):
+        for first, second in zip(t1, t2, strict=True):
+            compare_ndarray_tuple(first, second, rtol, atol)
+    else:
+        assert_almost_equal(t1, t2, rtol, atol)

@@ -1,0 +1,187 @@
+"""Data for examples: MNIST, CIFAR-10, downloads and archives; an iterator that measures nothing but its consumer."""
+
+from __future__ import annotations
+
+import bz2
+import os
+import shutil
+import warnings
+import zipfile
+from typing import Any
+
+import numpy as np
+
+from ..base import MXNetError
+from ..context import num_gpus
+from ..formats import idx
+from ..formats.atomic import replacing
+from ..gluon import utils
+from ..gluon.data.vision import MNIST
+from ..io import DataIter, MNISTIter
+
+_CIFAR10 = "http://data.mxnet.io/mxnet/data/cifar10.zip"
+_MODELS = "http://data.mxnet.io/models/imagenet/"
+
+
+def download(
+    url: str, fname: str | None = None, dirname: str | None = None, overwrite: bool = False, retries: int = 5
+) -> str:
+    """Fetch `url` into the file `fname` (the last part of the address) in `dirname`, and give the file's name.
+
+    A file that is there is kept unless `overwrite` is set.
+    """
+    name = os.path.join(dirname or "", fname or url.split("/")[-1])
+    return utils.download(url, name, overwrite=overwrite, retries=retries)
+
+
+def list_gpus() -> list[int]:
+    """The numbers of the GPUs that are here."""
+    return list(range(num_gpus()))
+
+
+def _digits(sample: bool) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Images (n, 28, 28) and labels by 'train' and 't10k': MNIST's, or the sample where it cannot be downloaded."""
+    try:
+        sets = {kind: MNIST(train=kind == "train", sample=sample)[:] for kind in ("train", "t10k")}
+    except MXNetError as error:
+        if sample or "cannot download" not in str(error):
+            raise
+        warnings.warn(f"{error}. The 5,000 and 1,000 digits that come with neomx are used instead", stacklevel=3)
+        return _digits(sample=True)
+    return {kind: (images.asnumpy()[..., 0], labels) for kind, (images, labels) in sets.items()}
+
+
+def get_mnist(sample: bool = False) -> dict[str, np.ndarray]:
+    """MNIST's digits: `train_data` and `test_data` (n, 1, 28, 28) in [0, 1], `train_label` and `test_label`.
+
+    Missing files are downloaded; without a network, or with `sample=True`, these are the 5,000 and 1,000 that come
+    with neomx.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for kind, (images, labels) in _digits(sample).items():
+        name = "train" if kind == "train" else "test"
+        arrays[f"{name}_data"] = images[:, None].astype(np.float32) / 255
+        arrays[f"{name}_label"] = labels.astype(np.int8)
+    return arrays
+
+
+def get_mnist_ubyte() -> None:
+    """Put MNIST's four files (train-images-idx3-ubyte, ...) into the directory `data`, unless they are there.
+
+    They are downloaded, or the digits that come with neomx where there is no network.
+    """
+    paths = {
+        (kind, part): os.path.join("data", f"{kind}-{part}-ubyte")
+        for kind in ("train", "t10k")
+        for part in ("images-idx3", "labels-idx1")
+    }
+    if all(map(os.path.exists, paths.values())):
+        return
+    os.makedirs("data", exist_ok=True)
+    for kind, (images, labels) in _digits(sample=False).items():
+        idx.write(paths[kind, "images-idx3"], images)
+        idx.write(paths[kind, "labels-idx1"], labels.astype(np.uint8))
+
+
+def get_mnist_iterator(
+    batch_size: int, input_shape: tuple[int, ...], num_parts: int = 1, part_index: int = 0
+) -> tuple[MNISTIter, MNISTIter]:
+    """Iterators over MNIST's digits, to train (a part of them, shuffled) and to validate; see `get_mnist_ubyte`.
+
+    Images are (1, 28, 28) if `input_shape` has three dimensions, else vectors.
+    """
+    get_mnist_ubyte()
+
+    def iterator(kind: str, **kwargs: Any) -> MNISTIter:
+        return MNISTIter(
+            image=f"data/{kind}-images-idx3-ubyte",
+            label=f"data/{kind}-labels-idx1-ubyte",
+            input_shape=input_shape,
+            batch_size=batch_size,
+            flat=len(input_shape) != 3,
+            **kwargs,
+        )
+
+    train = iterator("train", shuffle=True, num_parts=num_parts, part_index=part_index)
+    return train, iterator("t10k", shuffle=False, num_parts=num_parts, part_index=part_index)
+
+
+def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
+    """Download a zip file into `data_dir` as `data_origin_name`, and put what it holds there."""
+    path = _fetched(data_dir, url, data_origin_name)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(data_dir)
+    except zipfile.BadZipFile as error:
+        raise MXNetError(f"{path} is not a zip file: {error}. Remove it to have it downloaded again") from error
+
+
+def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str) -> None:
+    """Download a bz2 file into `data_dir` as `data_origin_name`, and put what it holds into `data_name` there."""
+    target = os.path.join(data_dir, data_name)
+    if os.path.exists(target):
+        return
+    path = _fetched(data_dir, url, data_origin_name)
+    with bz2.open(path) as packed, replacing(target) as file:
+        try:
+            shutil.copyfileobj(packed, file)
+        except (OSError, EOFError) as error:
+            raise MXNetError(f"cannot unpack {path}: {error}. If it is damaged, remove it to have it anew") from error
+
+
+def _fetched(data_dir: str, url: str, name: str) -> str:
+    os.makedirs(data_dir, exist_ok=True)
+    path = os.path.join(data_dir, name)
+    return path if os.path.exists(path) else download(url, name, data_dir)
+
+
+def get_cifar10() -> None:
+    """Download CIFAR-10 as record files into the directory `data/cifar`, unless they are there."""
+    names = ("train.rec", "test.rec", "train.lst", "test.lst")
+    if not all(os.path.exists(os.path.join("data", "cifar", name)) for name in names):
+        get_zip_data("data", _CIFAR10, "cifar10.zip")
+
+
+_KNOWN = {
+    "imagenet1k-inception-bn": ("inception-bn/Inception-BN", 126),
+    **{f"imagenet1k-resnet-{n}": (f"resnet/{n}-layers/resnet-{n}", 0) for n in (18, 34, 50, 101, 152)},
+}
+
+
+def download_model(
+    model_name: str, dst_dir: str = "./", meta_info: dict[str, dict[str, str]] | None = None
+) -> tuple[str | None, int]:
+    """Download a model's symbol and parameters into `dst_dir`: (prefix, epoch) for `mx.model.load_checkpoint`.
+
+    `meta_info` maps names to the addresses {'symbol': url, 'params': url}. A name that it has not is (None, 0). The
+    parameters are kept as those of epoch 0, whatever their number was.
+    """
+    if meta_info is None:
+        meta_info = {
+            name: {"symbol": f"{_MODELS}{path}-symbol.json", "params": f"{_MODELS}{path}-{epoch:04d}.params"}
+            for name, (path, epoch) in _KNOWN.items()
+        }
+    if model_name not in meta_info:
+        return None, 0
+    for key, ending in (("symbol", "-symbol.json"), ("params", "-0000.params")):
+        assert key in meta_info[model_name], f"{model_name}: missing the url of its {key} file"
+        download(meta_info[model_name][key], model_name + ending, dst_dir)
+    return os.path.join(dst_dir, model_name), 0
+
+
+class DummyIter(DataIter):
+    """Gives the first batch of another iterator over and over, to time what uses it."""
+
+    def __init__(self, real_iter: DataIter):
+        super().__init__()
+        self.real_iter = real_iter
+        self.provide_data, self.provide_label = real_iter.provide_data, real_iter.provide_label
+        self.batch_size = real_iter.batch_size
+        self.the_batch = next(real_iter)
+
+    def __iter__(self) -> DummyIter:
+        return self
+
+    def next(self) -> Any:
+        """The batch."""
+        return self.the_batch

@@ -1,0 +1,373 @@
+"""mx.mod beyond what the recordings of MXNet show: what it tells watchers, how it refuses, what is shared."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from neomx import events
+from neomx.model import _create_kvstore, _initialize_kvstore, _update_params, _update_params_on_kvstore
+from neomx.module.executor_group import _split_input_slice
+from parity.cases.module import batch, iterator, mlp, small, weights
+
+
+def trained(module, count=3, **options):
+    """A module after a few steps."""
+    options.setdefault("optimizer_params", {"learning_rate": 0.3, "momentum": 0.9})
+    module.init_optimizer(**options)
+    for seed in range(count):
+        module.forward_backward(batch(mx, seed=seed))
+        module.update()
+    return {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+
+
+def same(found, expected):
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+# ---- what it tells ----
+
+
+def test_fit_tells_watchers_what_gluon_tells_them():
+    heard = []
+    stop = events.subscribe(lambda name, fields: heard.append((name, fields)))
+    try:
+        mx.mod.Module(mlp(mx)).fit(iterator(mx, 10), num_epoch=2, eval_metric="acc")
+    finally:
+        stop()
+    names = [name for name, _ in heard]
+    assert names[:6] == ["epoch", "forward", "backward", "step", "metrics", "batch"]
+    assert [names.count(name) for name in ("epoch", "step", "batch", "metrics", "epoch_end")] == [2, 6, 6, 6, 2]
+    first = next(fields for name, fields in heard if name == "epoch")
+    assert (first["number"], first["steps"]) == (0, 3)
+    batches = [fields["batch"] for name, fields in heard if name == "batch"]
+    assert [(b.epoch, b.step, b.steps, b.samples) for b in batches[:3]] == [(0, 0, 3, 4), (0, 1, 3, 4), (0, 2, 3, 2)]
+    assert "accuracy" in next(fields for name, fields in heard if name == "metrics")["values"]
+
+
+def test_a_progress_bar_counts_the_batches_of_fit(capsys):
+    shown = mx.monitor.progress(epochs=2, bar=False, every=0.0)
+    try:
+        mx.mod.Module(mlp(mx)).fit(iterator(mx, 12), iterator(mx, 8), num_epoch=2)
+    finally:
+        shown.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert sum(line.startswith("epoch 1/2: 3 steps in") for line in lines) == 1
+    assert any(line.startswith("epoch 2/2, step 2/3") and "accuracy" in line for line in lines)
+
+
+def test_an_epoch_ends_for_watchers_when_training_fails():
+    ended = []
+    stop = events.subscribe(lambda name, fields: ended.append(fields["number"]), "epoch_end")
+
+    def fail(param):
+        raise RuntimeError("enough")
+
+    try:
+        with pytest.raises(RuntimeError, match="enough"):
+            mx.mod.Module(mlp(mx)).fit(iterator(mx), num_epoch=2, batch_end_callback=fail)
+    finally:
+        stop()
+    assert ended == [0]
+
+
+def test_callbacks_are_given_the_variables_of_fit_and_score():
+    seen = {}
+    module = mx.mod.Module(mlp(mx))
+    module.fit(iterator(mx), num_epoch=1, batch_end_callback=lambda p: seen.update(p.locals))
+    assert seen["self"] is module and seen["nbatch"] == 2 and seen["data_batch"].pad == 2 and seen["epoch"] == 0
+    module.score(iterator(mx), "acc", batch_end_callback=[lambda p: seen.update(p.locals)])
+    assert seen["eval_batch"].data[0].shape == (4, 5) and seen["actual_num_batch"] == 2
+
+
+def test_a_logger_of_ones_own_is_used(caplog):
+    logger = logging.getLogger("mine")
+    with caplog.at_level(logging.INFO, "mine"):
+        mx.mod.Module(mlp(mx), logger=logger).fit(iterator(mx), num_epoch=1)
+    assert [record.name for record in caplog.records] == ["mine", "mine"]
+
+
+# ---- contexts and stores ----
+
+
+@pytest.mark.parametrize("store", [None, "local", "device", "nccl", "local_allreduce_cpu", "dist_sync", "horovod"])
+def test_every_store_of_one_process_gives_the_same_training(store):
+    same(trained(small(mx), kvstore=store), trained(small(mx), kvstore=None))
+    if store is not None:  # without one, contexts go different ways
+        contexts = [mx.cpu(0), mx.cpu(1)]
+        same(trained(small(mx, context=contexts), kvstore=store), trained(small(mx), kvstore=None))
+
+
+@pytest.mark.parametrize("contexts", [1, 2])
+def test_contexts_may_update_by_themselves(contexts, monkeypatch):
+    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")
+    module = small(mx, context=[mx.cpu(i) for i in range(contexts)])
+    same(trained(module, kvstore=mx.kv.create("local")), trained(small(mx), kvstore=None))
+    assert module._update_on_kvstore is False and len(module._updater.states) == 4 * contexts
+
+
+def test_a_store_without_an_optimizer_sums_only():
+    calls = []
+
+    @mx.kv.KVStoreBase.register
+    class SumsOnly(mx.kv.KVStoreBase):
+        rank, num_workers = 0, 1
+
+        def broadcast(self, key, value, out, priority=0):
+            calls.append(("broadcast", key))
+            for array in out:
+                value.copyto(array)
+
+        def pushpull(self, key, value, out=None, priority=0):
+            calls.append(("pushpull", key))
+
+        @staticmethod
+        def is_capable(capability):
+            return False
+
+    module = small(mx)
+    same(trained(module, kvstore="sumsonly"), trained(small(mx), kvstore=None))
+    assert calls[:4] == [("broadcast", name) for name in module._param_names] and len(calls) == 4 + 3 * 4
+
+
+def test_gradients_are_compressed_between_contexts():
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    coarse = {"type": "2bit", "threshold": 0.01}
+    settings = {"kvstore": "device", "optimizer_params": {"learning_rate": 1.0, "rescale_grad": 1.0}, "count": 1}
+    before = small(mx).get_params()[0]["fc1_weight"].asnumpy().copy()
+    after = trained(small(mx, context=contexts, compression_params=coarse), **settings)["fc1_weight"]
+    steps = np.abs(after - before) / 0.01  # a multiple of the threshold from each of two contexts
+    np.testing.assert_allclose(steps, np.round(steps), atol=1e-4)
+    assert set(np.round(steps).astype(int).ravel()) <= {0, 1, 2} and steps.max() > 0
+
+
+def test_parts_of_a_symbol_go_to_their_contexts():
+    with mx.AttrScope(ctx_group="a"):
+        x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=6, name="fc1")
+    with mx.AttrScope(ctx_group="b"):
+        x = mx.sym.FullyConnected(mx.sym.Activation(x, act_type="relu"), num_hidden=3, name="fc2")
+        symbol = mx.sym.SoftmaxOutput(x, name="softmax")
+    groups = {"a": mx.cpu(1), "b": mx.cpu(2)}
+    module = small(mx, symbol=symbol, group2ctxs=groups)
+    same(trained(module), trained(small(mx)))
+    where = {
+        name: row[0].context for name, row in zip(module._param_names, module._exec_group.param_arrays, strict=True)
+    }
+    assert where["fc1_weight"] == mx.cpu(1) and where["fc2_weight"] == mx.cpu(2)
+    with pytest.raises(AssertionError, match="one context, or one for each of 1"):
+        small(mx, symbol=symbol, group2ctxs={"a": [mx.cpu(1), mx.cpu(2)]})
+
+
+def test_batches_may_come_cut_for_each_context():
+    contexts = [mx.cpu(0), mx.cpu(1)]
+    module, whole = small(mx, context=contexts), batch(mx)
+    parts = [
+        mx.io.DataBatch([whole.data[0][i : i + 2]], [whole.label[0][i : i + 2]], provide_data=None) for i in (0, 2)
+    ]
+    module.forward(parts)
+    cut = module.get_outputs()[0].asnumpy()
+    module.forward(whole)
+    np.testing.assert_allclose(cut, module.get_outputs()[0].asnumpy())
+    metric = mx.metric.create("acc")
+    module.update_metric(metric, [part.label for part in parts], pre_sliced=True)
+    assert metric.num_inst == 4
+    with pytest.raises(AssertionError, match="empty list"):
+        module.forward([])
+
+
+def test_work_loads_say_who_gets_how_many_samples():
+    def sizes(*args):
+        return [each.stop - each.start for each in _split_input_slice(*args)]
+
+    assert sizes(10, [1, 1]) == [5, 5] and sizes(10, [1, 3]) == [2, 8] and sizes(7, [1, 1, 1]) == [2, 2, 3]
+    with pytest.raises(ValueError, match=r"Too many slices.*2 samples for 3 contexts"):
+        _split_input_slice(2, [1, 1, 1])
+
+
+def test_helpers_for_scripts_that_train_by_themselves():
+    assert _create_kvstore("local", 1, {}) == (None, False)
+    weight, grad, value = mx.nd.ones(2), mx.nd.full(2, 3.0), mx.nd.full(2, 5.0)
+    store, on_store = _create_kvstore("local", 2, {"w": weight})
+    assert on_store and store.type == "local"
+    store.set_optimizer(mx.optimizer.SGD(learning_rate=1.0))
+    _initialize_kvstore(store, [[weight]], {"w": value}, ["w"], on_store)
+    assert weight.asnumpy().tolist() == [5, 5]
+    _update_params_on_kvstore([[weight]], [[grad]], store, ["w"])
+    assert weight.asnumpy().tolist() == [2, 2]
+    updater = mx.optimizer.get_updater(mx.optimizer.SGD(learning_rate=1.0))
+    _update_params([[weight], [value]], [[grad], [None]], updater, num_device=1)
+    assert weight.asnumpy().tolist() == [-1, -1] and value.asnumpy().tolist() == [5, 5]
+    with pytest.raises(TypeError, match="param_names"):
+        _update_params([[weight]], [[grad]], updater, 1, kvstore=store)
+
+
+# ---- what is shared and what is copied ----
+
+
+def test_buckets_train_the_same_arrays():
+    module = mx.mod.BucketingModule(lambda key: (mlp(mx), ("data",), ("softmax_label",)), default_bucket_key=4)
+    module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+    module.init_params(arg_params=weights(mx, mlp(mx), data=(4, 5), softmax_label=(4,))[0])
+    module.init_optimizer(optimizer_params={"learning_rate": 0.3, "momentum": 0.9})
+    for seed, key in enumerate((4, 2, 4)):
+        each = batch(mx, seed=seed)
+        each.bucket_key = key  # without a description of its own
+        module.forward_backward(each)
+        module.update()
+    groups = [bucket._exec_group for bucket in module._buckets.values()]
+    assert all(a[0] is b[0] for a, b in zip(groups[0].param_arrays, groups[1].param_arrays, strict=True))
+    assert all(a[0] is b[0] for a, b in zip(groups[0].grad_arrays, groups[1].grad_arrays, strict=True))
+    found = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+    same(found, trained(small(mx)))
+    first = module._buckets[4]
+    assert not module._buckets[2]._exec_group.execs[0]._results  # the graph of a bucket that was left is gone
+    assert module._buckets[2]._updater is first._updater and module._buckets[2]._optimizer is first._optimizer
+
+
+def test_a_bucket_with_parameters_of_its_own_is_refused():
+    def generate(key):
+        x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name=f"fc{key}")
+        return mx.sym.SoftmaxOutput(x, name="softmax"), ("data",), ("softmax_label",)
+
+    module = mx.mod.BucketingModule(generate, default_bucket_key=1)
+    module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+    module.init_params()
+    module.init_optimizer()
+    with pytest.raises(mx.MXNetError, match=r"no parameters fc2_bias, fc2_weight, so nothing would train them"):
+        module.switch_bucket(2, [("data", (4, 5))], [("softmax_label", (4,))])
+    with pytest.raises(ValueError, match="must give"):
+        mx.mod.BucketingModule(lambda key: mlp(mx), default_bucket_key=1)
+
+
+def test_buckets_bound_again_keep_their_parameters():
+    module = mx.mod.BucketingModule(lambda key: (mlp(mx), ("data",), ("softmax_label",)), default_bucket_key=4)
+    module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+    module.init_params(mx.init.Constant(0.5))
+    module.bind([("data", (2, 5))], [("softmax_label", (2,))], for_training=False, force_rebind=True)
+    assert module.get_params()[0]["fc1_weight"].asnumpy().tolist() == np.full((6, 5), 0.5).tolist()
+    assert module.predict(mx.nd.ones((2, 5))).shape == (2, 3)
+
+
+def test_a_module_bound_again_keeps_what_it_has_learned():
+    module = small(mx)
+    after = trained(module)
+    module.bind([("data", (2, 5))], [("softmax_label", (2,))], for_training=False, force_rebind=True)
+    same({name: array.asnumpy() for name, array in module.get_params()[0].items()}, after)
+
+
+def test_forward_leaves_the_batch_alone_and_keeps_its_own_copy():
+    module, given = small(mx), batch(mx)
+    before = given.data[0].asnumpy()
+    module.forward(given, is_train=True)
+    given.data[0][:] = 0
+    module.backward()
+    reference = small(mx)
+    reference.forward_backward(batch(mx))
+    for ours, wanted in zip(module._exec_group.grad_arrays, reference._exec_group.grad_arrays, strict=True):
+        np.testing.assert_array_equal(ours[0].asnumpy(), wanted[0].asnumpy())
+    assert before.any()
+
+
+def test_predict_takes_batches_of_other_sizes_without_labels():
+    module = small(mx)
+    assert module.predict(mx.nd.ones((7, 5))).shape == (7, 3)
+    assert module.label_shapes[0].shape == (7,)
+    bare = mx.mod.Module(mlp(mx))
+    with pytest.warns(UserWarning, match="label_shapes don't match"):
+        bare.bind([("data", (4, 5))], for_training=False)
+    bare.set_params(*module.get_params())
+    with pytest.warns(UserWarning, match="label_shapes don't match"):
+        found = bare.predict(np.ones((2, 5), "f"))
+    np.testing.assert_allclose(found.asnumpy(), module.predict(np.ones((2, 5), "f")).asnumpy())
+
+
+def test_converted_buckets_compute_in_half_precision():
+    module = mx.mod.BucketingModule(lambda key: (mlp(mx), ("data",), ("softmax_label",)), default_bucket_key=4)
+    with pytest.raises(AssertionError, match="no buckets yet"):
+        mx.amp.convert_bucketing_module(module, "bfloat16")
+    module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+    module.init_params(mx.init.Xavier())
+    half = mx.amp.convert_bucketing_module(module, "bfloat16", cast_optional_params=True)
+    assert half.params_initialized and not half.binded
+    half.bind([("data", (4, 5))], [("softmax_label", (4,))], for_training=False)
+    ours, full = half.predict(batch(mx).data[0]), module.predict(batch(mx).data[0])
+    assert "bfloat16" in str(half.get_params()[0]["fc1_weight"]._data.dtype) and "amp_cast" in half.symbol.tojson(
+        remove_amp_cast=False
+    )
+    assert 0 < np.abs(ours.asnumpy() - full.asnumpy()).max() < 0.02
+    with pytest.raises(AssertionError, match="expected a BucketingModule, received Module"):
+        mx.amp.convert_bucketing_module(small(mx))
+
+
+# ---- what is refused, and how ----
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m: m.update(), AssertionError, r"update: call init_optimizer\(\) first"),
+        (lambda m: m.get_input_grads(), AssertionError, "inputs_need_grad=True"),
+        (lambda m: m.forward(mx.io.DataBatch([], [])), mx.MXNetError, r"1 data array\(s\), data; received 0"),
+        (
+            lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 5))], [mx.nd.ones((4, 2))])),
+            mx.MXNetError,
+            r"label 'softmax_label' was bound with shape \(4,\), received \(4, 2\)",
+        ),
+        (
+            lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 6))], [mx.nd.ones((4,))])),
+            mx.MXNetError,
+            r"need fc1_weight of shape \(6, 6\), and it has \(6, 5\)",
+        ),
+        (
+            lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 5))], [mx.nd.ones(4), mx.nd.ones(4)])),
+            mx.MXNetError,
+            r"1 label array\(s\), softmax_label; received 2",
+        ),
+        (lambda m: m.set_params({}, {}), RuntimeError, "fc1_bias is not presented"),
+        (
+            lambda m: m.set_params({**m.get_params()[0], "fc1_bias": mx.nd.ones(9)}, {}),
+            mx.MXNetError,
+            r"parameter fc1_bias has shape \(6,\), the value given has \(9,\)",
+        ),
+        (lambda m: m.init_optimizer(optimizer=3), AssertionError, "received int"),
+        (lambda m: m.init_optimizer(kvstore=3), TypeError, "kvstore must be KVStore, str or None, received 3"),
+        (lambda m: m.init_optimizer(kvstore="dist_async"), mx.MXNetError, "needs parameter servers"),
+        (lambda m: m.predict([1]), ValueError, "received list"),
+        (lambda m: m.fit(iterator(mx)), AssertionError, "num_epoch"),
+        (lambda m: m.bind([("data", (4, 5))], shared_module=3, force_rebind=True), AssertionError, "shared_module"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Data provided by label_shapes")
+def test_bad_input_gets_a_clear_error(call, error, message):
+    with pytest.raises(error, match=message):
+        call(small(mx))
+
+
+def test_a_module_goes_on_after_a_batch_that_was_refused():
+    module = small(mx)
+    with pytest.raises(mx.MXNetError, match="fc1_weight"):
+        module.forward(mx.io.DataBatch([mx.nd.ones((2, 6))], [mx.nd.ones(2)]))
+    assert module.data_shapes[0].shape == (4, 5)
+    same(trained(module), trained(small(mx)))
+
+
+def test_warnings_are_those_of_mxnet():
+    module = small(mx)
+    with pytest.warns(
+        UserWarning, match="Parameters already initialized and force_init=False. init_params call ignored."
+    ):
+        module.init_params()
+    with pytest.warns(
+        UserWarning, match=r"rescale_grad is not normalized to 1.0/batch_size/num_workers \(1.0 vs. 0.25"
+    ):
+        module.init_optimizer(optimizer=mx.optimizer.SGD())
+    with pytest.warns(UserWarning, match="No need to call sparse_row_id_fn"):
+        module.prepare(batch(mx), sparse_row_id_fn=lambda each: {})
+    with pytest.warns(UserWarning, match="label_names=.*Did you mean one of:\n\tdata\n\tsoftmax_label"):
+        mx.mod.Module(mlp(mx), label_names=["other"])
+    on_store = small(mx)
+    on_store.init_optimizer(kvstore=mx.kv.create("local"))
+    with pytest.raises(AssertionError, match="dictionary from parameters to row ids"):
+        on_store.prepare(batch(mx), sparse_row_id_fn=lambda each: [])
