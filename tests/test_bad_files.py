@@ -1,13 +1,17 @@
 """Files that are damaged, cut short or no such files at all: a clear error, never a traceback of the machinery."""
 
 import os
+import resource
 import signal
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import neomx as mx
 from neomx.base import MXNetError
+from neomx.formats import picture
+from neomx.launch import cli
 
 
 def write_records(folder, number=3):
@@ -82,3 +86,47 @@ def test_an_iterator_with_threads_in_a_forked_process(tmp_path, kind):
     batches.next()
     assert "Make the iterator in the process that reads it" in in_a_forked_process(batches.next)
     assert batches.next().pad == 0
+
+
+@contextmanager
+def files_no_longer_than(size):
+    """A disk that is full: a longer file cannot be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def contents(folder):
+    """The files of a folder, by name."""
+    return {name: (folder / name).read_bytes() for name in os.listdir(folder) if (folder / name).is_file()}
+
+
+def test_packing_on_a_full_disk_leaves_the_old_pair(tmp_path, capsys):
+    noise = np.random.RandomState(0).randint(0, 255, (12, 60, 60, 3)).astype(np.uint8)
+    (tmp_path / "photos").mkdir()
+    for number, pixels in enumerate(noise):
+        (tmp_path / "photos" / f"{number}.png").write_bytes(picture.encode(pixels, 3, ".png"))
+    command = ["pack", str(tmp_path / "a"), str(tmp_path / "photos"), "--pass-through"]
+    assert cli.main(command) == 0
+    before = contents(tmp_path)
+    with files_no_longer_than(50_000):
+        assert cli.main(command) == 2
+    assert "a.rec: File too large" in capsys.readouterr().err
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("kind", ["torch", "onnx", "params", "safetensors"])
+def test_converting_on_a_full_disk_leaves_no_half_file(tmp_path, capsys, kind):
+    net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=200, name="fc")
+    prefix = str(tmp_path / "a")
+    mx.model.save_checkpoint(prefix, 1, net, {"fc_weight": mx.nd.ones((200, 300)), "fc_bias": mx.nd.zeros(200)}, {})
+    before = contents(tmp_path)
+    with files_no_longer_than(50_000):
+        assert cli.main(["convert", prefix, "--to", kind, "-o", prefix + "2", "--shape", "data:1,300"]) == 2
+    assert "File too large" in capsys.readouterr().err
+    after = contents(tmp_path)
+    after.pop("a2-symbol.json", None)  # a whole file of its own, written before the arrays
+    assert after == before

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -142,12 +142,38 @@ def _report(path: str, traced: Traced, shapes: Mapping[str, tuple[int, ...]]) ->
     print(f"{path}: {', '.join(traced.inputs)} -> {', '.join(traced.outputs)}; {batch} ({asked})")
 
 
+class _Patient:
+    """A file that keeps what went wrong until it is asked: torch's writer ends the process if a write fails."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self._error: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def write(self, data: bytes) -> int:
+        if self._error is None:
+            try:
+                return self._file.write(data)
+            except OSError as error:
+                self._error = error
+        return len(data)
+
+    def complain(self) -> None:
+        """Raise what went wrong."""
+        if self._error is not None:
+            raise self._error
+
+
 def _to_torch(checkpoint: Checkpoint, options: argparse.Namespace) -> None:
     shapes = parse_shapes(options.shape)
     traced = trace(checkpoint, shapes, options.dtype)
     stem = options.output.removesuffix(".pt2")
     with program.inferring(), replacing(stem + ".pt2") as file:
-        torch.export.save(traced.program, file)  # type: ignore[arg-type]
+        patient = _Patient(file)
+        torch.export.save(traced.program, patient)  # type: ignore[arg-type]
+        patient.complain()
     safetensors.write(stem + ".safetensors", traced.arrays, _metadata())
     _report(stem + ".pt2", traced, shapes)
     print(f"{stem}.safetensors: {len(traced.arrays)} arrays")

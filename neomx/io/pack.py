@@ -122,7 +122,8 @@ def _pack_list(path: str, options: argparse.Namespace) -> int:
     """Write the records of a list and their index; returns how many pictures had to be left out."""
     entries, base = read_list(path), path.removesuffix(".lst")
     bar, skipped, position = Bar(len(entries), "pictures"), 0, 0
-    with replacing(base + ".rec") as records, replacing(base + ".idx") as index:
+    # The records are the inner file: if the disk is full it is for them, and then the old index stays as well.
+    with replacing(base + ".idx") as index, replacing(base + ".rec") as records:
         for done, (entry, made) in enumerate(_in_order(entries, lambda e: _record(e, options), options.num_thread), 1):
             if isinstance(made, MXNetError):
                 skipped += 1
