@@ -11,6 +11,7 @@ import pytest
 import neomx as mx
 from neomx.base import MXNetError
 from neomx.formats import picture
+from neomx.formats.atomic import replacing
 from neomx.launch import cli
 
 
@@ -130,3 +131,20 @@ def test_converting_on_a_full_disk_leaves_no_half_file(tmp_path, capsys, kind):
     after = contents(tmp_path)
     after.pop("a2-symbol.json", None)  # a whole file of its own, written before the arrays
     assert after == before
+
+
+def test_a_command_told_to_end_leaves_no_half_file(tmp_path, monkeypatch):
+    def write_a_part(options):
+        with replacing(tmp_path / "a.rec") as file:
+            file.write(b"half")
+            os.kill(os.getpid(), signal.SIGTERM)
+            file.write(b"the rest")
+        return 0
+
+    monkeypatch.setattr("neomx.io.pack.main", write_a_part)
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["pack", str(tmp_path / "a"), str(tmp_path)])
+    assert ended.value.code == 143
+    assert os.listdir(tmp_path) == []
+    assert signal.getsignal(signal.SIGTERM) is before

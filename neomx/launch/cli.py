@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from ..base import MXNetError
@@ -130,13 +133,27 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
     )
 
 
+@contextmanager
+def _ending_in_order() -> Iterator[None]:
+    """A process that is told to end does so as after an error: files that are half written are removed."""
+    if threading.current_thread() is not threading.main_thread():  # signals are for the main one
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """The `neomx` command; returns its exit code."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         if argv and argv[0] in FILE_COMMANDS:
             options = parser(argv[0]).parse_args(argv)
-            return int(options.main(options))
+            with _ending_in_order():
+                return int(options.main(options))
         return run(read_job(argv))
     except MXNetError as error:
         say(str(error))
