@@ -251,10 +251,11 @@ class DetRandomPadAug(DetAugmenter):
 
     def _propose(self, height: int, width: int) -> tuple[int, int, int, int] | None:
         """Where the image goes, and the size of the larger one: (x, y, width, height)."""
+        smallest, largest = (share * height * width for share in self.area_range)
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:
             return None
-        low, high = _heights(*(share * height * width for share in self.area_range), ratio)
+        low, high = _heights(smallest, largest, ratio)
         if round(low * ratio) < width:
             low = _height_at(width, ratio)
         low = min(max(low, height), high)
