@@ -3,7 +3,7 @@ PYTHON ?= python3
 ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test check format oracle record bench bench-dist bench-layouts clean
+.PHONY: demo test check format oracle record bench bench-dist bench-layouts companions clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
@@ -52,6 +52,10 @@ bench-dist: .venv/installed .venv-oracle/installed
 bench-layouts: .venv/installed
 	.venv/bin/python benchmarks/layouts.py
 
+# Libraries written for MXNet, from PyPI, on neomx: gluoncv, gluonnlp, mxboard, d2l. Not part of `make test`.
+companions: .venv-companions/installed
+	cd tests/companions && ../../.venv-companions/bin/python -m pytest
+
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
@@ -62,5 +66,11 @@ bench-layouts: .venv/installed
 	.venv-oracle/bin/pip install --quiet mxnet==1.9.1 'numpy<1.24'
 	touch $@
 
+.venv-companions/installed: tests/companions/requirements.txt tests/companions/libraries.txt
+	$(PYTHON) -m venv .venv-companions
+	.venv-companions/bin/pip install --quiet --requirement tests/companions/requirements.txt
+	.venv-companions/bin/pip install --quiet --no-deps --requirement tests/companions/libraries.txt --editable .
+	touch $@
+
 clean:
-	rm -rf .venv .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-companions .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

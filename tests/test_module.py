@@ -8,7 +8,6 @@ import pytest
 import neomx as mx
 from neomx import events
 from neomx.model import _create_kvstore, _initialize_kvstore, _update_params, _update_params_on_kvstore
-from neomx.module.executor_group import _split_input_slice
 from parity.cases.module import batch, iterator, mlp, small, weights
 
 
@@ -175,15 +174,6 @@ def test_batches_may_come_cut_for_each_context():
     assert metric.num_inst == 4
     with pytest.raises(AssertionError, match="empty list"):
         module.forward([])
-
-
-def test_work_loads_say_who_gets_how_many_samples():
-    def sizes(*args):
-        return [each.stop - each.start for each in _split_input_slice(*args)]
-
-    assert sizes(10, [1, 1]) == [5, 5] and sizes(10, [1, 3]) == [2, 8] and sizes(7, [1, 1, 1]) == [2, 2, 3]
-    with pytest.raises(ValueError, match=r"Too many slices.*2 samples for 3 contexts"):
-        _split_input_slice(2, [1, 1, 1])
 
 
 def test_helpers_for_scripts_that_train_by_themselves():

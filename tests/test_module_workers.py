@@ -16,13 +16,15 @@ PROGRAM = pathlib.Path(__file__).parent / "workers" / "module_training.py"
 TOLERANCE = 1e-6
 
 ASYNCHRONOUS = """
+    import sys
+
     import numpy as np
     import torch
 
     import neomx as mx
 
     torch.set_num_threads(1)
-    store = mx.kv.create("dist_async")
+    store = mx.kv.create(sys.argv[1])
     random = np.random.default_rng(store.rank)
     centres = np.random.default_rng(9).standard_normal((3, 5)) * 3
     labels = random.integers(0, 3, 60)
@@ -58,7 +60,8 @@ def test_two_workers_come_to_what_one_process_does(servers, store, one_process, 
     assert np.abs(one_process["sgd/fc1_weight"] - one_process["unequal/fc1_weight"]).max() > 1e-3
 
 
-def test_asynchronous_workers_learn_and_end_when_they_are_done(tmp_path):
-    run = neomx_run("-n", 2, "-s", 1, write(tmp_path, ASYNCHRONOUS))
+@pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
+def test_workers_at_their_own_pace_learn_and_end_when_they_are_done(store, tmp_path):
+    run = neomx_run("-n", 2, "-s", 1, write(tmp_path, ASYNCHRONOUS), store)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("learned") == 2

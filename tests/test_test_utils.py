@@ -38,6 +38,11 @@ def test_a_broadcast_difference_is_placed(capsys):
     assert "Maximum errors for vector of size 6" in capsys.readouterr().out
 
 
+def test_unsigned_numbers_differ_by_what_they_differ(capsys):
+    with pytest.raises(AssertionError, match=r"Location of maximum error: \(1,\), a=1.0+, b=4.0+"):
+        t.assert_almost_equal(np.array([1, 1], np.uint8), np.array([2, 4], np.uint8))
+
+
 def test_assert_exception_names_what_was_expected():
     with pytest.raises(AssertionError, match="expected KeyError from harmless, and it raised nothing"):
 

@@ -14,7 +14,6 @@ import torch
 from .. import ndarray as nd
 from .. import symbol as sym
 from ..base import MXNetError
-from ..dtype import NAME_OF_TORCH
 from ..ndarray import NDArray
 from ..symbol import Symbol
 
@@ -132,8 +131,3 @@ def check_complete(checkpoint: Checkpoint, symbol: Symbol, fed: Iterable[str]) -
             f"the parameters have no array for {', '.join(missing)}. If these are inputs, give their shapes, as in "
             f"--shape {missing[0]}:1,3,224,224"
         )
-
-
-def described(tensor: torch.Tensor) -> str:
-    """`float32[2, 3]`."""
-    return f"{NAME_OF_TORCH.get(tensor.dtype, tensor.dtype)}{list(tensor.shape)}"

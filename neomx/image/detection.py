@@ -10,7 +10,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator, Sequence
-from math import sqrt
+from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
@@ -114,6 +114,16 @@ def _areas(boxes: np.ndarray) -> np.ndarray:
     return np.maximum(0, boxes[:, 2] - boxes[:, 0]) * np.maximum(0, boxes[:, 3] - boxes[:, 1])
 
 
+def _heights(smallest: float, largest: float, ratio: float) -> tuple[int, int]:
+    """The heights of rectangles with these areas and this ratio of width to height."""
+    return round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
+
+
+def _height_at(width: int, ratio: float) -> int:
+    """The greatest height of a rectangle whose width, rounded, is not more than `width`."""
+    return ceil((width + 0.5) / ratio) - 1
+
+
 class DetRandomCropAug(DetAugmenter):
     """A random rectangle of the image in which every object that it touches is covered enough.
 
@@ -160,10 +170,8 @@ class DetRandomCropAug(DetAugmenter):
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:
             return None
-        low, high = round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
-        if round(high * ratio) > width:
-            high = int((width + 0.4999999) / ratio)
-        high = min(high, height)
+        low, high = _heights(smallest, largest, ratio)
+        high = min(high, height, _height_at(width, ratio))
         low = min(low, high)
         h = random.randint(low, high) if low < high else low
         w = round(h * ratio)
@@ -247,9 +255,9 @@ class DetRandomPadAug(DetAugmenter):
         ratio = random.uniform(*self.aspect_ratio_range)
         if ratio <= 0:
             return None
-        low, high = round(sqrt(smallest / ratio)), round(sqrt(largest / ratio))
+        low, high = _heights(smallest, largest, ratio)
         if round(low * ratio) < width:
-            low = int((width + 0.4999999) / ratio)
+            low = _height_at(width, ratio)
         low = min(max(low, height), high)
         h = random.randint(low, high) if low < high else low
         w = round(h * ratio)

@@ -12,6 +12,7 @@ from .. import ndarray as nd
 from ..base import MXNetError
 from ..context import Context, cpu
 from ..executor import Executor
+from ..executor_manager import _split_input_slice
 from ..io import DataDesc
 from ..ndarray import NDArray
 
@@ -322,23 +323,6 @@ class DataParallelExecutorGroup:
         """Have a Monitor watch every executor."""
         for executor in self.execs:
             mon.install(executor)
-
-
-def _split_input_slice(batch_size: int, work_load_list: Sequence[float]) -> list[slice]:
-    """The samples of each context, in proportion to their work loads."""
-    total = sum(work_load_list)
-    sizes = [round(batch_size * load / total) for load in work_load_list]
-    sizes[-1] += max(batch_size - sum(sizes), 0)
-    slices, end = [], 0
-    for size in sizes:
-        begin, end = min(end, batch_size), min(end + size, batch_size)
-        if begin >= end:
-            raise ValueError(
-                f"Too many slices. Some splits are empty: {batch_size} samples for {len(sizes)} contexts with work "
-                f"loads {list(work_load_list)}"
-            )
-        slices.append(slice(begin, end))
-    return slices
 
 
 def _prepare_group2ctxs(group2ctxs: Any, count: int) -> list[Any]:

@@ -169,6 +169,10 @@ class SequentialModule(BaseModule):
         self._data_shapes, self._label_shapes = data_shapes, label_shapes if takes_labels else None
         self.for_training, self.inputs_need_grad, self.binded = for_training, inputs_need_grad, True
 
+    def _await_workers(self) -> None:
+        for module in self._modules:
+            module._await_workers()
+
     def init_optimizer(
         self,
         kvstore: Any = "local",

@@ -95,6 +95,7 @@ def almost_equal(
 
 def _violations(a: np.ndarray, b: np.ndarray, rtol: float, atol: float) -> np.ndarray:
     """How many times the tolerance two arrays differ."""
+    a, b = (each if each.dtype.kind == "f" else each.astype(np.float64) for each in (a, b))  # no unsigned differences
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.abs(a - b) / (atol + rtol * np.abs(b) + 1e-20))
 
@@ -165,21 +166,17 @@ def _difference(
     if a.ndim == 0 and b.ndim == 0:
         return _message(f"Items are not equal:\nError {float(violations):f} {bounds}.\n", a.item(), b.item())
     different = ~np.isclose(shown_a, shown_b, rtol=rtol, atol=atol, equal_nan=equal_nan)
-    order = np.argsort(np.where(np.isnan(violations), np.inf, violations), axis=None, kind="stable")
-    # The worst first; of equals, the first in the array first.
-    worst = sorted(order[::-1][: int(different.sum())], key=lambda at: (-_rank(violations.flat[at]), at))
-    places = [tuple(int(i) for i in np.unravel_index(at, violations.shape)) for at in worst]
+    # The worst first, NaN before all; of equals, the first in the array first.
+    order = np.argsort(-np.where(np.isnan(violations), np.inf, violations), axis=None, kind="stable")
+    worst = order[different.flat[order]]
+    places = [tuple(map(int, np.unravel_index(at, violations.shape))) for at in worst[: max(1, *mismatches) + 1]]
     print(f"\n*** Maximum errors for vector of size {a.size}:  rtol={rtol}, atol={atol}\n")
     for number, place in enumerate(places[: mismatches[0]], 1):
         print(f"{number:3d}: Error {violations[place]:f}  {locationError(shown_a, shown_b, place, names)}")
-    counted = min(len(places), mismatches[1] + 1)
+    counted = min(len(worst), mismatches[1] + 1)
     part = f"{'at least ' if counted > mismatches[1] else ''}{100 * counted / a.size:f}%"
     where = locationError(shown_a, shown_b, places[0], names, maxError=True)
     return _message(f"Items are not equal:\nError {violations[places[0]]:f} {bounds} (mismatch {part}).\n{where}", a, b)
-
-
-def _rank(violation: float) -> float:
-    return np.inf if np.isnan(violation) else violation
 
 
 def assert_allclose(a: Any, b: Any, rtol: float = 1e-07, atol: float = 0, equal_nan: bool = True) -> None:

@@ -1,8 +1,11 @@
 """What is run with GluonCV, the same under MXNet and neomx. Each gives arrays by name."""
 
+import os
 import random as python_random
+import tempfile
 
 import gluoncv as gcv
+import mxnet as mx
 import numpy as np
 from gluoncv import model_zoo
 from gluoncv.data import batchify
@@ -108,4 +111,149 @@ def ssd_training():
     return found
 
 
-PROGRAMS = [cifar_resnet20, resnet18, ssd_transforms, ssd, ssd_training]
+class Street(gluon.data.Dataset):
+    """Six pictures with boxes."""
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, at):
+        boxes = np.array([[5, 6, 40, 50, 1], [20, 10, 70, 55, 2]], "float32")
+        return nd.array(random(f"street{at}", (60, 80, 3), 0, 255), dtype="uint8"), boxes[: 1 + at % 2]
+
+
+def loader_with_changing_transforms():
+    """GluonCV's own loader: worker processes, and pictures of another size in each batch."""
+    np.random.seed(0)
+    batch = batchify.Tuple(batchify.Stack(), batchify.Pad(pad_val=-1))
+    transforms = [presets.yolo.YOLO3DefaultValTransform(size, size) for size in (64, 96)]
+    loader = gcv.data.RandomTransformDataLoader(
+        transforms, Street(), batch_size=2, shuffle=False, batchify_fn=batch, num_workers=1, last_batch="discard"
+    )
+    found = {}
+    for at, (pictures, boxes) in enumerate(loader):
+        found[f"shape{at}"], found[f"boxes{at}"] = pictures.shape, boxes
+    return found
+
+
+def yolo_training():
+    """The targets of YOLO's transform, its four losses, and a step."""
+    net = model_zoo.get_model("yolo3_mobilenet0.25_voc", pretrained=False, pretrained_base=False)
+    data = nd.array(random("pictures", (2, 3, 128, 128)))
+    fill(net, data)
+    np.random.seed(5)
+    python_random.seed(5)
+    transform = presets.yolo.YOLO3DefaultTrainTransform(128, 128, net=net)
+    items = [transform(*Street()[at]) for at in range(2)]
+    batch = batchify.Tuple(*[batchify.Stack() for _ in range(6)], batchify.Pad(pad_val=-1))(items)
+    _, *targets, boxes = [part.as_in_context(mx.cpu()) for part in batch]
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.001})
+    with autograd.record():
+        losses = net(data, boxes, *targets)
+        total = sum(losses)
+    total.backward()
+    trainer.step(2)
+    found = {f"loss{at}": loss for at, loss in enumerate(losses)}
+    found.update((f"target{at}", target.sum(axis=1)) for at, target in enumerate(targets))
+    return {**found, "boxes": boxes}
+
+
+def exported():
+    """A network with its preprocessing written as a symbol, read back."""
+    net = fill(model_zoo.get_model("cifar_resnet20_v1", pretrained=False, classes=10), nd.zeros((1, 3, 32, 32)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "net")
+        gcv.utils.export_block(path, net, data_shape=(32, 32, 3), preprocess=True, layout="HWC")
+        again = gluon.SymbolBlock.imports(path + "-symbol.json", ["data"], path + "-0000.params")
+        scores = again(nd.array(random("picture", (1, 32, 32, 3), 0, 255)))
+    return {"scores": scores}
+
+
+def records():
+    """Detection from a record file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "street")
+        file = mx.recordio.MXIndexedRecordIO(path + ".idx", path + ".rec", "w")
+        for at in range(3):
+            picture, boxes = Street()[at]
+            parts = boxes[:, [4, 0, 1, 2, 3]] / np.array([1, 80, 60, 80, 60])
+            header = mx.recordio.IRHeader(0, np.concatenate([[4, 5, 80, 60], parts.ravel()]).astype("float32"), at, 0)
+            file.write_idx(at, mx.recordio.pack_img(header, picture.asnumpy(), quality=9, img_fmt=".png"))
+        file.close()
+        items = [item for item in gcv.data.RecordFileDetection(path + ".rec")]
+    return {f"boxes{at}": boxes for at, (_, boxes) in enumerate(items)}
+
+
+def measures():
+    """Metrics of detection and segmentation, losses, and schedules of the learning rate."""
+    metric = gcv.utils.metrics.voc_detection.VOC07MApMetric(iou_thresh=0.5, class_names=["a", "b"])
+    boxes, classes, scores = (
+        nd.array([[[0, 0, 10, 10], [20, 20, 40, 40]]]),
+        nd.array([[[0], [1]]]),
+        nd.array([[[0.9], [0.8]]]),
+    )
+    metric.update(boxes, classes, scores, boxes + 1, classes)
+    segments = gcv.utils.metrics.segmentation.SegmentationMetric(3)
+    segments.update(nd.array([[[0, 1], [2, 2]]]), nd.array(random("segments", (1, 3, 2, 2))))
+    steps = [
+        ("linear", {"base_lr": 0, "target_lr": 0.1}),
+        ("poly", {"base_lr": 0.1, "power": 2}),
+        ("cosine", {"base_lr": 0.1}),
+    ]
+    schedule = gcv.utils.LRSequential(
+        [gcv.utils.LRScheduler(mode, nepochs=1, iters_per_epoch=10, **options) for mode, options in steps]
+    )
+    focal = gcv.loss.FocalLoss(num_class=3)
+    return {
+        "precision": metric.get()[1],
+        "segments": segments.get(),
+        "rates": [schedule(step) for step in range(30)],
+        "focal": focal(nd.array(random("scores", (2, 5, 3))), nd.array([[0, 1, 2, -1, 0], [1, 1, 2, 0, -1]])),
+    }
+
+
+ZOO = {
+    "resnet18_v2": 64,
+    "resnest14": 64,
+    "se_resnet18_v1": 64,
+    "shufflenet_v2": 64,
+    "squeezenet1.0": 224,
+    "googlenet": 224,
+    "mobilenetv3_small": 64,
+    "cifar_residualattentionnet56": 32,
+    "dla34": 64,
+    "hrnet_w18_small_v1_c": 64,
+    "yolo3_mobilenet0.25_voc": 96,
+    "center_net_resnet18_v1b_dcnv2_voc": 64,
+    "simple_pose_resnet18_v1b": 64,
+    "fcn_resnet50_voc": 64,
+}
+
+
+def zoo():
+    """What networks of other families give for a picture."""
+    found = {}
+    for name, size in ZOO.items():
+        options = {"crop_size": size} if name.startswith("fcn") else {}
+        if name.startswith(("yolo3", "center_net", "simple_pose", "fcn")):
+            options["pretrained_base"] = False
+        data = nd.array(random("picture", (1, 3, size, size)))
+        outputs = fill(model_zoo.get_model(name, pretrained=False, **options), data)(data)
+        for at, output in enumerate(outputs if isinstance(outputs, (list, tuple)) else [outputs]):
+            found[f"{name}_{at}"] = output.reshape((-1,))[:200]
+    return found
+
+
+PROGRAMS = [
+    cifar_resnet20,
+    resnet18,
+    ssd_transforms,
+    ssd,
+    ssd_training,
+    loader_with_changing_transforms,
+    yolo_training,
+    exported,
+    records,
+    measures,
+    zoo,
+]

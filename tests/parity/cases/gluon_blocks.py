@@ -545,12 +545,8 @@ def private_names_of_parameters(mx):
     results += [str(param._ctx_list), len(param._check_and_get(param._data, list))]
     results += [str(param._check_and_get(each, mx.cpu(1)).context) for each in (param._data, param._grad)]
     other = mx.gluon.Parameter("v", shape=(2,))
-    other._data, other._grad, other._ctx_list, other._ctx_map = (
-        param._data,
-        param._grad,
-        param._ctx_list,
-        param._ctx_map,
-    )
+    other._data, other._grad = param._data, param._grad
+    other._ctx_list, other._ctx_map = param._ctx_list, param._ctx_map
     other.set_data(mx.nd.array([3, 4]))
     results += [param.data(mx.cpu(1)).asnumpy(), str(other.list_ctx())]
     with mx.autograd.record():
