@@ -65,7 +65,12 @@ def load_params(prefix: str, epoch: int) -> tuple[dict[str, NDArray], dict[str, 
     if not isinstance(loaded, dict):
         raise MXNetError(f"{path} holds arrays without names: expected a file that save_checkpoint wrote")
     for key, array in loaded.items():
-        kind, _, name = key.partition(":")
+        kind, colon, name = key.partition(":")
+        if not colon:
+            raise ValueError(
+                f"{path} holds {key!r}: expected names arg:... and aux:..., as save_checkpoint and export write them. "
+                "A file that Block.save_parameters wrote is read by Block.load_parameters"
+            )
         if kind in kinds:
             kinds[kind][name] = array
     return kinds["arg"], kinds["aux"]

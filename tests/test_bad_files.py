@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import struct
 from contextlib import contextmanager
 
 import numpy as np
@@ -148,3 +149,42 @@ def test_a_command_told_to_end_leaves_no_half_file(tmp_path, monkeypatch):
     assert ended.value.code == 143
     assert os.listdir(tmp_path) == []
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_checkpoint_of_names_without_kinds(tmp_path):
+    prefix = str(tmp_path / "a")
+    mx.sym.var("data").save(prefix + "-symbol.json")
+    mx.nd.save(prefix + "-0001.params", {"fc_weight": mx.nd.ones(2)})
+    with pytest.raises(ValueError, match=r"a-0001\.params holds 'fc_weight': expected names arg:"):
+        mx.model.load_checkpoint(prefix, 1)
+
+
+def object_records(folder, label, flag=None):
+    """A record file of one picture with this label for its objects, and `flag` for how many numbers that has."""
+    records = str(folder / "o.rec")
+    writer = mx.recordio.MXRecordIO(records, "w")
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    record = mx.recordio.pack_img(mx.recordio.IRHeader(0, label, 0, 0), pixels, img_fmt=".png", quality=3)
+    writer.write(record if flag is None else struct.pack("<I", flag) + record[4:])
+    writer.close()
+    return records
+
+
+def test_labels_of_objects_that_are_no_numbers(tmp_path):
+    records = object_records(tmp_path, [2, np.nan, 0, 0.1, 0.1, 0.5, 0.5])
+    with pytest.raises(RuntimeError, match="Label shape is invalid"):
+        mx.image.ImageDetIter(1, (3, 8, 8), path_imgrec=records)
+    with pytest.raises(MXNetError, match="expected labels of a head"):
+        mx.io.ImageDetRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=1).next()
+
+
+def test_a_record_that_says_it_has_more_labels_than_bytes(tmp_path):
+    records = object_records(tmp_path, [2, 5, 0, 0.1, 0.1, 0.5, 0.5], flag=0xFFFFFFF0)
+    with pytest.raises(MXNetError, match="labels"):
+        mx.io.ImageDetRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=1).next()
+
+
+def test_vectors_of_words_in_another_encoding(tmp_path):
+    (tmp_path / "vectors.txt").write_bytes(b"caf\xe9 1 2\n")
+    with pytest.raises(ValueError, match=r"vectors\.txt is no text in utf"):
+        mx.contrib.text.embedding.CustomEmbedding(str(tmp_path / "vectors.txt"))

@@ -126,3 +126,10 @@ def test_a_configuration_makes_the_metric_again():
 def test_errors_say_what_was_wrong(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+def test_what_a_function_gives_is_added_up_in_double_precision():
+    metric = mx.metric.CustomMetric(lambda label, pred: np.float32(0.1))
+    for _ in range(1000):
+        metric.update([mx.nd.ones(1)], [mx.nd.ones(1)])
+    assert metric.get()[1] == pytest.approx(float(np.float32(0.1)), rel=1e-12)

@@ -404,10 +404,10 @@ class ImageDetIter(ImageIter):
     def _parse_label(self, label: Any) -> np.ndarray:
         """The objects (count, width) of a picture's label, those that have an area."""
         raw = np.asarray(label.asnumpy() if isinstance(label, NDArray) else label).ravel()
-        if raw.size < 7:
+        if raw.size < 7 or not np.isfinite(raw[:2]).all():
             raise RuntimeError(
-                f"Label shape is invalid: {raw.shape}. The label of {self._place()} should have a header of 2 numbers "
-                "or more, and 5 or more for each object"
+                f"Label shape is invalid: {raw.shape}, it begins with {raw[:2].tolist()}. The label of {self._place()} "
+                "should have a header of 2 numbers or more, and 5 or more for each object"
             )
         header, width = int(raw[0]), int(raw[1])
         if width < 5 or header < 0 or (raw.size - header) % width != 0:

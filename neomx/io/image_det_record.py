@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import MXNetError
-from ..formats.records import RecordSource
+from ..formats.records import Place, RecordSource
 from ..recordio import IRHeader
 from .arguments import Names, Part, Shape, check
 from .det_augment import DetAugmentation
@@ -107,7 +107,7 @@ class ObjectDecoder(PictureDecoder):
 
 def _objects(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The head of a record's labels, and its objects, one in each row."""
-    head, width = (int(v) for v in labels[:2]) if len(labels) > 1 else (0, 0)
+    head, width = (int(v) for v in labels[:2]) if len(labels) > 1 and np.isfinite(labels[:2]).all() else (0, 0)
     if head < 2 or width < 5 or len(labels) < head or (len(labels) - head) % width:
         raise MXNetError(
             "expected labels of a head (its width, an object's width, ...) and objects of at least 5 numbers, "
@@ -118,5 +118,11 @@ def _objects(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _longest(source: RecordSource) -> int:
     """The most labels that a record has."""
-    heads = (place.file.begin(place.position, 4) for place in source.one_pass(0))
-    return max((max(struct.unpack("<I", head)[0], 1) for head in heads if len(head) == 4), default=0)
+    return max(map(_number_of_labels, source.one_pass(0)), default=0)
+
+
+def _number_of_labels(place: Place) -> int:
+    """What the head of a record says; 0 if it has not so many, which is for whoever reads it to complain about."""
+    head = place.file.begin(place.position, 4)
+    number = max(struct.unpack("<I", head)[0], 1) if len(head) == 4 else 0
+    return number if 4 * number <= place.file.length(place.position) else 0

@@ -289,7 +289,9 @@ class CustomMetric(EvalMetric):
             check_label_shapes(labels, preds)
         for label, pred in zip(_as_list(labels), _as_list(preds), strict=False):
             value = self._feval(_numpy(label), _numpy(pred))
-            self._add(*(value if isinstance(value, tuple) else (value, 1)))
+            total, count = value if isinstance(value, tuple) else (value, 1)
+            # NumPy 2 would add up float32 scalars as float32, and lose small values after many batches.
+            self._add(float(total) if isinstance(total, numpy.floating) else total, count)
 
     def get_config(self) -> dict[str, Any]:
         """Refused: a function is not text."""

@@ -65,7 +65,7 @@ class DataParallelExecutorGroup:
     def _grad_reqs(self, grad_req: Any) -> dict[str, str]:
         """What becomes of each argument's gradient: nothing but for parameters and, if wanted, data."""
         if isinstance(grad_req, str):
-            given = dict.fromkeys(self.param_names, grad_req)
+            given = dict.fromkeys([*self.param_names, *self.data_names], grad_req)
         elif isinstance(grad_req, (list, tuple)):
             if len(grad_req) != len(self.arg_names):
                 raise AssertionError(

@@ -8,8 +8,8 @@ import logging
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
 
 import numpy as np
 
@@ -149,7 +149,7 @@ class _VectorFile:
         """All vectors, a row for each token in `rows`."""
         numbers = flat.array("f")
         with open(self.path, encoding=self.encoding) as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(self._lines(file), 1):
                 token, *words = line.rstrip().split(self.elem_delim)
                 if len(words) == 1:  # as many lines and columns as there are: a header
                     self._skip(number, f"token {token} with 1-dimensional vector {words} is likely a header")
@@ -161,6 +161,12 @@ class _VectorFile:
         if not self.rows:
             raise ValueError(f"{self.path} has no line with a token and a vector, set apart by {self.elem_delim!r}")
         return np.frombuffer(numbers, np.float32).reshape(len(self.rows), self.length)
+
+    def _lines(self, file: TextIO) -> Iterator[str]:
+        try:
+            yield from file
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{self.path} is no text in {self.encoding}: {error}") from error
 
     def _skip(self, number: int, why: str) -> None:
         warnings.warn(f"At line {number} of {self.path}: {why}; it is skipped", stacklevel=5)
