@@ -54,7 +54,7 @@ bench-layouts: .venv/installed
 
 # Libraries written for MXNet, from PyPI, on neomx: gluoncv, gluonnlp, mxboard, d2l. Not part of `make test`.
 companions: .venv-companions/installed
-	cd tests/companions && ../../.venv-companions/bin/python -m pytest
+	.venv-companions/bin/python -m pytest -c tests/companions/pytest.ini tests/companions
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -67,7 +67,7 @@ companions: .venv-companions/installed
 	touch $@
 
 .venv-companions/installed: tests/companions/requirements.txt tests/companions/libraries.txt
-	$(PYTHON) -m venv .venv-companions
+	$(ORACLE_PYTHON) -m venv .venv-companions
 	.venv-companions/bin/pip install --quiet --requirement tests/companions/requirements.txt
 	.venv-companions/bin/pip install --quiet --no-deps --requirement tests/companions/libraries.txt --editable .
 	touch $@

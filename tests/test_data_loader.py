@@ -306,3 +306,28 @@ def test_the_iterator_over_a_pool_of_threads():
         assert batches.next() == [1.0, 2.0]
         with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.5 seconds"):
             next(batches)
+
+
+FORKED = """
+import multiprocessing
+import torch
+import neomx.gluon
+
+def compute(count):
+    return torch.exp(torch.ones(count)).sum().item() > 0, torch.get_num_threads()
+
+if __name__ == "__main__":
+    torch.set_num_threads(2)
+    compute(3_000_000)  # starts torch's threads, which a fork lacks
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(compute, (3_000_000,)).get(60) == (True, 1)
+    assert torch.get_num_threads() == 2
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="programs fork on Linux")
+def test_a_pool_of_the_program_does_not_wait_for_threads_that_it_lacks(tmp_path):
+    (tmp_path / "forked.py").write_text(FORKED)
+    path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": path}
+    subprocess.run([sys.executable, str(tmp_path / "forked.py")], env=environment, check=True, timeout=100)

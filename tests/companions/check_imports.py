@@ -26,7 +26,7 @@ def _modules(name, skipped):
     return found
 
 
-@pytest.mark.parametrize("library, at_least", [("gluoncv", 200), ("gluonnlp", 80), ("mxboard", 15), ("d2l", 8)])
+@pytest.mark.parametrize("library, at_least", [("gluoncv", 237), ("gluonnlp", 86), ("mxboard", 19), ("d2l", 8)])
 def test_imports(library, at_least):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

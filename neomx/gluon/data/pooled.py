@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import multiprocessing
+import os
 import pickle
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
@@ -26,6 +27,10 @@ def _as_in_context(data: Any, ctx: Context) -> Any:
         return [_as_in_context(part, ctx) for part in data]
     return data
 
+
+# A pool's processes are forks without torch's threads: a computation shared out to them would wait for ever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 _worker_dataset: Any = None
 
