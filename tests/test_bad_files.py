@@ -13,6 +13,7 @@ import neomx as mx
 from neomx.base import MXNetError
 from neomx.formats import picture
 from neomx.formats.atomic import replacing
+from neomx.io.lists import read_list
 from neomx.launch import cli
 
 
@@ -188,3 +189,20 @@ def test_vectors_of_words_in_another_encoding(tmp_path):
     (tmp_path / "vectors.txt").write_bytes(b"caf\xe9 1 2\n")
     with pytest.raises(ValueError, match=r"vectors\.txt is no text in utf"):
         mx.contrib.text.embedding.CustomEmbedding(str(tmp_path / "vectors.txt"))
+
+
+@pytest.mark.parametrize("content", [b"0\t1\t\xff\xfe.png\n", b"no tabs here\n"])
+def test_a_list_of_pictures_that_is_none(tmp_path, content):
+    path = tmp_path / "a.lst"
+    path.write_bytes(content)
+    with pytest.raises(MXNetError, match="a.lst"):
+        mx.image.ImageIter(2, (3, 8, 8), path_imglist=str(path), path_root=str(tmp_path))
+    with pytest.raises(MXNetError, match="a.lst"):
+        read_list(str(path))
+
+
+def test_rows_that_are_no_text(tmp_path):
+    path = tmp_path / "a.libsvm"
+    path.write_bytes(b"1 0:2\n0 \xff:1\n")
+    with pytest.raises(MXNetError, match="a.libsvm: it is no text"):
+        mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=1)

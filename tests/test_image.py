@@ -174,7 +174,7 @@ def test_what_an_image_iter_refuses(tmp_path, options, kind, told):
         mx.image.ImageIter(**options)
 
 
-@pytest.mark.parametrize("line", ["x\t1\ta.png", "1\tmany\ta.png", "", "1"])
+@pytest.mark.parametrize("line", ["x\t1\ta.png", "1\tmany\ta.png", "1"])
 def test_a_line_that_lists_no_picture_is_shown(tmp_path, line):
     (tmp_path / "a.lst").write_text(f"0\t1\ta.png\n{line}\n")
     with pytest.raises(mx.MXNetError, match=r"a.lst, line 2: expected an index, labels and a file name"):

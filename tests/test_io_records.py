@@ -408,10 +408,10 @@ def test_what_image_record_iter_says(tmp_path):
     for message, attrs in {
         "cannot open nowhere.rec: no such file": {"path_imgrec": "nowhere.rec"},
         "path_imgrec must name a record file": {"path_imgrec": ""},
-        "cannot open the index nowhere.idx: No such file": {"path_imgidx": "nowhere.idx"},
-        "text.idx is no index: expected lines of a key, a tab and a position": {"path_imgidx": f"{tmp_path}/text.idx"},
+        "cannot read nowhere.idx: No such file": {"path_imgidx": "nowhere.idx"},
+        "text.idx, line 1: expected a key, a tab and a position": {"path_imgidx": f"{tmp_path}/text.idx"},
         "is damaged: at byte 4 there is no record": {"path_imgidx": f"{tmp_path}/wrong.idx", "round_batch": False},
-        "cannot open the list nowhere.lst": {"path_imglist": "nowhere.lst"},
+        "cannot read nowhere.lst: No such file": {"path_imglist": "nowhere.lst"},
         "bad.lst, line 1: expected a number, one or more labels": {"path_imglist": f"{tmp_path}/bad.lst"},
         "expected label_width=2 labels in each line": {"path_imglist": f"{tmp_path}/two.lst", "label_width": 2},
         "record 1 of .*the list path_imglist has no label for this record": {"path_imglist": f"{tmp_path}/two.lst"},

@@ -15,7 +15,7 @@ from .. import symbol as sym
 from ..base import MXNetError
 from ..dtype import NAME_OF_TORCH
 from ..formats import idx, params, safetensors
-from ..formats.records import MAGIC
+from ..formats.records import MAGIC, read_index
 from ..io.lists import read_list
 from ..ndarray import NDArray
 from ..ops.table import OPS
@@ -329,7 +329,7 @@ def _rec(path: str, options: argparse.Namespace) -> None:
     if found.problem is not None:
         raise MXNetError(f"{found.problem}. Whole records before: {found.count}")
     if os.path.isfile(index):
-        problem = records.index_problem(records.read_index(index), found.positions)
+        problem = records.index_problem(read_index(index), found.positions)
         print(f"{index}: {problem or 'fits, a key for each record'}")
 
 
@@ -338,7 +338,7 @@ def _index(path: str, options: argparse.Namespace) -> None:
         if file.read(2) == b"\0\0":
             _idx_array(path, options)
             return
-    entries = records.read_index(path)
+    entries = read_index(path)
     print(f"index: {len(entries)} keys")
     show(["key", "at byte"], entries if options.all else entries[:5], options)
     data = os.path.splitext(path)[0] + ".rec"

@@ -127,26 +127,7 @@ def _jpeg_size(data: bytes) -> str:
     return "JPEG"
 
 
-# ---- text files ----
-
-
-def read_index(path: str) -> list[tuple[str, int]]:
-    """The keys and positions of an index file."""
-    entries = []
-    for number, line in _lines(path):
-        key, tab, position = line.partition("\t")
-        if not tab or not position.strip().isdigit():
-            raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, found {line!r:.80}")
-        entries.append((key, int(position)))
-    return entries
-
-
-def _lines(path: str) -> Iterator[tuple[int, str]]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            yield from ((number, line.rstrip("\r\n")) for number, line in enumerate(file, 1) if line.strip())
-    except (OSError, UnicodeDecodeError) as error:
-        raise MXNetError(f"cannot read {path}: {error}") from error
+# ---- its index ----
 
 
 def index_problem(entries: list[tuple[str, int]], positions: list[int]) -> str | None:

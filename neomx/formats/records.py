@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import MXNetError
+from .text import numbered_lines
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
@@ -177,15 +178,15 @@ def encode(data: bytes) -> bytes:
     )
 
 
-def read_index(path: str) -> np.ndarray:
-    """The positions in an index, lines of a key, a tab and a position, in the file's order."""
-    try:
-        with open(path) as file:
-            return np.sort(np.array([int(line.split("\t")[1]) for line in file if line.strip()], np.int64))
-    except OSError as error:
-        raise MXNetError(f"cannot open the index {path}: {error.strerror}") from error
-    except (ValueError, IndexError) as error:
-        raise MXNetError(f"{path} is no index: expected lines of a key, a tab and a position ({error})") from error
+def read_index(path: str) -> list[tuple[str, int]]:
+    """The keys and positions of an index, in the file's order."""
+    entries = []
+    for number, line in numbered_lines(path):
+        key, _, position = line.partition("\t")
+        if not position.strip().isdecimal():
+            raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, found {line!r:.80}")
+        entries.append((key, int(position)))
+    return entries
 
 
 @dataclass(frozen=True)
@@ -228,7 +229,7 @@ class RecordSource:
     def _read_index(self, path: str) -> np.ndarray:
         if len(self._files) > 1:
             raise MXNetError(f"the index {path} belongs to one record file, received {len(self._files)}")
-        everything = read_index(path)
+        everything = np.sort(np.array([position for _, position in read_index(path)], np.int64))
         inside = everything[everything < self._files[0].size]
         try:
             if len(inside):

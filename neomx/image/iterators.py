@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base import MXNetError
+from ..formats.text import numbered_lines
 from ..io.io import DataBatch, DataIter
 from ..ndarray import NDArray, array, empty, transpose, zeros
 from ..recordio import MXIndexedRecordIO, MXRecordIO, unpack
@@ -92,8 +93,7 @@ class ImageIter(DataIter):
         """{key: (label, file name)} of a list file or of a list."""
         if path:
             logging.info("%s: loading image list %s...", type(self).__name__, path)
-            with open(path) as file:
-                return dict(_list_line(path, number, line, dtype) for number, line in enumerate(file, 1))
+            return dict(_list_line(path, number, line, dtype) for number, line in numbered_lines(os.fspath(path)))
         if not isinstance(items, list):
             return None
         logging.info("%s: loading image list...", type(self).__name__)

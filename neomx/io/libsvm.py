@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base import MXNetError
 from ..formats.records import files_of
+from ..formats.text import numbered_lines
 from ..ndarray import array
 from ..ndarray.sparse import csr_matrix
 from .arguments import Names, Part, Shape, check, check_part, part_of, read
@@ -126,11 +127,10 @@ class _Line(NamedTuple):
 
 def _lines(uri: str) -> Iterator[_Line]:
     for path in files_of(uri):
-        with open(path) as file:
-            for number, line in enumerate(file, 1):
-                text = line.partition("#")[0].strip()
-                if text:
-                    yield _Line(path, number, text)
+        for number, line in numbered_lines(path):
+            text = line.partition("#")[0].strip()
+            if text:
+                yield _Line(path, number, text)
 
 
 class _Block(NamedTuple):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from ..base import MXNetError
 from ..formats.atomic import replacing
+from ..formats.text import numbered_lines
 
 
 @dataclass(frozen=True)
@@ -22,19 +23,12 @@ class Entry:
 
 def read_list(path: str) -> list[Entry]:
     """The pictures of a list."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.rstrip("\r\n") for line in file]
-    except OSError as error:
-        raise MXNetError(f"cannot open the list {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise MXNetError(f"{path} is no list of pictures: {error}") from error
-    return [_entry(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    return [_entry(path, number, line) for number, line in numbered_lines(path)]
 
 
 def _entry(path: str, number: int, line: str) -> Entry:
-    first, *labels, name = line.split("\t")
     try:
+        first, *labels, name = line.split("\t")
         if labels:
             return Entry(int(float(first)), tuple(float(label) for label in labels), name)
     except ValueError:
