@@ -138,3 +138,9 @@ def test_help_lists_the_arguments():
 def test_all_are_of_one_class():
     kinds = [mx.io.CSVIter, mx.io.LibSVMIter, mx.io.MNISTIter, mx.io.ImageRecordIter, mx.io.ImageDetRecordIter]
     assert all(issubclass(kind, mx.io.MXDataIter) for kind in kinds) and issubclass(mx.io.MXDataIter, mx.io.DataIter)
+
+
+def test_numbers_with_a_point_become_integers_as_in_mxnet(tmp_path):
+    (tmp_path / "a.csv").write_text("1.000,2.7\n3.2,-4.9\n9007199254740993,-5\n")
+    batch = mx.io.CSVIter(data_csv=str(tmp_path / "a.csv"), data_shape=(2,), batch_size=3, dtype="int64").next()
+    assert batch.data[0].asnumpy().tolist() == [[1, 2], [3, -4], [9007199254740993, -5]]

@@ -90,7 +90,13 @@ def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 
 
 def _read_table(path: str, dtype: np.dtype) -> np.ndarray:
+    convert = _truncated if dtype.kind == "i" else None
     try:
-        return np.loadtxt(path, dtype, delimiter=",", ndmin=2, comments=None)
-    except (ValueError, OSError) as error:
+        return np.loadtxt(path, dtype, delimiter=",", ndmin=2, comments=None, converters=convert)
+    except (ValueError, OverflowError, OSError) as error:
         raise MXNetError(f"cannot read {path} as rows of {dtype.name}, equally long: {error}") from error
+
+
+def _truncated(text: str) -> int:
+    """`2.7` is 2, as in MXNet."""
+    return int(text) if text.strip("+- ").isdecimal() else int(float(text))
