@@ -523,6 +523,13 @@ def updaters(mx):
 
 def rates(mx, make):
     logging.disable(logging.INFO)
+    try:
+        return quiet_rates(mx, make)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def quiet_rates(mx, make):
     schedule = make(mx.lr_scheduler)
     forward = np.array([float(schedule(i)) for i in range(100)])
     attributes = {k: v for k, v in vars(schedule).items() if isinstance(v, (int, float))}
