@@ -145,7 +145,7 @@ def published_embeddings(mx):
             self.size = size
 
     results = [
-        sorted(module.get_pretrained_file_names()),
+        sorted(set(module.get_pretrained_file_names()) - {"wordsofmine"}),  # which a run before this one left
         module.get_pretrained_file_names("glove"),
         module.get_pretrained_file_names("fasttext"),
         sorted(module.GloVe.pretrained_file_name_sha1.items()),
