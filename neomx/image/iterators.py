@@ -93,6 +93,7 @@ class ImageIter(DataIter):
         """{key: (label, file name)} of a list file or of a list."""
         if path:
             logging.info("%s: loading image list %s...", type(self).__name__, path)
+            os.stat(path)  # a FileNotFoundError if there is none, as in MXNet
             return dict(_list_line(path, number, line, dtype) for number, line in numbered_lines(os.fspath(path)))
         if not isinstance(items, list):
             return None
