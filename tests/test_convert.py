@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 
@@ -18,8 +19,6 @@ from neomx.convert.command import parse_shapes, trace
 from neomx.formats import safetensors
 from neomx.gluon.model_zoo import vision
 from neomx.launch.cli import main
-
-onnxruntime = pytest.importorskip("onnxruntime")
 
 HERE = pathlib.Path(__file__).resolve().parent
 SMALL = str(HERE / "fixtures" / "convert" / "small")  # by real MXNet: tests/record_convert.py

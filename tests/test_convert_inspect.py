@@ -5,6 +5,7 @@ import pathlib
 import struct
 
 import numpy as np
+import onnx
 import pytest
 
 import neomx as mx
@@ -113,7 +114,6 @@ def test_idx_of_mnist(inspect, tmp_path):
 
 
 def test_onnx(inspect, tmp_path):
-    onnx = pytest.importorskip("onnx")
     value = onnx.helper.make_tensor_value_info
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("Add", ["x", "w"], ["y"])],

@@ -1,18 +1,17 @@
 """`mx.onnx` and `mx.contrib.onnx`: files of other tools as symbols, and symbols as files."""
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 import torch
+from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import neomx as mx
 from neomx.base import MXNetError
 from neomx.contrib import onnx as contrib_onnx
 from neomx.convert.program import inferring
-
-onnx = pytest.importorskip("onnx")
-onnxruntime = pytest.importorskip("onnxruntime")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 RNG = np.random.RandomState(11)
 

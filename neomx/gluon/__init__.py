@@ -2,7 +2,8 @@
 
 from . import block, contrib, data, loss, model_zoo, nn, parameter, rnn, trainer, utils
 from .block import Block, HybridBlock, SymbolBlock
-from .parameter import Constant, DeferredInitializationError, Parameter, ParameterDict, tensor_types
+from .parameter import Constant, DeferredInitializationError, Parameter, tensor_types
+from .parameter_dict import ParameterDict
 from .trainer import Trainer
 
 __all__ = [

@@ -20,7 +20,8 @@ from ..symbol import Symbol
 from . import model_file
 from .cached import CachedGraph, check_backend, joined
 from .loading import load_into, named, save_from, without_kind
-from .parameter import DeferredInitializationError, Parameter, ParameterDict
+from .parameter import DeferredInitializationError, Parameter
+from .parameter_dict import ParameterDict
 from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary

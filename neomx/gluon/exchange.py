@@ -15,7 +15,7 @@ from .. import ndarray as nd
 from ..comm.buckets import Buckets
 from ..comm.rounds import Round
 from ..ndarray import NDArray
-from .parameter import is_fresh, leaf_of, version
+from .gradients import is_fresh, leaf_of, version
 
 _log = logging.getLogger("neomx")
 _WORTH_SENDING = 1 << 20  # bytes of gradients in one message

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 from .. import autograd, initializer, symbol
@@ -16,14 +15,21 @@ from ..context import Context, cpu, current_context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
-from .loading import load_into, named, save_from, without_kind
 from .private_names import PrivateNames
 from .sparse_rows import rows_of
-from .utils import _indent, contexts, shape_is_known
+from .utils import contexts, shape_is_known
 
-__all__ = ["Constant", "DeferredInitializationError", "Parameter", "ParameterDict", "tensor_types"]
+__all__ = ["Constant", "DeferredInitializationError", "Parameter", "tensor_types"]
 
 tensor_types = (symbol.Symbol, NDArray)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ParameterDict":  # which MXNet has here; its file uses this one
+        from .parameter_dict import ParameterDict
+
+        return ParameterDict
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class DeferredInitializationError(MXNetError):
@@ -476,11 +482,6 @@ def _shapes_agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(one) == len(other) and all(a == b or a <= 0 or b <= 0 for a, b in zip(one, other, strict=True))
 
 
-def _same(key: str, value: Any, existing: Any) -> bool:
-    """Whether two values of a Parameter's attribute mean the same."""
-    return bool(value == existing) or (key == "dtype" and to_torch(value) is to_torch(existing))
-
-
 def _name(dtype: Any) -> str:
     return NAME_OF_TORCH[to_torch(dtype)]
 
@@ -521,228 +522,3 @@ class _ConstantValue(initializer.Initializer):
     def dumps(self) -> str:
         """Its name in a graph's attributes."""
         return f"Constant_{self.name}"
-
-
-class ParameterDict:
-    """Parameters by their whole names; `get` makes those that are not there, under the prefix."""
-
-    def __init__(self, prefix: str = "", shared: ParameterDict | None = None):
-        self._prefix, self._shared = prefix, shared
-        self._params: dict[str, Parameter] = {}
-
-    def __repr__(self) -> str:
-        name = self._prefix + " " if self._prefix else ""
-        lines = "\n".join("  " + _indent(repr(p), 2) for p in self.values())
-        return f"{name}(\n{lines}\n)"
-
-    def __getitem__(self, key: str) -> Parameter:
-        return self._params[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._params)
-
-    def __len__(self) -> int:
-        return len(self._params)
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._params
-
-    def items(self) -> Any:
-        """(name, Parameter) pairs."""
-        return self._params.items()
-
-    def keys(self) -> Any:
-        """The names."""
-        return self._params.keys()
-
-    def values(self) -> Any:
-        """The Parameters."""
-        return self._params.values()
-
-    @property
-    def prefix(self) -> str:
-        """What stands before the names that `get` is given."""
-        return self._prefix
-
-    def _get_impl(self, name: str) -> Parameter | None:
-        if name in self._params:
-            return self._params[name]
-        if self._shared is not None and name in self._shared._params:
-            self._params[name] = self._shared._params[name]
-            return self._params[name]
-        return None
-
-    def get(self, name: str, **kwargs: Any) -> Parameter:
-        """The Parameter `prefix + name`, made with `kwargs` if it is not there; else they must agree."""
-        name = self._prefix + name
-        param = self._get_impl(name)
-        if param is None:
-            param = Parameter(name, **kwargs)
-            self._params[name] = param
-            return param
-        for key, value in kwargs.items():
-            existing = getattr(param, key, None)
-            if key == "shape" and value is not None:
-                value = _as_shape(value)
-                if existing is not None and _shapes_agree(existing, value):
-                    existing = None  # setting it adds what one of them knows
-            if existing is None:
-                setattr(param, key, value)
-            elif value is not None and not _same(key, value, existing):
-                raise AssertionError(
-                    f"Cannot retrieve Parameter {name!r} because desired attribute does not match with stored for "
-                    f"attribute {key!r}: desired '{value}' vs stored '{existing}'."
-                )
-        return param
-
-    def get_constant(self, name: str, value: Any = None) -> Constant:
-        """The Constant `prefix + name`, made of `value` if it is not there."""
-        name = self._prefix + name
-        param = self._get_impl(name)
-        if param is None:
-            if value is None:
-                raise KeyError(
-                    f"No constant named {name!r}. Please specify value if you want to create a new constant."
-                )
-            param = Constant(name, value)
-            self._params[name] = param
-            return param
-        if not isinstance(param, Constant):
-            raise AssertionError(f"Parameter {name!r} already exists but it is not a constant.")
-        if value is not None:
-            given = _as_array(value)
-            if given.shape != param.value.shape or not np.array_equal(given.asnumpy(), param.value.asnumpy()):
-                raise AssertionError(f"Constant {name!r} already exists but it's value doesn't match new value")
-        return param
-
-    def update(self, other: Mapping[str, Parameter] | ParameterDict) -> None:
-        """Take in other Parameters; a name may not stand for two."""
-        for key, value in other.items():
-            if self._params.setdefault(key, value) is not value:
-                raise AssertionError(
-                    f"Cannot update self with other because they have different Parameters with the same name {key!r}"
-                )
-
-    def initialize(
-        self,
-        init: Any = None,
-        ctx: Context | Sequence[Context] | None = None,
-        verbose: bool = False,
-        force_reinit: bool = False,
-    ) -> None:
-        """Initialise all of them, by `init` where they have no initializer of their own."""
-        init = initializer.create(initializer.Uniform() if init is None else init)
-        if verbose:
-            init.set_verbosity(verbose=verbose)
-        for each in contexts(ctx):
-            each.check()
-        for param in self.values():
-            param.initialize(None, ctx, init, force_reinit=force_reinit)
-
-    def zero_grad(self) -> None:
-        """Set all gradients to zero."""
-        for param in self.values():
-            param.zero_grad()
-
-    def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
-        """Move all to other contexts."""
-        for each in contexts(ctx):
-            each.check()
-        for param in self.values():
-            param.reset_ctx(ctx)
-
-    def list_ctx(self) -> list[Context]:
-        """Every context that one of them is on."""
-        return list(dict.fromkeys(each for param in self.values() for each in param.list_ctx()))
-
-    def setattr(self, name: str, value: Any) -> None:
-        """Set an attribute of all: `setattr('grad_req', 'null')`."""
-        for param in self.values():
-            setattr(param, name, value)
-
-    def save(self, filename: str, strip_prefix: str = "") -> None:
-        """Write all to a `.params` file, their names without `strip_prefix`."""
-        params = {}
-        for param in self.values():
-            if not param.name.startswith(strip_prefix):
-                raise ValueError(
-                    f"Prefix {strip_prefix!r} is to be striped before saving, but Parameter's name {param.name!r} does "
-                    f"not start with {strip_prefix!r}. Perhaps the Block shares parameters with others, or its "
-                    "children were made outside `with self.name_scope()`"
-                )
-            params[param.name[len(strip_prefix) :]] = param
-        save_from(filename, params)
-
-    def load(
-        self,
-        filename: str,
-        ctx: Any = None,
-        allow_missing: bool = False,
-        ignore_extra: bool = False,
-        restore_prefix: str = "",
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-    ) -> None:
-        """Read values from a `.params` file whose names lack `restore_prefix`."""
-        self.load_dict(
-            nd.load(filename), ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source
-        )
-
-    def load_dict(
-        self,
-        param_dict: Any,
-        ctx: Any = None,
-        allow_missing: bool = False,
-        ignore_extra: bool = False,
-        restore_prefix: str = "",
-        filename: str | None = None,
-        cast_dtype: bool = False,
-        dtype_source: str = "current",
-    ) -> None:
-        """Take values from a dictionary of arrays."""
-        for name in self.keys() if restore_prefix else ():
-            if not name.startswith(restore_prefix):
-                raise AssertionError(
-                    f"restore_prefix is {restore_prefix!r} but Parameters name {name!r} does not start with it"
-                )
-        source = "" if filename is None else f" in file {filename!r}"
-        arrays = {restore_prefix + without_kind(name): array for name, array in named(param_dict, source).items()}
-        load_into(
-            {name: [(name, param)] for name, param in self.items()},
-            arrays,
-            ctx,
-            allow_missing,
-            ignore_extra,
-            cast_dtype,
-            dtype_source,
-            source,
-        )
-
-
-def leaf_of(weight: NDArray) -> torch.Tensor:
-    """The tensor beside which torch keeps a weight's gradient: not its own, if it is a part of that tensor."""
-    return getattr(weight, "_leaf", weight._data)
-
-
-def _raw_gradient(weight: NDArray) -> torch.Tensor | None:
-    """The memory of a weight's gradient, None before there is one; of a gradient that workers share, this one's."""
-    gradient = leaf_of(weight).grad
-    return getattr(gradient, "_local_tensor", gradient)
-
-
-def is_fresh(weight: NDArray) -> bool:
-    """Whether a backward has written the weight's gradient since the last update used it."""
-    gradient = _raw_gradient(weight)
-    return gradient is not None and getattr(gradient, "_used", None) != gradient._version
-
-
-def version(gradient: torch.Tensor) -> tuple[int, int]:
-    """Changes when a backward or the program writes to a gradient."""
-    return gradient._version, getattr(gradient, "_writes", 0)
-
-
-def mark_used(weight: NDArray) -> None:
-    """Say that an update has used the weight's gradient."""
-    gradient = _raw_gradient(weight)
-    if gradient is not None:
-        gradient._used = gradient._version  # type: ignore[attr-defined]

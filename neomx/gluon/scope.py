@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from .. import name as naming
-from .parameter import ParameterDict
+from .parameter_dict import ParameterDict
 
 
 class _Local(threading.local):

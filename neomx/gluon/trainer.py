@@ -14,8 +14,10 @@ from ..formats.atomic import replacing
 from ..ndarray import NDArray
 from .data.place import current_batch
 from .exchange import ServerExchange, WorkerExchange, make_exchange
+from .gradients import is_fresh, mark_used
 from .loading import ensemble_of
-from .parameter import Parameter, ParameterDict, is_fresh, mark_used
+from .parameter import Parameter
+from .parameter_dict import ParameterDict
 
 
 class Trainer:

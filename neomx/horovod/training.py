@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from .. import kvstore as kv
-from ..gluon.parameter import Parameter, ParameterDict
+from ..gluon.parameter import Parameter
+from ..gluon.parameter_dict import ParameterDict
 from ..gluon.trainer import Trainer
 from ..ndarray import NDArray
 from ..optimizer import Optimizer

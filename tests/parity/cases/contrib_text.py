@@ -4,6 +4,7 @@ import os
 import tempfile
 import warnings
 from collections import Counter
+from unittest import mock
 
 from ..spec import family, outcome
 
@@ -162,9 +163,9 @@ def published_embeddings(mx):
 @program
 def wikitext(mx):
     module = mx.gluon.contrib.data.text
-    module.check_sha1 = lambda *_: True  # let MXNet read a text that is not the published one
     text = " = Title = \n \n the cat sat on the mat . \n the <unk> ran \n\n a b c d e f g h i j the é \n"
-    with tempfile.TemporaryDirectory() as folder:
+    unchecked = mock.patch.object(module, "check_sha1", lambda *_: True, create=True)
+    with tempfile.TemporaryDirectory() as folder, unchecked:  # or MXNet refuses a text that is not the published one
         for segment in ("train", "valid", "test"):
             with open(os.path.join(folder, "wiki.%s.tokens" % segment), "w", encoding="utf8") as file:
                 file.write(text if segment == "train" else text.replace("the", "every"))
