@@ -2,10 +2,12 @@
 
 import os
 
+import pytest
 import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+pytest.register_assert_rewrite("launching")  # what its assertions found is shown, as in a test
 
 settings.register_profile("repeatable", derandomize=True)
 if os.environ.get("CI"):

@@ -2,12 +2,15 @@
 
 import signal
 import socket
+import time
 
 import pytest
 from launching import FAMILY, assert_gone, family_of, launcher, write
 
-from neomx.comm import spawn
+from neomx.comm import spawn, wire
+from neomx.comm.store import THE_STORE, StoreClient, StoreServer
 from neomx.launch.cli import main
+from neomx.launch.nodes import Delegate
 
 
 @pytest.fixture
@@ -152,4 +155,26 @@ def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
         process.send_signal(signum)
         process.communicate(timeout=90)
     assert process.returncode == code
-    assert_gone(pids, seconds=8.0 if signum == signal.SIGKILL else 0.0)
+    assert_gone(pids, seconds=20.0 if signum == signal.SIGKILL else 0.0)
+
+
+def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypatch):
+    server = StoreServer("127.0.0.1", 0, b"x").start()
+    client = StoreClient(server.address, b"x")
+    client.join("node 1")
+    delegate = Delegate(client, 1)
+    assert not delegate.over(running=True)
+    server.close()
+    limit = time.monotonic() + 30
+    while THE_STORE not in client.gone:
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+    patience = []
+    real = wire.connect
+    monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[-1]) or real(*given))
+    delegate._members()  # as supervise looks whom nobody hears any more; the way to the store breaks here
+    assert delegate.over(running=True) and patience == []
+    assert "does not answer" in delegate.failure().report()
+    delegate.announce(signal.SIGHUP)
+    client.close()
+    assert len(patience) == 2 and max(patience) <= 1.0

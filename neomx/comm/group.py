@@ -24,12 +24,11 @@ import torch.distributed as dist
 from ..base import MXNetError
 from . import memory, network
 from .memory import OPS, Absent, Late, Mismatch
-from .store import PeerError, StoreClient
+from .store import THE_STORE, PeerError, StoreClient
 from .world import World
 
 _log = logging.getLogger("neomx")
 _PACK = 64 << 20  # bytes that travel together
-_STORE = "the job's store"  # how the roll call speaks of itself
 
 
 class _Gone(MXNetError):
@@ -148,7 +147,7 @@ class Group:
         if not gone:
             return
         lost = [member for member in late() if self._is_gone(member)]
-        if lost or _STORE in gone:
+        if lost or THE_STORE in gone:
             raise _Gone(lost)
 
     def _member(self, member: int) -> str:

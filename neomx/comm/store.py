@@ -30,6 +30,7 @@ _SILENCE = 20.0  # seconds without one after which a member counts as gone; NEOM
 _NOT_HEARD = "not heard from"
 _AT_ONCE = 16  # connections that one client keeps for reuse
 _NO_ANSWER = 10.0  # seconds after which a store that does not answer a sign of life is lost
+THE_STORE = "the job's store"  # how the roll call speaks of itself
 
 
 class PeerError(MXNetError):
@@ -300,7 +301,8 @@ class StoreClient(dist.Store):
         with self._guard:
             connection = self._free.pop() if self._free else None
         if connection is None:
-            connection = self._dial(10.0)
+            parting = self._leaving.is_set() or THE_STORE in self.gone
+            connection = self._dial(1.0 if parting else 10.0)
         try:
             yield connection
         except BaseException:
@@ -344,7 +346,7 @@ class StoreClient(dist.Store):
             try:
                 return self.get(key, timeout=min(1.0, self._limit))
             except PeerError:
-                if name in self.gone or "the job's store" in self.gone:
+                if name in self.gone or THE_STORE in self.gone:
                     raise PeerError(f"{self.missing([name])}: {key!r} will not come") from None
                 if time.monotonic() > deadline:
                     raise PeerError(f"{self.missing([name])} within {self._limit:g} s: {key!r} is missing") from None
@@ -422,7 +424,7 @@ class StoreClient(dist.Store):
                 self._heard(self._life.receive(timeout=_NO_ANSWER).meta.get("gone", {}))
         except wire.WireError as error:
             if not self._leaving.is_set():
-                self._heard({"the job's store": f"no answer from {self.address}: {error}"})
+                self._heard({THE_STORE: f"no answer from {self.address}: {error}"})
 
     def _heard(self, gone: dict[str, str]) -> None:
         gone.pop(self.name, None)
@@ -448,7 +450,7 @@ class StoreClient(dist.Store):
     def give_up(self) -> None:
         """Have all who wait with a look at who is gone learn that this process ends."""
         self._leaving.set()
-        self.gone = {**self.gone, "the job's store": "this process ends"}
+        self.gone = {**self.gone, THE_STORE: "this process ends"}
 
     def close(self) -> None:
         """Take leave and close all connections."""

@@ -15,7 +15,7 @@ from .. import optimizer
 from ..base import MXNetError
 from ..comm.server import Entry, Placement, Rows, open_client
 from ..comm.session import Session
-from ..comm.store import PeerError
+from ..comm.store import THE_STORE, PeerError
 from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
@@ -330,7 +330,7 @@ class RemoteStore(SharedStore):
             try:
                 return self._store.wait(awaited, timeout=1.0)
             except PeerError as error:
-                if time.monotonic() > deadline or "the job's store" in self._store.gone:
+                if time.monotonic() > deadline or THE_STORE in self._store.gone:
                     raise PeerError(f"barrier after {self._world.timeout:.0f} s: {error}") from error
 
     def close(self) -> None:

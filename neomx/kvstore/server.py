@@ -19,6 +19,7 @@ from ..base import MXNetError
 from ..comm import wire
 from ..comm.server import Rows, Service, host_of
 from ..comm.session import Session, close, session
+from ..comm.store import THE_STORE
 from ..context import cpu
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
@@ -144,7 +145,7 @@ def _tell(service: Service, name: str, why: str) -> None:
 def _is_over(opened: Session) -> bool:
     """Whether no worker is left, or nobody who could tell."""
     assert opened.store is not None
-    if "the job's store" in opened.store.gone:
+    if THE_STORE in opened.store.gone:
         return True
     try:
         members = opened.store.roster()

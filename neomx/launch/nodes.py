@@ -303,6 +303,8 @@ class Delegate(Verdict):
         if not running and not self._done:
             self._done = True
             self._tell(f"launch/done/{self._node}", str(self.successes))
+        if self.failures:  # the store is lost, and with it who decides
+            return True
         if time.monotonic() - self._asked < 0.2:
             return False
         self._asked = time.monotonic()
