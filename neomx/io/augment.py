@@ -120,8 +120,8 @@ class Augmentation:
         size = [max(self.min_img_size, min(self.max_img_size, scale * edge)) for edge in (width, height)]
         matrix[:, 2] = (np.array(size) - matrix[:, :2] @ np.array([width, height])) / 2
         new_width, new_height = (int(edge) for edge in size)
-        method = 1 if self.inter_method in (9, 10, 3) else self.inter_method
-        return picture.warp(pixels, matrix, new_width, new_height, method, fill=self.fill_value)
+        method = chosen_method(self.inter_method, pixels, new_width, new_height, random)
+        return picture.warp(pixels, matrix, new_width, new_height, 1 if method == 3 else method, fill=self.fill_value)
 
     def _crop(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
         if self.random_resized_crop and (self.max_random_area != 1 or self.min_random_area != 1):
@@ -136,13 +136,14 @@ class Augmentation:
         return self._cut(self._at_least(pixels, height, width, random), height, width, random)
 
     def _at_least(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
-        """The picture enlarged where it is too small, by the method for this height and width."""
+        """The picture enlarged where it is too small, by the method for this height and width (float32, as MXNet)."""
+        method = chosen_method(self.inter_method, pixels, width, height, random)
         if pixels.shape[0] < height:
-            method = chosen_method(self.inter_method, pixels, width, height, random)
-            pixels = picture.resize(pixels, pixels.shape[1] * height // pixels.shape[0], height, method)
+            across = int(np.float32(height) / np.float32(pixels.shape[0]) * np.float32(pixels.shape[1]))
+            pixels = picture.resize(pixels, across, height, method)
         if pixels.shape[1] < width:
-            method = chosen_method(self.inter_method, pixels, width, height, random)
-            pixels = picture.resize(pixels, width, pixels.shape[0] * width // pixels.shape[1], method)
+            down = int(np.float32(width) / np.float32(pixels.shape[1]) * np.float32(pixels.shape[0]))
+            pixels = picture.resize(pixels, width, down, method)
         return pixels
 
     def _piece_of_area(self, pixels: np.ndarray, random: Random) -> np.ndarray | None:

@@ -254,19 +254,35 @@ def the_mean_picture(mx):
 
 @program
 def pictures_warped(mx):
-    """OpenCV's later versions interpolate more exactly where a picture is turned: no more than a few levels apart."""
     settings = (
         dict(rotate=30, fill_value=0),
+        dict(rotate=215, inter_method=9),
+        dict(max_random_scale=0.7, min_random_scale=0.7, inter_method=9),
+        dict(rotate=30, inter_method=4),
         dict(rotate=90),
         dict(max_random_scale=1.5, min_random_scale=1.5),
         dict(max_aspect_ratio=1.5, min_aspect_ratio=1.5),
         dict(min_img_size=80),
         dict(max_img_size=30),
     )
-    return [first_pictures(mx, **attrs).astype("float32") for attrs in settings]
+    return [first_pictures(mx, **attrs) for attrs in settings]
 
 
-CASES["io_files"]["pictures_warped"].atol = 3
+@program
+def pictures_enlarged(mx):
+    """The sizes are reckoned with float32: the first is 84 by 104, not 105."""
+    settings = (
+        dict(data_shape=(3, 84, 10), inter_method=0, batch_size=1),
+        dict(data_shape=(3, 53, 57), inter_method=9),
+        dict(data_shape=(3, 41, 22), resize=17),
+        dict(data_shape=(3, 50, 50), max_random_scale=1.38, min_random_scale=1.38, inter_method=9),
+        dict(rotate=30, inter_method=2),
+    )
+    return [first_pictures(mx, **attrs) for attrs in settings]
+
+
+CASES["io_files"]["pictures_warped"].atol = 1  # a place between two 32nds of a pixel, reckoned from float32
+CASES["io_files"]["pictures_enlarged"].atol = 1  # OpenCV's versions round cubic interpolation otherwise
 CASES["io_files"]["the_mean_picture"].atol = 2e-5  # sums in another order
 
 
