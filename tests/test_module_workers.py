@@ -1,4 +1,4 @@
-"""Module.fit on two real workers, in every way that gradients meet, gives the weights of one process.
+"""Module.fit and FeedForward.fit on two real workers, in every way that gradients meet, gives the weights of one process.
 
 Sums are added in another order: weights differ by rounding, 1.5e-7 after ten steps when measured. Workers have the same
 weights to the bit. One that has fewer batches takes part with zeros, which is as if its samples counted for nothing.
@@ -53,7 +53,7 @@ def test_two_workers_come_to_what_one_process_does(servers, store, one_process, 
     run = neomx_run("-n", 2, "-s", servers, PROGRAM, tmp_path / "w", store)
     assert run.returncode == 0, run.stdout + run.stderr
     found = [dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2)]
-    assert len(one_process) == 28 and one_process.keys() == found[0].keys()
+    assert len(one_process) == 32 and one_process.keys() == found[0].keys()
     for key, expected in one_process.items():
         np.testing.assert_allclose(found[0][key], expected, rtol=0, atol=TOLERANCE, err_msg=key)
         np.testing.assert_array_equal(found[0][key], found[1][key], err_msg=key)

@@ -1,4 +1,4 @@
-"""Modules trained by `fit` on this worker's part of each batch, and what they came to: `PROGRAM OUT STORE`.
+"""Modules and a FeedForward trained by `fit` on this worker's part of each batch, and what they came to: `PROGRAM OUT STORE`.
 
 With a store of one process ("local") it is trained on the whole batches, which is what workers must come to.
 """
@@ -79,6 +79,14 @@ def resumed(store):
     return second
 
 
+def feed_forward(store):
+    """The older way, whose parameters are attributes."""
+    mx.random.seed(store.rank)
+    model = mx.model.FeedForward(network(), num_epoch=EPOCHS, initializer=mx.init.Xavier(), **SGD)
+    model.fit(part(store), kvstore=store)
+    return model.arg_params
+
+
 def main():
     trained = {
         "sgd": fit(mx.kv.create(STORE), optimizer_params=SGD),
@@ -95,6 +103,7 @@ def main():
         for how, module in trained.items()
         for name, array in module.get_params()[0].items()
     }
+    arrays |= {f"feed forward/{name}": array.asnumpy() for name, array in feed_forward(mx.kv.create(STORE)).items()}
     np.savez(f"{OUT}-{mx.kv.create(STORE).rank}.npz", **arrays)
 
 
