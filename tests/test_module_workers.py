@@ -1,4 +1,4 @@
-"""Module.fit and FeedForward.fit on two real workers, in every way that gradients meet, gives the weights of one process.
+"""Module.fit and FeedForward.fit on two real workers, however gradients meet, give the weights of one process.
 
 Sums are added in another order: weights differ by rounding, 1.5e-7 after ten steps when measured. Workers have the same
 weights to the bit. One that has fewer batches takes part with zeros, which is as if its samples counted for nothing.

@@ -1,4 +1,4 @@
-"""Modules and a FeedForward trained by `fit` on this worker's part of each batch, and what they came to: `PROGRAM OUT STORE`.
+"""Modules and a FeedForward trained on this worker's part of each batch, and what they came to: `PROGRAM OUT STORE`.
 
 With a store of one process ("local") it is trained on the whole batches, which is what workers must come to.
 """
