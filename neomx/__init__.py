@@ -1,50 +1,64 @@
 """neomx: MXNet's API on PyTorch's engine. `import neomx as mx`."""
 
+import importlib
 import os
 import sys
+from typing import TYPE_CHECKING
 
-from . import (
-    amp,
-    attribute,
-    autograd,
-    base,
-    callback,
-    context,
-    contrib,
-    dist,
-    executor,
-    gluon,
-    image,
-    initializer,
-    io,
-    kvstore,
-    lr_scheduler,
-    metric,
-    model,
-    monitor,
-    name,
-    ndarray,
-    operator,
-    optimizer,
-    random,
-    recordio,
-    registry,
-    symbol,
-    test_utils,
-)
-from . import image as img
-from . import initializer as init
-from . import kvstore as kv
-from . import monitor as mon
-from . import ndarray as nd
-from . import random as rnd
-from . import symbol as sym
-from .attribute import AttrScope
-from .base import MXNetError
-from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
-from .util import is_np_array, is_np_shape, np_array, np_shape, set_np_shape, use_np, use_np_array, use_np_shape
+if TYPE_CHECKING:
+    from . import (
+        amp,
+        attribute,
+        autograd,
+        base,
+        callback,
+        context,
+        contrib,
+        dist,
+        executor,
+        gluon,
+        image,
+        initializer,
+        io,
+        kvstore,
+        lr_scheduler,
+        metric,
+        model,
+        monitor,
+        name,
+        ndarray,
+        operator,
+        optimizer,
+        random,
+        recordio,
+        registry,
+        symbol,
+        test_utils,
+    )
+    from . import image as img
+    from . import initializer as init
+    from . import kvstore as kv
+    from . import monitor as mon
+    from . import ndarray as nd
+    from . import random as rnd
+    from . import symbol as sym
+    from .attribute import AttrScope
+    from .base import MXNetError
+    from .context import Context, cpu, cpu_pinned, cpu_shared, current_context, gpu, gpu_memory_info, num_gpus
+    from .util import is_np_array, is_np_shape, np_array, np_shape, set_np_shape, use_np, use_np_array, use_np_shape
 
 __version__ = "0.1.0"
+
+# Rooms are loaded when they are first used: so `neomx run` starts workers at once, without loading torch itself.
+_ALIASES = {"img": "image", "init": "initializer", "kv": "kvstore", "mod": "module", "mon": "monitor", "nd": "ndarray"}
+_ALIASES |= {"rnd": "random", "sym": "symbol", "viz": "visualization"}
+_NAMES = {
+    "attribute": "AttrScope",
+    "base": "MXNetError",
+    "context": "Context cpu cpu_pinned cpu_shared current_context gpu gpu_memory_info num_gpus",
+    "util": "is_np_array is_np_shape np_array np_shape set_np_shape use_np use_np_array use_np_shape",
+}
+_HOMES = {name: room for room, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "AttrScope",
@@ -88,7 +102,6 @@ __all__ = [
     "num_gpus",
     "operator",
     "optimizer",
-    "parallel",
     "random",
     "recordio",
     "registry",
@@ -103,41 +116,35 @@ __all__ = [
 ]
 
 
-# Loaded when they are used: `mx.parallel` takes a second, the others are seldom wanted.
-_LATER = {
-    "engine": "engine",
-    "error": "error",
-    "executor_manager": "executor_manager",
-    "libinfo": "libinfo",
-    "library": "library",
-    "log": "log",
-    "mod": "module",
-    "module": "module",
-    "onnx": "onnx",
-    "parallel": "parallel",
-    "profiler": "profiler",
-    "rnn": "rnn",
-    "rtc": "rtc",
-    "runtime": "runtime",
-    "util": "util",
-    "visualization": "visualization",
-    "viz": "visualization",
-}
+# Seldom wanted, or slow to load, and so not taken by `from neomx import *`.
+_OTHERS = (
+    "engine error executor_manager libinfo library log mod module onnx parallel profiler rnn rtc runtime "
+    "util visualization viz"
+)
 
 
-def __getattr__(attribute_name: str) -> object:
-    if attribute_name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {attribute_name!r}")
-    import importlib
-
-    return importlib.import_module(f".{_LATER[attribute_name]}", __name__)
+def __getattr__(attribute: str) -> object:
+    room = _ALIASES.get(attribute) or _HOMES.get(attribute) or attribute
+    try:
+        value: object = importlib.import_module(f"{__name__}.{room}")
+    except ModuleNotFoundError as error:
+        if error.name != f"{__name__}.{room}":
+            raise
+        raise AttributeError(f"module {__name__!r} has no attribute {attribute!r}") from None
+    if attribute in _HOMES:
+        value = getattr(value, attribute)
+    globals()[attribute] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *__all__, *_OTHERS.split()})
 
 
-monitor.start_from_environment()
+if os.environ.get("NEOMX_PROGRESS") or os.environ.get("NEOMX_TENSORBOARD"):
+    from . import monitor
+
+    monitor.start_from_environment()
 _is_command = os.path.basename(sys.argv[0]) in ("neomx", "-m")  # the launcher, not the program that it launches
 if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command:
     from . import profiler

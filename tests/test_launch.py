@@ -4,12 +4,13 @@ import io
 import os
 import pty
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import pytest
-from launching import FAMILY, assert_gone, family_of, launcher, write
+from launching import FAMILY, assert_gone, environment, family_of, launcher, write
 
 from neomx.comm import spawn
 from neomx.comm.store import StoreServer
@@ -266,3 +267,9 @@ def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd):
     verdict = run_tasks(store, worker_0=lost, worker_1="import time, sys; time.sleep(0.5); sys.exit(3)")
     assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
     assert verdict.failure().name == "worker 1"
+
+
+def test_the_launcher_does_not_wait_for_torch():
+    text = "import sys, neomx.launch.cli, neomx.launch.hosts, neomx.launch.nodes; print('torch' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, env=environment())
+    assert run.stdout == "False\n", run.stdout + run.stderr

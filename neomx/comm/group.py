@@ -24,7 +24,8 @@ import torch.distributed as dist
 from ..base import MXNetError
 from . import memory, network
 from .memory import OPS, Absent, Late, Mismatch
-from .store import THE_STORE, PeerError, StoreClient
+from .store import THE_STORE, PeerError
+from .torch_store import TorchStore
 from .world import World
 
 _log = logging.getLogger("neomx")
@@ -77,7 +78,7 @@ class Group:
     def __init__(
         self,
         world: World,
-        store: StoreClient | None,
+        store: TorchStore | None,
         nodes: dict[int, int],
         name: str = "all",
         tasks: list[str] | None = None,
@@ -610,7 +611,7 @@ def _reducible(flat: torch.Tensor, op: str) -> tuple[torch.Tensor, str]:
     return flat.view(torch.uint8), {"sum": "max", "prod": "min"}.get(op, op)
 
 
-def open_group(world: World, store: StoreClient | None) -> Group:
+def open_group(world: World, store: TorchStore | None) -> Group:
     """The group of all workers. torch's default group is made on the way, for programs that use torch.distributed."""
     if world.size == 1 or store is None:
         return Group(world, store, {world.rank: world.node})
@@ -621,7 +622,7 @@ def open_group(world: World, store: StoreClient | None) -> Group:
     return group
 
 
-def _open_default(world: World, store: StoreClient) -> None:
+def _open_default(world: World, store: TorchStore) -> None:
     if dist.is_initialized():
         return
     if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := network.interface_of(world.host)):

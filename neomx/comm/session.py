@@ -20,7 +20,8 @@ import torch.distributed as dist
 
 from ..base import MXNetError
 from . import buckets, wire
-from .store import PeerError, StoreClient, StoreServer
+from .store import PeerError, StoreServer
+from .torch_store import TorchStore
 from .world import World, derived_secret, discover, store_place
 
 _log = logging.getLogger("neomx")
@@ -35,7 +36,7 @@ class Session:
         self._hosted: StoreServer | None = None
         if world.hosts_store:
             self._hosted = StoreServer(*store_place(world), world.secret, world.tls).start()
-        self.store: StoreClient | None = None
+        self.store: TorchStore | None = None
         if not world.is_alone:
             address = self._hosted.address if self._hosted else world.store
             address = _exchanged(world, address) if world.agent else address
@@ -46,7 +47,7 @@ class Session:
                     "processes, or start the job with `neomx run`",
                     address,
                 )
-            self.store = StoreClient(address, world.secret, world.timeout, world.tls)
+            self.store = TorchStore(address, world.secret, world.timeout, world.tls)
             world = _placed(world, self.store)
             self.store.join(world.name)
         self.world = world
@@ -169,7 +170,7 @@ def _exchanged(world: World, mine: str | None) -> str:
     return agent.get(key).decode()
 
 
-def _placed(world: World, store: StoreClient) -> World:
+def _placed(world: World, store: TorchStore) -> World:
     """The world with what its launcher left open: a rank from the store, nodes by comparing host names."""
     if world.rank < 0:
         world = replace(world, rank=store.add(f"{world.role}s", 1) - 1)

@@ -2,7 +2,7 @@
 
 Processes leave small values for each other under keys, wait for them, and count. Those that join it are watched: one
 that closes its connection without taking leave has died, one that falls silent is stopped or cut off, and all others
-know within a second. It is a torch.distributed store too, so that process groups meet in it.
+know within a second. Nothing here needs torch, which the launcher does without: process groups use torch_store.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
-
-import torch.distributed as dist
 
 from ..base import MXNetError
 from . import wire
@@ -278,11 +276,10 @@ def _text(value: Any) -> str:
     return value
 
 
-class StoreClient(dist.Store):
+class StoreClient:
     """A process's way to the store: values, waits, counts, and who is still there."""
 
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None, name: str = ""):
-        super().__init__()
         self.address, self.name = address, name
         self._secret, self._tls, self._limit = secret, tls, timeout
         self._free: list[wire.Connection] = []
@@ -325,7 +322,7 @@ class StoreClient(dist.Store):
                 "the job, or in worker 0: that one ended, or its host is cut off"
             ) from error
 
-    # ---- torch's store ----
+    # ---- values, by the names that torch has for them ----
 
     def set(self, key: str, value: Any) -> None:
         """Leave a value under a key."""
@@ -379,23 +376,6 @@ class StoreClient(dist.Store):
     def num_keys(self) -> int:
         """How many values there are."""
         return int(self._ask("count").meta["count"])
-
-    def append(self, key: str, value: Any) -> None:
-        """Not used: process groups do without it."""
-        raise NotImplementedError("append")
-
-    def multi_get(self, keys: Any) -> list[bytes]:
-        """Many values."""
-        return [self.get(key) for key in keys]
-
-    def multi_set(self, keys: Any, values: Any) -> None:
-        """Leave many values."""
-        for key, value in zip(keys, values, strict=True):
-            self.set(key, value)
-
-    def has_extended_api(self) -> bool:
-        """Whether torch may use append and the multi_ methods."""
-        return False
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long `get` and `wait` wait."""

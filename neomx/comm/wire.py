@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-
 from ..base import MXNetError
 
 _HEADER = struct.Struct("<4sBxxxIQ")
@@ -64,8 +62,10 @@ class Frame:
 
 def as_bytes(buffer: Any) -> memoryview:
     """The memory of a contiguous CPU tensor, or of any buffer, as bytes."""
-    if isinstance(buffer, torch.Tensor):
-        return memoryview(buffer.detach().reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    if hasattr(buffer, "detach"):
+        import torch  # here, for the launcher sends no tensors, and starts sooner without it
+
+        return memoryview(buffer.detach().reshape(-1).view(torch.uint8).numpy())
     view = memoryview(buffer)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 

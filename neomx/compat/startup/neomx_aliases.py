@@ -28,6 +28,8 @@ def meaning(name: str) -> str | None:
 def _mxnet(neomx: ModuleType) -> ModuleType:
     """All that neomx has, under MXNet's name and version."""
     module = ModuleType("mxnet", neomx.__doc__)
+    for name in neomx.__all__:
+        getattr(neomx, name)  # loaded now, so that it stands in both
     vars(module).update({name: value for name, value in vars(neomx).items() if name not in vars(module)})
     module.__version__ = VERSION  # type: ignore[attr-defined]
     return module

@@ -1,0 +1,34 @@
+"""The job's store as torch.distributed wants it, so that process groups meet in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+
+from .store import StoreClient
+
+
+class TorchStore(StoreClient, dist.Store):
+    """A process's way to the store, which torch can use as well."""
+
+    def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None):
+        dist.Store.__init__(self)
+        StoreClient.__init__(self, address, secret, timeout, tls)
+
+    def append(self, key: str, value: Any) -> None:
+        """Not used: process groups do without it."""
+        raise NotImplementedError("append")
+
+    def multi_get(self, keys: Any) -> list[bytes]:
+        """Many values."""
+        return [self.get(key) for key in keys]
+
+    def multi_set(self, keys: Any, values: Any) -> None:
+        """Leave many values."""
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def has_extended_api(self) -> bool:
+        """Whether torch may use append and the multi_ methods."""
+        return False
