@@ -343,7 +343,7 @@ def _orders(schedule: Any, places: list[int], microbatches: int) -> dict[int, li
         for stage, place in enumerate(places)
         if place == 0
     ]
-    made = schedule.kind(stages if schedule.several else stages[0], microbatches, loss_fn=lambda output, target: output)
+    made = schedule.over(stages, microbatches, loss_fn=lambda output, target: output)
     return {
         worker: [(a.computation_type.value, a.stage_index, a.microbatch_index) for a in actions if a is not None]
         for worker, actions in made.pipeline_order.items()

@@ -78,9 +78,7 @@ class Pipeline:
             )
             for number in sorted(self.stages)
         ]
-        kind = self.schedule.kind
-        given = made if self.schedule.several else made[0]
-        return kind(given, self.microbatches, loss_fn=self._loss, scale_grads=False)
+        return self.schedule.over(made, self.microbatches, loss_fn=self._loss, scale_grads=False)
 
     @torch.no_grad()
     def _boundaries(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:

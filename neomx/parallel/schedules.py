@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch.distributed import pipelining
-
 from ..base import suggest
 
 
@@ -15,12 +13,18 @@ class Schedule:
     """In which order a worker runs the micro-batches of its stages."""
 
     name: str
-    kind: Any  # torch's class
+    kind: str  # torch's class in torch.distributed.pipelining
     several: bool  # whether a worker has a list of stages, in torch's class
     stages: int  # that a worker has, unless the cut says otherwise
     even: bool = False  # whether micro-batches go through in rounds of equal length
     splits: bool = False  # whether backward is done in two parts, of which that for the weights can wait
     returns: bool = False  # whether the second half of the stages goes back from the last worker to the first
+
+    def over(self, stages: list[Any], microbatches: int, **options: Any) -> Any:
+        """torch's schedule for a worker's stages."""
+        from torch.distributed import pipelining  # a second to load, which other layouts need not wait for
+
+        return getattr(pipelining, self.kind)(stages if self.several else stages[0], microbatches, **options)
 
     def bubble(self, workers: int, stages: int, microbatches: int) -> float:
         """The part of the time that workers wait, at least: stages take equally long, backward twice forward's time."""
@@ -59,11 +63,11 @@ class Schedule:
 SCHEDULES = {
     each.name: each
     for each in (
-        Schedule("gpipe", pipelining.ScheduleGPipe, False, 1),
-        Schedule("1f1b", pipelining.Schedule1F1B, False, 1),
-        Schedule("interleaved", pipelining.ScheduleInterleaved1F1B, True, 2, even=True),
-        Schedule("zero-bubble", pipelining.ScheduleInterleavedZeroBubble, True, 1, even=True, splits=True),
-        Schedule("zbv", pipelining.ScheduleZBVZeroBubble, True, 2, splits=True, returns=True),
+        Schedule("gpipe", "ScheduleGPipe", False, 1),
+        Schedule("1f1b", "Schedule1F1B", False, 1),
+        Schedule("interleaved", "ScheduleInterleaved1F1B", True, 2, even=True),
+        Schedule("zero-bubble", "ScheduleInterleavedZeroBubble", True, 1, even=True, splits=True),
+        Schedule("zbv", "ScheduleZBVZeroBubble", True, 2, splits=True, returns=True),
     )
 }
 

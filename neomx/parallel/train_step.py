@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -20,11 +20,12 @@ from .apply import check, place
 from .clip import clip_global_norm
 from .layout import Layout
 from .module import laid_out
-from .pipeline import Pipeline
 from .placement import Ensemble
 from .schedules import find_schedule
 from .stages import Cut, Piece
-from .staging import lay_out
+
+if TYPE_CHECKING:
+    from .pipeline import Pipeline
 
 
 def train_step(
@@ -63,6 +64,8 @@ def train_step(
         if isinstance(net, Block):
             _find_shapes(net, inputs)
         if pieces is not None:
+            from .staging import lay_out  # with torch's pipelines, which take a second to load
+
             step.pipeline, step.adding = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
         elif is_new:
             place(net, layout, shard, plan, checkpoint)
