@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
 .PHONY: demo test check format oracle record bench bench-dist bench-layouts companions clean
 
