@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from launching import neomx_run
+from torch.distributed import pipelining
 
 import neomx as mx
 from neomx import autograd, gluon, nd
@@ -156,7 +157,7 @@ def bubble_by_playing(order):
 @pytest.mark.parametrize("name", ["gpipe", "interleaved", "zero-bubble", "zbv"])
 def test_the_expected_bubble_is_that_of_torchs_order(name, workers):
     schedule, microbatches = SCHEDULES[name], 8
-    made = object.__new__(schedule.kind)
+    made = object.__new__(getattr(pipelining, schedule.kind))
     stages = schedule.stages * workers
     made.pp_group_size, made.n_local_stages, made._n_microbatches = workers, schedule.stages, microbatches
     made._num_stages = made.num_stages = stages
