@@ -28,7 +28,7 @@ from .augment import (
     _colour_augmenters,
     _plain,
 )
-from .functions import copyMakeBorder, fixed_crop
+from .functions import _height_and_width, copyMakeBorder, fixed_crop
 from .iterators import ImageIter
 
 Range = tuple[float, float]
@@ -235,7 +235,7 @@ class DetRandomPadAug(DetAugmenter):
         self.max_attempts, self.pad_val = max_attempts, pad_val
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        height, width = src.shape[:2]
+        height, width = _height_and_width(src)
         for _ in range(self.max_attempts):
             place = self._propose(height, width)
             if place is None:
