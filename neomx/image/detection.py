@@ -190,7 +190,8 @@ class DetRandomCropAug(DetAugmenter):
             return False
         boxes = label[:, 1:5]
         boxes = boxes[_areas(boxes) * width * height > 2]
-        low, high = np.array([x / width, y / height]), np.array([(x + w) / width, (y + h) / height])
+        # In the labels' own dtype, so that an object that is covered is covered by 1 and not by a little more.
+        low, high = np.array([[x / width, y / height], [(x + w) / width, (y + h) / height]], dtype=boxes.dtype)
         inside = np.concatenate([np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)], axis=1)
         covered = _areas(inside) / _areas(boxes)
         covered = covered[covered > 0]
