@@ -103,7 +103,10 @@ class DetHorizontalFlipAug(DetAugmenter):
 
 def _range(name: str, value: Any, least: float = 0.0) -> Range:
     """A range (from, to), or one number for both."""
-    low, high = value if isinstance(value, (tuple, list)) else (value, value)
+    pair = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or not all(isinstance(end, (int, float, np.number)) for end in pair):
+        raise TypeError(f"{name}={value}: expected a number, or a range (from, to) of two")
+    low, high = pair
     if not (low <= high and high > least):
         raise ValueError(f"{name}={value}: expected (from, to), from at most to, and to above {least:g}")
     return low, high
@@ -362,6 +365,7 @@ class ImageDetIter(ImageIter):
         last_batch_handle: str = "pad",
         **kwargs: Any,
     ) -> None:
+        self.check_data_shape(data_shape)
         super().__init__(
             batch_size=batch_size,
             data_shape=data_shape,

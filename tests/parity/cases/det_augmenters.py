@@ -95,6 +95,7 @@ def usual_det_augmenters(mx):
         dict(mean=[1, 2, 3]),
         dict(no_such=1),
         dict(rand_crop=1, min_object_covered=[0.1] * 3, max_attempts=[1, 2]),
+        dict(rand_pad=1, aspect_ratio_range=[(0.75, 1.33)] * 3),
     ):
         found.append(outcome(lambda options=options: mx.image.CreateDetAugmenter((3, 7, 8), **options)))
     return found
