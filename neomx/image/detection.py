@@ -28,7 +28,7 @@ from .augment import (
     _colour_augmenters,
     _plain,
 )
-from .functions import copyMakeBorder, fixed_crop
+from .functions import _height_and_width, copyMakeBorder, fixed_crop
 from .iterators import ImageIter
 
 Range = tuple[float, float]
@@ -103,7 +103,10 @@ class DetHorizontalFlipAug(DetAugmenter):
 
 def _range(name: str, value: Any, least: float = 0.0) -> Range:
     """A range (from, to), or one number for both."""
-    low, high = value if isinstance(value, (tuple, list)) else (value, value)
+    pair = value if isinstance(value, (tuple, list)) else (value, value)
+    if len(pair) != 2 or not all(isinstance(end, (int, float, np.number)) for end in pair):
+        raise TypeError(f"{name}={value}: expected a number, or a range (from, to) of two")
+    low, high = pair
     if not (low <= high and high > least):
         raise ValueError(f"{name}={value}: expected (from, to), from at most to, and to above {least:g}")
     return low, high
@@ -190,7 +193,8 @@ class DetRandomCropAug(DetAugmenter):
             return False
         boxes = label[:, 1:5]
         boxes = boxes[_areas(boxes) * width * height > 2]
-        low, high = np.array([x / width, y / height]), np.array([(x + w) / width, (y + h) / height])
+        # In the labels' own dtype, so that an object that is covered is covered by 1 and not by a little more.
+        low, high = np.array([[x / width, y / height], [(x + w) / width, (y + h) / height]], dtype=boxes.dtype)
         inside = np.concatenate([np.maximum(boxes[:, :2], low), np.minimum(boxes[:, 2:], high)], axis=1)
         covered = _areas(inside) / _areas(boxes)
         covered = covered[covered > 0]
@@ -235,7 +239,7 @@ class DetRandomPadAug(DetAugmenter):
         self.max_attempts, self.pad_val = max_attempts, pad_val
 
     def __call__(self, src: NDArray, label: np.ndarray) -> tuple[NDArray, np.ndarray]:
-        height, width = src.shape[:2]
+        height, width = _height_and_width(src)
         for _ in range(self.max_attempts):
             place = self._propose(height, width)
             if place is None:
@@ -361,6 +365,7 @@ class ImageDetIter(ImageIter):
         last_batch_handle: str = "pad",
         **kwargs: Any,
     ) -> None:
+        self.check_data_shape(data_shape)
         super().__init__(
             batch_size=batch_size,
             data_shape=data_shape,

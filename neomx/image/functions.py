@@ -119,9 +119,16 @@ def _get_interp_method(interp: int, sizes: tuple[int, ...] = ()) -> int:
     return interp
 
 
+def _height_and_width(image: NDArray) -> tuple[int, int]:
+    """Of one image; several, or one without channels, would be cut along the wrong axes."""
+    if len(image.shape) != 3:
+        raise ValueError(f"expected one image (height, width, channels), received the shape {tuple(image.shape)}")
+    return image.shape[0], image.shape[1]
+
+
 def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
     """The image in proportion, its shorter side of length `size`."""
-    h, w = src.shape[:2]
+    h, w = _height_and_width(src)
     new_w, new_h = (size, size * h // w) if h > w else (size * w // h, size)
     return imresize(src, new_w, new_h, _get_interp_method(interp, (h, w, new_h, new_w)))
 
@@ -141,7 +148,7 @@ def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None
 
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
     """A rectangle of `size` anywhere in the image, enlarged if that is too small; and its (x, y, width, height)."""
-    h, w = src.shape[:2]
+    h, w = _height_and_width(src)
     new_w, new_h = scale_down((w, h), size)
     place = random.randint(0, w - new_w), random.randint(0, h - new_h), new_w, new_h
     return fixed_crop(src, *place, size, interp), place
@@ -149,7 +156,7 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
 
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
     """The rectangle of `size` in the middle, enlarged if that is too small; and its (x, y, width, height)."""
-    h, w = src.shape[:2]
+    h, w = _height_and_width(src)
     new_w, new_h = scale_down((w, h), size)
     place = (w - new_w) // 2, (h - new_h) // 2, new_w, new_h
     return fixed_crop(src, *place, size, interp), place
@@ -165,7 +172,7 @@ def random_size_crop(
     area = kwargs.pop("min_area", area)
     assert not kwargs, f"unexpected keyword arguments for random_size_crop: {', '.join(kwargs)}"
     low, high = (area, 1.0) if isinstance(area, (int, float)) else area
-    h, w = src.shape[:2]
+    h, w = _height_and_width(src)
     for _ in range(10):
         target = random.uniform(low, high) * w * h
         new_ratio = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))

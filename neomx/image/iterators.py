@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,14 +64,15 @@ class ImageIter(DataIter):
         if batch_size < 1:
             raise MXNetError(f"batch_size={batch_size}: expected at least 1")
         self.imgrec, self.imgidx = self._open_records(path_imgrec, path_imgidx)
-        self.imglist = self._read_list(path_imglist, imglist, dtype)
+        listed = self._read_list(path_imglist, imglist, dtype)
+        self.imglist = None if listed is None else dict(listed)
         self.path_root, self.label_width = path_root, label_width
         self.check_data_shape(data_shape)
         self.data_shape = tuple(data_shape)
         self.provide_data = [(data_name, (batch_size, *self.data_shape))]
         self.provide_label = [(label_name, (batch_size, label_width) if label_width > 1 else (batch_size,))]
         self.shuffle, self.last_batch_handle = shuffle, last_batch_handle
-        self.seq = self._order(shuffle, part_index, num_parts)
+        self.seq = self._order([key for key, _ in listed or ()], shuffle, part_index, num_parts)
         self.num_image = None if self.seq is None else len(self.seq)
         self.auglist: list[Any] = list(CreateAugmenter(data_shape, **kwargs) if aug_list is None else aug_list)
         self.cur = 0
@@ -89,21 +91,23 @@ class ImageIter(DataIter):
             return records, list(records.keys)
         return MXRecordIO(path, "r"), None
 
-    def _read_list(self, path: Any, items: Any, dtype: str) -> dict[Any, tuple[NDArray, str]] | None:
-        """{key: (label, file name)} of a list file or of a list."""
+    def _read_list(self, path: Any, items: Any, dtype: str) -> list[tuple[Any, tuple[NDArray, str]]] | None:
+        """(key, (label, file name)) of each line of a list file, or item of a list."""
         if path:
             logging.info("%s: loading image list %s...", type(self).__name__, path)
             os.stat(path)  # a FileNotFoundError if there is none, as in MXNet
-            return dict(_list_line(path, number, line, dtype) for number, line in numbered_lines(os.fspath(path)))
+            lines = [_list_line(path, number, line, dtype) for number, line in numbered_lines(os.fspath(path))]
+            _warn_of_repeated(path, [key for key, _ in lines])
+            return lines
         if not isinstance(items, list):
             return None
         logging.info("%s: loading image list...", type(self).__name__)
-        return {str(number): (_label(item[0], dtype), item[-1]) for number, item in enumerate(items, 1)}
+        return [(str(number), _list_item(number, item, dtype)) for number, item in enumerate(items, 1)]
 
-    def _order(self, shuffle: bool, part_index: int, num_parts: int) -> list[Any] | None:
+    def _order(self, listed: list[Any], shuffle: bool, part_index: int, num_parts: int) -> list[Any] | None:
         """The keys of this part of the pictures; None if they are read as they come in the file."""
         if self.imgrec is None:
-            keys = list(self.imglist or ())
+            keys = listed
         elif self.imgidx is not None:
             keys = self.imgidx
         else:
@@ -276,3 +280,24 @@ def _list_line(path: Any, number: int, line: str, dtype: str) -> tuple[int, tupl
         raise MXNetError(
             f"{path}, line {number}: expected an index, labels and a file name, parted by tabs, found {line!r}"
         ) from None
+
+
+def _warn_of_repeated(path: Any, keys: list[int]) -> None:
+    repeated = [key for key, count in Counter(keys).items() if count > 1]
+    if repeated:
+        logging.warning(
+            "%s: the index %d stands in several lines, and so do %d others: the last line's picture is read for each "
+            "of them. Give every line an index of its own",
+            path,
+            repeated[0],
+            len(repeated) - 1,
+        )
+
+
+def _list_item(number: int, item: Any, dtype: str) -> tuple[NDArray, str]:
+    """The label and the name of (label or labels, name), or of (label, label, ..., name)."""
+    *labels, name = item
+    try:
+        return _label(labels[0] if len(labels) == 1 else labels, dtype), name
+    except (ValueError, TypeError):
+        raise MXNetError(f"imglist, item {number}: expected (label or labels, file name), received {item!r}") from None

@@ -40,9 +40,9 @@ def _gradient_through(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return call
 
 
-def _check_image(data: Tensor, colours: bool = True) -> None:
-    if data.dim() != 3 or (colours and data.shape[2] not in (1, 3)):
-        raise MXNetError(f"expected an image (height, width, {'1 or 3 ' if colours else ''}channels)")
+def _check_image(data: Tensor) -> None:
+    if data.dim() != 3 or data.shape[2] not in (1, 3):  # what ToTensor made has its channels in front
+        raise MXNetError("expected an image (height, width, 1 or 3 channels)")
 
 
 def _like(values: Tensor, data: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
 @_gradient_through
 def flip_left_right(data: Tensor) -> Tensor:
     """The image mirrored: left becomes right."""
-    _check_image(data, colours=False)
+    _check_image(data)
     return data.flip(1)
 
 
@@ -111,7 +111,7 @@ def flip_left_right(data: Tensor) -> Tensor:
 @_gradient_through
 def flip_top_bottom(data: Tensor) -> Tensor:
     """The image upside down."""
-    _check_image(data, colours=False)
+    _check_image(data)
     return data.flip(0)
 
 
@@ -239,7 +239,7 @@ def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = None) -
 def _enter_random_flip(name: str, axis: int, doc: str) -> None:
     @_gradient_through
     def random_flip(data: Tensor, *, ctx: Ctx = None) -> Tensor:  # type: ignore
-        _check_image(data, colours=False)
+        _check_image(data)
         if data.is_meta or torch.rand((), generator=generator(ctx), device=data.device) < 0.5:
             return data.flip(axis)
         return data.clone()

@@ -55,6 +55,10 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
             f"items of different shapes make no batch: {', '.join(map(str, sorted(shapes)))}. Resize them in a "
             "transform, or give a batchify_fn that pads"
         )
+    dtypes = {tensor.dtype for tensor in tensors}
+    if len(dtypes) > 1:  # torch would take the widest one, another one in each batch
+        names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise MXNetError(f"items of different dtypes make no batch: {names}. Cast them in a transform")
     return torch.stack(tensors).detach()
 
 

@@ -142,6 +142,7 @@ def batchify(mx):
     results = {name: str(describe(make(value))) for name, value in items.items()}
     results["mp"] = str(describe(mx.gluon.data.dataloader.default_mp_batchify_fn(items["tuples"])))
     results["ragged"] = outcome(lambda: make([mx.nd.ones(2), mx.nd.ones(3)]).asnumpy())
+    results["mixed"] = outcome(lambda: make([mx.nd.ones(2), mx.nd.ones(2, dtype="uint8")]).asnumpy())
     return results
 
 

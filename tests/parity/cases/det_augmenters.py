@@ -65,6 +65,18 @@ det_program(
 
 
 @program
+def cropped_around_all_of_float32_boxes(mx):
+    """Those of ImageDetIter: a box that lies within a crop is covered by 1 exactly, which is not more than 1."""
+    augmenter, found = mx.image.DetRandomCropAug(min_object_covered=1.0), []
+    for number in range(30):
+        seed(number)
+        source = mx.nd.zeros((20 + number, 34, 3))
+        image, label = augmenter(source, boxes(number).round(2).astype("float32"))
+        found += [str(image.shape), label, random.random()]
+    return found
+
+
+@program
 def usual_det_augmenters(mx):
     found = []
     everything = dict(rand_crop=0.6, rand_pad=0.5, rand_gray=0.2, rand_mirror=True, mean=True, std=True, brightness=0.1)
@@ -83,6 +95,7 @@ def usual_det_augmenters(mx):
         dict(mean=[1, 2, 3]),
         dict(no_such=1),
         dict(rand_crop=1, min_object_covered=[0.1] * 3, max_attempts=[1, 2]),
+        dict(rand_pad=1, aspect_ratio_range=[(0.75, 1.33)] * 3),
     ):
         found.append(outcome(lambda options=options: mx.image.CreateDetAugmenter((3, 7, 8), **options)))
     return found

@@ -96,6 +96,8 @@ def refused(mx):
         run(lambda: i.crop(image(3, 2, 2), x=1, y=1, width=3, height=1)),
         run(lambda: i.crop(image(3, 2, 2), x=0, y=0, width=0, height=1)),
         run(lambda: i.flip_left_right(image(1, 3, 2, 2))),
+        run(lambda: i.flip_left_right(image(3, 4, 6))),
+        run(lambda: i.random_flip_top_bottom(image(4, 6, 4))),
         run(lambda: i.random_brightness(image(2, 2, 2), **factors)),
         run(lambda: i.random_hue(image(1, 2, 2, 3), **factors)),
         run(lambda: i.random_contrast(image(2, 2, 3), min_factor=-1, max_factor=1)),

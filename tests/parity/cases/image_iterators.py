@@ -124,6 +124,10 @@ def from_lists(mx):
         found += run(
             mx, imglist=[[[1, 2], "1.png"], [[3, 4], "2.png"]], path_root=folder.path, label_width=2, batch_size=2
         )
+        found += run(mx, imglist=[[1, 2, "1.png"], [3, 4, "2.png"]], path_root=folder.path, label_width=2, batch_size=2)
+        with open(folder["again.lst"], "w") as file:
+            file.write("3\t10\t0.png\n5\t20\t1.png\n3\t30\t2.png\n")
+        found += run(mx, path_imglist=folder["again.lst"], path_root=folder.path)
         iterator = mx.image.ImageIter(2, SHAPE, imglist=items, path_root=folder.path, dtype="float64")
         label, data = iterator.next_sample()
         return found + [label, len(data), sorted(iterator.imglist), str(iterator.seq)]
@@ -206,6 +210,7 @@ def iterators_refuse(mx):
             dict(path_imgrec=folder["two.rec"], label_width=3),
             dict(aug_list=[mx.image.CastAug()], data_shape=(3, 8, 8), **source),
             dict(imglist=[[1.0, "nowhere.png"]], path_root=folder.path),
+            dict(imglist=[[1, 2, "1.png"]], path_root=folder.path),
         )
         found += [outcome(lambda options=options: make(**options).next()) for options in kinds]
         for _ in range(2):
@@ -285,6 +290,8 @@ def shapes_of_boxes(mx):
             found.append(outcome(lambda shape=shape: iterator.reshape(label_shape=shape)))
         found.append(outcome(lambda: iterator.reshape(data_shape=(3, 4))))
         found.append(outcome(lambda: iterator.sync_label_shape(3)))
+        source = dict(path_imgrec=folder["det.rec"], batch_size=2)
+        found.append(outcome(lambda: mx.image.ImageDetIter(data_shape=(3, 4), **source)))
         return found
 
 

@@ -102,7 +102,25 @@ def transforms_refuse(mx):
         outcome(lambda: T.ToTensor()(im, im)),
         outcome(lambda: T.ToTensor()(im.asnumpy())),
         outcome(lambda: T.CropResize(10, 2, 50, 4)(im).asnumpy()),
+        outcome(lambda: T.Compose([T.ToTensor(), T.RandomFlipLeftRight()])(im).asnumpy()),
     ]
+
+
+def cut(mx, x):
+    image = mx.image
+    return [
+        outcome(lambda: image.center_crop(x, (2, 2))),
+        outcome(lambda: image.random_crop(x, (2, 2))),
+        outcome(lambda: image.random_size_crop(x, (2, 2), 1.0, (1, 1))),
+        outcome(lambda: image.resize_short(x, 4)),
+        outcome(lambda: image.DetRandomPadAug(area_range=(3, 4))(x, np.array([[0, 0.1, 0.1, 0.9, 0.9]]))),
+        outcome(lambda: mx.gluon.data.vision.transforms.CenterCrop(2)(x)),
+    ]
+
+
+@program
+def crops_are_of_one_image(mx):
+    return cut(mx, mx.nd.ones((8, 8))) + cut(mx, mx.nd.ones((2, 8, 8, 3)))
 
 
 @program
