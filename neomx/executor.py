@@ -208,6 +208,10 @@ class Executor:
         """Call `callback(name, array)` for each node's output in forward; with `monitor_all` for the inputs too."""
         self._monitor, self._monitor_all = callback, monitor_all
 
+    def _watched_like(self, other: Executor) -> None:
+        """Have the same callback as another executor."""
+        self._monitor, self._monitor_all = other._monitor, other._monitor_all
+
     def _run_monitored(self, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         assert self._monitor is not None
         internals = self._computed.get_internals()
@@ -281,11 +285,13 @@ class Executor:
             same = shape == array.shape
             (aux if name in self.aux_dict else args)[name] = array if same else _resized(array, shape)
             grad = self.grad_dict.get(name)
-            if grad is not None:
+            if grad is not None and self._grad_req[name] != "null":  # MXNet drops what would never be written
                 grads[name] = grad if same else _resized(grad, shape)
         reqs = {name: self._grad_req[name] for name in args}
         has_grads = self.grad_arrays is not None
-        return Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._groups.contexts)
+        made = Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._groups.contexts)
+        made._watched_like(self)
+        return made
 
 
 def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:
@@ -362,7 +368,10 @@ def simple_bind(
         where = groups.of(node) or ctx.check()
         return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
 
-    reqs = grad_reqs(names, grad_req)
+    try:
+        reqs = grad_reqs(names, grad_req)
+    except ValueError as error:  # which `bind` raises and simple_bind does not, as in MXNet
+        raise MXNetError(f"simple_bind: {error}") from error
     arrays = _Arrays(make, shared_buffer, set(shared_arg_names or ()), shared_exec)
     args = {name: arrays.argument(name) for name in names}
     grads = {name: arrays.gradient(name) for name in names if reqs[name] != "null"}

@@ -63,25 +63,21 @@ class DataParallelExecutorGroup:
         self.bind_exec(data_shapes, label_shapes)
 
     def _grad_reqs(self, grad_req: Any) -> dict[str, str]:
-        """What becomes of each argument's gradient: nothing but for parameters and, if wanted, data."""
-        if isinstance(grad_req, str):
-            given = dict.fromkeys([*self.param_names, *self.data_names], grad_req)
-        elif isinstance(grad_req, (list, tuple)):
+        """What becomes of each argument's gradient. A list or a dictionary says it of any argument, fixed or not."""
+        if not self.for_training:
+            return dict.fromkeys(self.arg_names, "null")
+        if isinstance(grad_req, (list, tuple)):
             if len(grad_req) != len(self.arg_names):
                 raise AssertionError(
                     f"grad_req must have one entry for each of {self.arg_names}, received {len(grad_req)}"
                 )
-            given = dict(zip(self.arg_names, grad_req, strict=True))
-        elif isinstance(grad_req, dict):
-            given = {**dict.fromkeys(self.param_names, "write"), **grad_req}
-        else:
+            return dict(zip(self.arg_names, grad_req, strict=True))
+        if not isinstance(grad_req, (str, dict)):
             raise ValueError("grad_req must be one of str, list, tuple, or dict.")
-        if not self.for_training:
-            return dict.fromkeys(self.arg_names, "null")
-        kept = set(self.param_names) - set(self.fixed_param_names)
-        inputs = self.data_names if self.inputs_need_grad else ()
-        reqs = {**dict.fromkeys(inputs, "write"), **given}
-        return {name: reqs[name] if name in kept or name in inputs else "null" for name in self.arg_names}
+        wanted = {*self.param_names, *(self.data_names if self.inputs_need_grad else ())} - set(self.fixed_param_names)
+        one = grad_req if isinstance(grad_req, str) else "write"
+        given = grad_req if isinstance(grad_req, dict) else {}
+        return {name: given.get(name, one if name in wanted else "null") for name in self.arg_names}
 
     # ---- binding ----
 
@@ -96,13 +92,16 @@ class DataParallelExecutorGroup:
         before = self.data_shapes, self.label_shapes
         try:
             self._describe(data_shapes, label_shapes)
-            self.execs = [
+            made = [
                 executor.reshape(allow_up_sizing=True, **self._new_shapes(i, executor))
                 for i, executor in enumerate(self._bound)
             ]
         except Exception:
             self._describe(*before)
             raise
+        for new, old in zip(made, self.execs, strict=True):
+            new._watched_like(old)
+        self.execs = made
         self._collect_arrays()
 
     def _new_shapes(self, i: int, executor: Executor) -> dict[str, Any]:

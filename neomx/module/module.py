@@ -206,10 +206,7 @@ class Module(BaseModule):
             return
         if not self.binded:
             raise AssertionError("call bind before initializing the parameters")
-        if self._arg_params is None or self._aux_params is None:
-            group = self._exec_group
-            self._arg_params = _copies(self._param_names, group.param_arrays)
-            self._aux_params = _copies(self._aux_names, group.aux_arrays)
+        self._have_copies()
         attributes = self._symbol.attr_dict()
         for arrays, given in ((self._arg_params, arg_params), (self._aux_params, aux_params)):
             for name in sorted(arrays):
@@ -217,6 +214,12 @@ class Module(BaseModule):
                 _initialize(desc, arrays[name], given, initializer, allow_missing)
         self.params_initialized, self._params_dirty = True, False
         self._exec_group.set_params(self._arg_params, self._aux_params)
+
+    def _have_copies(self) -> None:
+        """Make the arrays that `get_params` gives, unless they are there."""
+        if self._arg_params is None or self._aux_params is None:
+            self._arg_params = _copies(self._param_names, self._exec_group.param_arrays)
+            self._aux_params = _copies(self._aux_names, self._exec_group.aux_arrays)
 
     def set_params(
         self,
@@ -241,6 +244,7 @@ class Module(BaseModule):
             warnings.warn("Parameters already initialized and force_init=False. set_params call ignored.", stacklevel=2)
             return
         self._exec_group.set_params(arg_params or {}, aux_params, allow_extra=allow_extra)
+        self._have_copies()
         self._params_dirty = self.params_initialized = True
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:

@@ -75,4 +75,5 @@ def _text(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
     for each in values:
         assert isinstance(each, NDArray), f"stat_func must give an NDArray or a list of them, it gave {each!r:.80}"
-    return "".join(f"{each.asscalar() if each.size == 1 else each.asnumpy()}\t" for each in values)
+    # !s: a float32 formatted without it has the digits of a float64
+    return "".join(f"{each.asscalar() if each.size == 1 else each.asnumpy()!s}\t" for each in values)

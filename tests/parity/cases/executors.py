@@ -168,3 +168,16 @@ def bucketed(mx, lengths):
 def a_manager_with_buckets(mx):
     """Of one length: MXNet's manager fails at buckets of other lengths."""
     return bucketed(mx, [(3, 6), (6, 6), (5, 6), (3, 6)])
+
+
+@program
+def reshape_keeps_gradients_that_are_written(mx):
+    symbol, shapes = network(mx), {"data": (4, 3)}
+    names = symbol.list_arguments()
+    found = dict(zip(names, symbol.infer_shape(**shapes)[0]))
+    arrays = [mx.nd.ones(found[name]) for name in names]
+    reqs = {name: "null" if name == "data" else "write" for name in names}
+    grads, states = [mx.nd.zeros(a.shape) for a in arrays], [mx.nd.zeros((3,)), mx.nd.ones((3,))]
+    bound = symbol.bind(mx.cpu(), arrays, args_grad=grads, grad_req=reqs, aux_states=states)
+    smaller = bound.reshape(partial_shaping=True, data=(2, 3))
+    return [[name for name in names if each.grad_dict[name] is not None] for each in (bound, smaller)]

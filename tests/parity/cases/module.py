@@ -445,6 +445,41 @@ def parameters(mx):
 
 
 @program
+def parameters_set_and_never_initialised(mx):
+    module = mx.mod.Module(mlp(mx))
+    module.bind([("data", (4, 5))], [("softmax_label", (4,))])
+    args, _ = weights(mx, mlp(mx), data=(4, 5), softmax_label=(4,))
+    module.set_params({**args, "other": mx.nd.ones((2,))}, None, allow_missing=True, allow_extra=True)
+    before = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+    module.init_optimizer()
+    module.forward_backward(batch(mx))
+    module.update()
+    return [before, {name: array.asnumpy() for name, array in module.get_params()[0].items()}]
+
+
+@program
+def gradients_by_name(mx):
+    def kept(grad_req, **options):
+        fixed = options.pop("fixed", None)
+        module = mx.mod.Module(mlp(mx), fixed_param_names=fixed)
+        module.bind([("data", (4, 5))], [("softmax_label", (4,))], grad_req=grad_req, **options)
+        return sorted(name for name, grad in module._exec_group.execs[0].grad_dict.items() if grad is not None)
+
+    each = ["write", "null", "add", "write", "null", "write"]
+    return [
+        kept("write", fixed=["fc1_bias"]),
+        kept({"fc1_bias": "write"}, fixed=["fc1_bias", "fc2_bias"]),
+        kept({"data": "write", "softmax_label": "add", "fc1_weight": "null"}),
+        kept({"data": "null"}, inputs_need_grad=True),
+        kept(each),
+        kept(each, fixed=["fc1_bias"], inputs_need_grad=True),
+        kept(["write"], for_training=False),
+        outcome(lambda: kept(["write"])),
+        outcome(lambda: kept("sometimes")),
+    ]
+
+
+@program
 def refusals(mx):
     def module(**options):
         return mx.mod.Module(mlp(mx), **options)
@@ -527,6 +562,21 @@ def watched(mx, **options):
 @program
 def monitored(mx):
     return [watched(mx), watched(mx, pattern="fc1.*", sort=True)]
+
+
+@program
+def monitored_through_other_sizes(mx):
+    module, monitor = small(mx), mx.mon.Monitor(1, pattern="fc1.*|softmax.*")
+    module.install_monitor(monitor)
+
+    def names(size):
+        monitor.tic()
+        module.forward(batch(mx, size), is_train=False)
+        return [name for _, name, _ in monitor.toc()]
+
+    found = [names(size) for size in (4, 2, 6)]
+    module.install_monitor(monitor)
+    return [*found, names(4), names(3)]
 
 
 # float32 sums in another order, through up to twenty steps of momentum
