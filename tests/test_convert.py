@@ -79,6 +79,19 @@ def test_sums_of_windows_as_onnx(tmp_path, convention):
     np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", data=data)[0], expected, 1e-5)
 
 
+def test_an_input_as_an_output_and_an_output_twice(tmp_path):
+    data = mx.sym.var("data")
+    twice = mx.sym.relu(data, name="twice")
+    mx.onnx.export_model(mx.sym.Group([data, twice, twice]), {}, [(1, 2)], onnx_file_path=str(tmp_path / "m.onnx"))
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert [each.name for each in session.get_outputs()] == ["data_output", "twice_output", "twice_output_1"]
+    assert [each.tolist() for each in session.run(None, {"data": np.float32([[-1, 2]])})] == [
+        [[-1, 2]],
+        [[0, 2]],
+        [[0, 2]],
+    ]
+
+
 def test_params_again(tmp_path):
     convert(SMALL, "--to", "params", "-o", tmp_path / "again")
     ours, theirs = (mx.model.load_checkpoint(prefix, 3) for prefix in (str(tmp_path / "again"), SMALL))
