@@ -69,6 +69,29 @@ def test_onnx_gives_mxnets_numbers_for_any_batch(tmp_path, capsys):
     assert [(each.name, each.shape) for each in session.get_outputs()] == [("softmax_output", ["batch", 5])]
 
 
+@pytest.mark.parametrize("convention", ["valid", "full"])
+def test_sums_of_windows_as_onnx(tmp_path, convention):
+    how = {"kernel": (2, 3), "stride": (2, 2), "pad": (1, 1), "pooling_convention": convention}
+    net = mx.sym.Pooling(mx.sym.var("data"), pool_type="sum", **how)
+    data = np.random.RandomState(0).rand(1, 2, 6, 7).astype(np.float32)
+    expected = mx.nd.Pooling(mx.nd.array(data), pool_type="sum", **how).asnumpy()
+    mx.onnx.export_model(net, {}, [data.shape], onnx_file_path=str(tmp_path / "m.onnx"))
+    np.testing.assert_allclose(run_onnx(tmp_path / "m.onnx", data=data)[0], expected, 1e-5)
+
+
+def test_an_input_as_an_output_and_an_output_twice(tmp_path):
+    data = mx.sym.var("data")
+    twice = mx.sym.relu(data, name="twice")
+    mx.onnx.export_model(mx.sym.Group([data, twice, twice]), {}, [(1, 2)], onnx_file_path=str(tmp_path / "m.onnx"))
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    assert [each.name for each in session.get_outputs()] == ["data_output", "twice_output", "twice_output_1"]
+    assert [each.tolist() for each in session.run(None, {"data": np.float32([[-1, 2]])})] == [
+        [[-1, 2]],
+        [[0, 2]],
+        [[0, 2]],
+    ]
+
+
 def test_params_again(tmp_path):
     convert(SMALL, "--to", "params", "-o", tmp_path / "again")
     ours, theirs = (mx.model.load_checkpoint(prefix, 3) for prefix in (str(tmp_path / "again"), SMALL))

@@ -81,6 +81,7 @@ CASES = {
     "Max of three": model("Max", [x(2, 3), x(1, 3), x(2, 1)]),
     "Mean": model("Mean", [x(2, 3), x(2, 3), x(2, 3)]),
     "Where": model("Where", [x(2, 3) > 0, x(2, 1), x(1, 3)]),
+    "Where a number": model("Where", [x(2, 3) > 0, x(3)], [np.float32(7)]),
     "Clip": model("Clip", [x(2, 3)], [np.float32(-0.3), np.float32(0.2)]),
     "Clip 6": model("Clip", [x(2, 3)], opset=7, min=-0.3, max=0.2),
     "Clip above": model("Clip", [x(2, 3)], [None, np.float32(0.2)]),

@@ -56,6 +56,11 @@ def test_numpy_mode_files(tmp_path):
     assert [tuple(r.data.shape) for r in records] == [(), (0, 2), (3,)]
     params.write(tmp_path / "x", records, names, np_shape=True)
     assert (tmp_path / "x").read_bytes() == path.read_bytes()
+    with mx.np_shape():  # where MXNet loads no other file
+        mx.nd.save(str(tmp_path / "y"), mx.nd.load(str(path)))
+        with pytest.raises(mx.MXNetError, match="sparse arrays cannot be saved with np_shape on"):
+            mx.nd.save(str(tmp_path / "y"), [mx.nd.sparse.zeros("csr", (2, 2))])
+    assert (tmp_path / "y").read_bytes() == path.read_bytes()
 
 
 def _list_of(*arrays, names=bytes(8)):
@@ -70,6 +75,19 @@ def test_files_of_older_versions():
     oldest = struct.pack("<III", 2, 1, 2) + _TAIL
     for array in mx.nd.load_frombuffer(_list_of(v1, oldest)):
         assert array.asnumpy().tolist() == [[1, 2]]
+
+
+def test_sparse_arrays_that_mxnet_saved_before_they_were_computed():
+    row_sparse = (  # of [1, 0, 3]: the stored length is 0, the one of the indices 2
+        "c9fa93f901000000010000000000000000000000010000000300000000000000010000000000000000000000"
+        "060000000100000002000000000000000000803f0000404000000000000000000200000000000000"
+    )
+    (array,) = mx.nd.load_frombuffer(_list_of(bytes.fromhex(row_sparse)))
+    assert (array.stype, array.asnumpy().tolist()) == ("row_sparse", [1, 0, 3])
+    csr = struct.pack("<IiIqIqqiii", 0xF993FAC9, 2, 1, 0, 2, 2, 3, 1, 0, 0)
+    csr += struct.pack("<iIqiIqff", 6, 1, 3, 6, 1, 2, 5, 7) + struct.pack("<5q", 0, 1, 2, 2, 0)
+    (array,) = mx.nd.load_frombuffer(_list_of(csr))
+    assert (array.stype, array.asnumpy().tolist()) == ("csr", [[0, 0, 5], [7, 0, 0]])
 
 
 def test_an_array_that_is_not_there_and_odd_booleans():

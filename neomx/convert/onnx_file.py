@@ -36,6 +36,7 @@ def write(
     """Write a program as ONNX, checked by onnx itself, and give the model; dimensions that vary are named."""
     onnx = onnx_package()
     onnx_package("onnxscript")
+    outputs = _distinct(outputs, taken=inputs)
     try:
         with inferring():
             made: Any = torch.onnx.export(
@@ -73,6 +74,17 @@ def _name_dims(graph: Any) -> None:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_param = re.sub(r"\w+", lambda found: names.get(found[0], found[0]), dim.dim_param)
+
+
+def _distinct(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Names for outputs, which ONNX wants to be all different and not those of inputs: an input may be an output."""
+    used, result = set(taken), []
+    for name in names:
+        base = f"{name}_output" if name in taken else name
+        free = next(each for each in (base, *(f"{base}_{i}" for i in range(1, len(names) + 1))) if each not in used)
+        used.add(free)
+        result.append(free)
+    return result
 
 
 def _explained(error: BaseException) -> MXNetError:

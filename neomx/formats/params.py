@@ -219,6 +219,8 @@ def _read_array(source: _Source) -> Record:
     layouts = [
         (source.dtype("an index's dtype"), source.shape("an index's shape")) for _ in range(_INDEX_COUNT[storage])
     ]
+    if 0 in stored:  # MXNet writes no length if the array was still being computed; its own reader counts the indices
+        stored = (*layouts[-1][1], *stored[1:])
     _check_layout(source, storage, shape, stored, layouts)
     data = source.tensor(stored, dtype, "the data")
     indices = tuple(source.tensor(dims, kind, "an index") for kind, dims in layouts)
@@ -302,6 +304,8 @@ def _array_parts(record: Record, np_shape: bool) -> Iterator[bytes | memoryview]
     indices: tuple[torch.Tensor, ...] = ()
     if isinstance(record, Sparse):
         storage, shape, indices = _STORAGE_NUMBERS[record.storage], record.shape, record.indices
+        if np_shape:
+            raise MXNetError("sparse arrays cannot be saved with np_shape on, whose files have none. Use tostype")
     yield struct.pack("<Ii", _V3 if np_shape or not shape else _V2, storage)
     if storage:
         yield _shape_bytes(record.data.shape)

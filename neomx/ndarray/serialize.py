@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ..base import modes
 from ..context import Context, num_gpus
 from ..formats import params
 from .ndarray import NDArray
@@ -28,7 +29,7 @@ def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None
             raise TypeError(f"save: item {key!r} is a {type(array).__name__}, expected an NDArray")
         if names and not isinstance(key, str):
             raise TypeError(f"save: the names must be strings, received {key!r}")
-    params.write(fname, [_record(array) for array in arrays], names)
+    params.write(fname, [_record(array) for array in arrays], names, modes.np_shape)
 
 
 def load(fname: str) -> list[NDArray] | dict[str, NDArray]:

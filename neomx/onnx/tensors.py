@@ -125,6 +125,8 @@ def _where(call: Call) -> Symbol:
     condition, x, y = call.all()
     shapes = [call.dims(name) for name in call.node.input]
     if None in shapes or shapes[0] != shapes[1] or shapes[1] != shapes[2]:
+        ranks = [max(call.rank(i), 1) for i in range(3)]
+        condition, x, y = (_behind_ones(call[i], max(ranks) - rank) for i, rank in enumerate(ranks))
         whole = sym.broadcast_add(sym.broadcast_add(x, y), sym.cast(condition, dtype="float32"))  # for its shape only
         condition, x, y = (sym.broadcast_like(each, whole) for each in (condition, x, y))
     return call.make(sym.where, condition, x, y)

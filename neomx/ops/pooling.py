@@ -134,6 +134,8 @@ class _Windows:
         return self.sum(data) / self.sizes(data, count_include_pad)
 
     def sum(self, data: Tensor) -> Tensor:
+        if torch.compiler.is_exporting():  # ONNX has no divisor, and torch.onnx forgets ours without a word
+            return self.average(self.padded(data, 0)) * math.prod(self.kernel)
         if self.native:
             return self.average(data, self.pad, self.ceil, divisor_override=1)
         return self.average(self.padded(data, 0), divisor_override=1)
