@@ -64,6 +64,12 @@ class Trainer:
         """Whether a layout has the Parameters in hand."""
         return ensemble_of(self._params) is not None
 
+    def _take_layout(self) -> None:
+        """Choose again how gradients meet, and cut the states: a layout has come after a step, or a file's states."""
+        self._kv_initialized = False
+        for updater in self._updaters:
+            updater.bring_again()
+
     def _begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
         store = self._kvstore_params["kvstore"]

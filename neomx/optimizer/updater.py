@@ -148,6 +148,10 @@ class Updater:
         if optimizer is not None:
             self.optimizer = optimizer
             self.aggregate_updates = optimizer.aggregate_num > 0
+        self.bring_again()
+
+    def bring_again(self) -> None:
+        """Have the states brought to their weights at the next update; those of whole weights are cut for Parts."""
         self.states_synced = dict.fromkeys(self.states, False)
         self._fused = Fused()
 

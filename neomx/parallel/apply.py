@@ -17,7 +17,7 @@ from ..gluon.nn import HybridSequential, Sequential
 from .hollow import fill, hollow, is_uninitialised
 from .layout import Layout
 from .module import laid_out
-from .placement import Ensemble, Placement
+from .placement import Ensemble, Placement, tell_trainers
 
 SHARDS = ("full", "grads", "optimizer")
 
@@ -80,6 +80,7 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     for param in _parameters(net).values():
         param._placement = Placement(ensemble)
         param._follow()
+    tell_trainers(_parameters(net).values())
     return net
 
 

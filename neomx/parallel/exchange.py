@@ -122,9 +122,11 @@ def _assembled(tensor: torch.Tensor, part: Part) -> torch.Tensor:
 def _merge(updater: Any, stages: Any) -> None:
     """Bring the states of all stages, and the counts of their updates, to the first."""
     mine = torch.frombuffer(bytearray(updater.get_states(dump_optimizer=True)), dtype=torch.uint8)
+    optimizer = updater.optimizer
     for rank, content in enumerate(stages.all_gather(mine, "the optimizer's states")):
         if rank != stages.rank:
-            states, optimizer = loads(content.numpy().tobytes())
+            states, other = loads(content.numpy().tobytes())
             updater.states = {**states, **updater.states}
-            counts = optimizer._index_update_count  # type: ignore[union-attr]
-            updater.optimizer._index_update_count = {**counts, **updater.optimizer._index_update_count}
+            for name in ("_index_update_count", *optimizer._arrays_by_index):
+                setattr(optimizer, name, {**getattr(other, name), **getattr(optimizer, name)})
+    optimizer._all_index_update_counts = {0: optimizer._index_update_count}

@@ -7,7 +7,7 @@ Trainer when they are updated. All Parameters of a Block share one Ensemble: the
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -171,6 +171,12 @@ def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
                 empty = torch.empty_like(array._data, device="meta", requires_grad=False)
                 array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None
             param._move_in()
+
+
+def tell_trainers(params: Iterable[Any]) -> None:
+    """Have the Trainers that were made before go by the layout."""
+    for trainer in {param._trainer for param in params} - {None}:
+        trainer._take_layout()
 
 
 def region(tensor: DTensor) -> tuple[slice, ...]:

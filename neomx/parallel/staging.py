@@ -14,7 +14,7 @@ from .apply import begin, shard_fully
 from .layout import Layout
 from .module import laid_out
 from .pipeline import Pipeline
-from .placement import keep_only, local_gradient
+from .placement import keep_only, local_gradient, tell_trainers
 from .stages import Cut, Piece, Stage, free_elsewhere
 
 
@@ -49,6 +49,7 @@ def lay_out(
         shard_fully(stage, stage, ensemble, isinstance(net, Block))
     for param in holders if isinstance(net, Block) else ():
         param._follow()
+    tell_trainers(holders if isinstance(net, Block) else ())
     pipeline = Pipeline(stages, cut, ensemble.mesh.get_group("pipeline"), loss, described)
     pipeline.borrowed = [home for home, places in shared if places[0] != here]
     adding: list[Callable[[], None]] = [partial(_add, home, _group(layout, places)) for home, places in shared]

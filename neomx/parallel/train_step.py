@@ -149,7 +149,7 @@ class TrainStep:
         for add in self.adding:
             add()
         self._update(samples)
-        value = self._loss_of_all(samples)
+        value = self._loss_of_all(samples).to(torch.promote_types(inputs[0].dtype, torch.float32))
         return wrap(value.reshape(1)) if isinstance(batch[0], NDArray) else value
 
     def _loss_scale(self) -> float:
@@ -232,10 +232,10 @@ class TrainStep:
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
-        """From the last stage to all; the mean over all samples."""
+        """From the last stage to all; the mean over all samples. In float64: only the last stage knows the loss's type."""
         value = self.head.mean()
         if self.layout.batch_size > 1:
-            total, count = self._of_all(torch.stack([value * samples, torch.tensor(float(samples))]))
+            total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))
             value = total / count
         if self.pipeline is not None:
             last = self.pipeline.place(self.pipeline.total - 1)
@@ -288,4 +288,4 @@ class Head:
 
     def mean(self) -> torch.Tensor:
         """The mean over the batch; zero on workers that do not compute it."""
-        return torch.stack(self._means).mean() if self._means else torch.zeros(())
+        return torch.stack(self._means).double().mean() if self._means else torch.zeros((), dtype=torch.float64)
