@@ -161,6 +161,30 @@ def test_datasets_are_read_as_they_are_needed(shuffle, handle):
     assert mx.io.NDArrayIter([data, data], None, 20).next().data[1].shape == (20, 2)
 
 
+class OnDisk:
+    """Takes a slice and the samples' numbers."""
+
+    def __init__(self, values):
+        self.values, self.shape, self.dtype = values, values.shape, values.dtype
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index]
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+def test_samples_are_counted_and_shuffled_along_the_n_of_the_layout(steps):
+    """Where MXNet counts and shuffles the steps of time."""
+    x = np.arange(steps * 5 * 2).reshape(steps, 5, 2)
+    for make in (np.asarray, mx.nd.array, OnDisk):
+        batches = list(mx.io.NDArrayIter(make(x), None, 2, shuffle=True, layout="TNC"))
+        assert [b.data[0].shape for b in batches] == [(steps, 2, 2)] * 3
+        seen = np.concatenate([b.data[0].asnumpy() for b in batches], axis=1)[:, :5]
+        np.testing.assert_array_equal(seen[:, np.argsort(seen[0, :, 0])], x)
+
+
 def test_what_ndarray_iter_says():
     x, y = rows(10)
     for message, call in {
@@ -168,6 +192,7 @@ def test_what_ndarray_iter_says():
         "last_batch_handle must be .* received 'keep'": lambda: mx.io.NDArrayIter(x, y, 2, last_batch_handle="keep"),
         r"same number of samples .*'data': 10, 'softmax_label': 5": lambda: mx.io.NDArrayIter(x, y[:5], 2),
         "empty list or dictionary": lambda: mx.io.NDArrayIter({}, None, 2),
+        "samples along axis 1, .*'softmax_label': .10,": lambda: mx.io.NDArrayIter(x, y, 2, layout="TNC"),
     }.items():
         with pytest.raises(ValueError, match=message):
             call()
@@ -201,6 +226,12 @@ def test_an_error_in_the_thread_arrives():
         iterator.next()
     iterator.reset()
     assert iterator.next().pad == 0
+
+
+def test_names_are_given_for_each_iterator():
+    for renamed in ({"data": "a"}, [{"data": "a"}, {}]):
+        with pytest.raises(ValueError, match="rename_data must be a list with a dictionary for each of the 1 iter"):
+            mx.io.PrefetchingIter(mx.io.NDArrayIter(*rows(4), batch_size=2), rename_data=renamed)
 
 
 def test_iterators_of_unequal_length_are_refused():

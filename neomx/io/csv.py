@@ -59,9 +59,9 @@ class CSVIter(MXDataIter):
         self.reset()
 
     def _read_labels(self, rows: Rows, dtype: np.dtype) -> np.ndarray:
-        shape = () if rows.label_shape == (1,) else rows.label_shape
+        shape = () if math.prod(rows.label_shape) == 1 else rows.label_shape
         if rows.label_csv == "NULL":
-            return np.zeros((len(self._data), *shape), dtype)
+            return np.zeros(len(self._data), dtype)  # whatever label_shape is, as in MXNet
         labels = _table("label", rows.label_csv, shape, dtype)
         check(
             self._who,

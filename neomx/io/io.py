@@ -176,6 +176,12 @@ class PrefetchingIter(_CurrentBatch):
         self.iters = iters if isinstance(iters, list) else [iters]
         assert self.iters, "PrefetchingIter needs at least one iterator, received none"
         self.n_iter, self.rename_data, self.rename_label = len(self.iters), rename_data, rename_label
+        for what, renamed in (("rename_data", rename_data), ("rename_label", rename_label)):
+            if renamed is not None and (not isinstance(renamed, (list, tuple)) or len(renamed) != self.n_iter):
+                raise ValueError(
+                    f"{what} must be a list with a dictionary for each of the {self.n_iter} iterators, "
+                    f"received {renamed!r}"
+                )
         super().__init__(self.provide_data[0].shape[0])
         self._threads = Threads(self.n_iter, "PrefetchingIter")
         self._coming = self._fetch()
@@ -245,7 +251,7 @@ class NDArrayIter(DataIter):
 
     When the samples do not divide by `batch_size`, the last batch is filled from the beginning ('pad'), left out
     ('discard'), or kept to begin the next epoch ('roll_over'). `shuffle` draws another order, from numpy's random
-    numbers, at every `reset`.
+    numbers, at every `reset`, and makes NDArrays of other dtypes float32. Samples are along the N of `layout`.
     """
 
     def __init__(
@@ -267,8 +273,9 @@ class NDArrayIter(DataIter):
                 f"last_batch_handle must be 'pad', 'discard' or 'roll_over', received {last_batch_handle!r}"
             )
         assert data is not None, "NDArrayIter needs data, received None"
-        self.data, self.label = _named(data, data_name), _named(label, label_name)
-        self.num_data = _common_length(self.data + self.label)
+        self.data, self.label = _named(data, data_name, shuffle), _named(label, label_name, shuffle)
+        self._axis = max(DataDesc.get_batch_axis(layout), 0)
+        self.num_data = _common_length(self.data + self.label, self._axis)
         self.data_list = [source for _, source in self.data + self.label]
         self.num_source = len(self.data_list)
         self.shuffle, self.last_batch_handle, self.layout = shuffle, last_batch_handle, layout
@@ -290,7 +297,7 @@ class NDArrayIter(DataIter):
         return [
             DataDesc(
                 name,
-                (self.batch_size, *source.shape[1:]),
+                (*source.shape[: self._axis], self.batch_size, *source.shape[self._axis + 1 :]),
                 source.dtype if isinstance(source, NDArray) else np.float32,
                 self.layout,
             )
@@ -345,7 +352,7 @@ class NDArrayIter(DataIter):
         rows = self._rows()
         if self.last_batch_handle == "pad" and len(rows) < self.batch_size:
             rows = np.concatenate([rows, np.resize(self._order, self.batch_size - len(rows))])
-        return [_take_rows(source, rows) for _, source in sources]
+        return [_take_rows(source, rows, self._axis) for _, source in sources]
 
     def getpad(self) -> int:
         """How many samples fill up a last batch; with 'roll_over', how many in this batch are of the last epoch."""
@@ -356,7 +363,7 @@ class NDArrayIter(DataIter):
         return 0
 
 
-def _named(data: Any, default: str) -> list[tuple[str, Any]]:
+def _named(data: Any, default: str, shuffle: bool) -> list[tuple[str, Any]]:
     """(name, array) pairs of what NDArrayIter takes: those of a dictionary by name, those of a list numbered."""
     if data is None:
         return []
@@ -368,15 +375,18 @@ def _named(data: Any, default: str) -> list[tuple[str, Any]]:
         raise TypeError(
             f"expected an NDArray, a numpy array, a list of them or a dictionary with them, received {type(data)}"
         )
-    return [(name, _as_array(name, data[name])) for name in sorted(data)]
+    return [(name, _as_array(name, data[name], shuffle)) for name in sorted(data)]
 
 
 def _is_like_an_array(value: Any) -> bool:
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__", "__len__"))
 
 
-def _as_array(name: str, value: Any) -> Any:
-    if isinstance(value, NDArray) or (_is_like_an_array(value) and not isinstance(value, np.ndarray)):
+def _as_array(name: str, value: Any, shuffle: bool) -> Any:
+    if isinstance(value, NDArray):
+        # MXNet's shuffled copies are float32, and networks of float32 are fed with them.
+        return value.astype("float32", copy=False) if shuffle and value.stype != "csr" else value
+    if _is_like_an_array(value) and not isinstance(value, np.ndarray):
         return value
     try:
         return array(value)
@@ -384,20 +394,24 @@ def _as_array(name: str, value: Any) -> Any:
         raise TypeError(f"{name} should be an NDArray or a numpy array, received {type(value)}") from error
 
 
-def _common_length(sources: list[tuple[str, Any]]) -> int:
-    lengths = {name: source.shape[0] for name, source in sources}
-    if not lengths:
+def _common_length(sources: list[tuple[str, Any]], axis: int) -> int:
+    shapes = {name: tuple(source.shape) for name, source in sources}
+    if not shapes:
         raise ValueError("NDArrayIter needs data, received an empty list or dictionary")
+    if any(len(shape) <= axis for shape in shapes.values()):
+        raise ValueError(f"the layout has samples along axis {axis}, which every array must have, received {shapes}")
+    lengths = {name: shape[axis] for name, shape in shapes.items()}
     if len(set(lengths.values())) > 1 or 0 in lengths.values():
         raise ValueError(f"data and labels must have the same number of samples and at least one, received {lengths}")
     return next(iter(lengths.values()))
 
 
-def _take_rows(source: Any, rows: np.ndarray) -> NDArray:
-    """These rows, always dense, as in MXNet."""
+def _take_rows(source: Any, rows: np.ndarray, axis: int) -> NDArray:
+    """These samples, always dense, as in MXNet."""
     if not isinstance(source, NDArray):
         wanted, places = np.unique(rows, return_inverse=True)  # h5py takes each row once, in their order
-        return array(np.asarray(source[wanted])[places])
+        read = np.asarray(source[(*(slice(None),) * axis, wanted)] if axis else source[wanted])
+        return array(np.take(read, places, axis))
     if source._sparse:
-        return take(source, array(rows, dtype=np.int64)).tostype("default")
-    return NDArray(source._data[torch.from_numpy(rows)].detach(), source.context)
+        return take(source, array(rows, dtype=np.int64), axis=axis).tostype("default")
+    return NDArray(source._data.index_select(axis, torch.from_numpy(rows)).detach(), source.context)

@@ -70,10 +70,12 @@ class LibSVMIter(MXDataIter):
         for name in ("data_shape", "label_shape"):
             shape = getattr(rows, name)
             check(self._who, len(shape) == 1, f"{name} must have one dimension, received {shape}")
+        own = rows.label_libsvm != "NULL"
         check(
             self._who,
-            rows.label_libsvm == "NULL" or rows.label_shape[0] > 1,
-            "with label_libsvm, label_shape must be more than (1,)",
+            own == (rows.label_shape[0] > 1),
+            f"label_shape must be {'more than (1,) with' if own else '(1,) without'} label_libsvm, received "
+            f"{rows.label_shape}",
         )
         check(self._who, rows.dtype in (None, "float32"), f"dtype must be 'float32', received {rows.dtype!r}")
         check(self._who, rows.round_batch, "round_batch=False is not possible with sparse rows")

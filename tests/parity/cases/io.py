@@ -191,6 +191,30 @@ def names_shapes_and_dtypes(mx):
 
 
 @program
+def shuffled_arrays_are_float32(mx):
+    """NDArrays too, as networks of float32 need them."""
+    results = []
+    for dtype in ("uint8", "int64", "float64", "float16"):
+        for shuffle in (False, True):
+            x = mx.nd.array(rows(5)[0], dtype=dtype)
+            iterator = mx.io.NDArrayIter([x, x.tostype("row_sparse")], mx.nd.array(rows(5)[1], dtype=dtype), 2, shuffle)
+            batch = iterator.next()
+            results.append([iterator.provide_data, iterator.provide_label])
+            results.append([np.dtype(a.dtype).name for a in batch.data + batch.label])
+    return results
+
+
+@program
+def samples_along_the_n_of_the_layout(mx):
+    """Time first; as many steps as samples, since MXNet counts samples along the first axis."""
+    x, y = np.arange(50).reshape(5, 5, 2), np.arange(25).reshape(5, 5)
+    return [
+        epochs(mx.io.NDArrayIter(x, y, batch_size, last_batch_handle=handle, layout="TNC"), 2)
+        for batch_size, handle in ((2, "pad"), (2, "discard"), (5, "pad"), (5, "roll_over"))
+    ]
+
+
+@program
 def the_parts_of_next(mx):
     x, y = rows(10)
     results = []

@@ -63,6 +63,8 @@ def csv_rows(mx):
             rows(1, dtype="float32", data_shape="(3,)", data_name="x", label_name="y", ctx="cpu", prefetch_buffer=1),
             rows(1, data_csv="d.csv;more.csv", batch_size=5),
             rows(2, batch_size=6),
+            rows(1, label_shape=(2,)),
+            rows(1, label_csv="one.csv", label_shape=(1, 1)),
         ]
 
 
@@ -129,6 +131,7 @@ def sparse_rows_refused(mx):
         wrong = (
             dict(data_libsvm="nowhere.t"),
             dict(label_libsvm="l.t"),
+            dict(label_shape=(2,)),
             dict(round_batch=False),
             dict(data_shape=(3, 1)),
             dict(num_parts=3, part_index=3),
