@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import MXNetError
 from ..ndarray import NDArray, array, dot, flip
 from ..ndarray import sum as nd_sum
 from .functions import (
@@ -265,6 +266,8 @@ class ColorNormalizeAug(Augmenter):
 
     def __init__(self, mean: Any, std: Any) -> None:
         super().__init__(mean=mean, std=std)
+        if isinstance(mean, bool) or isinstance(std, bool):
+            raise MXNetError(f"mean={mean}, std={std}: expected numbers or None; True is for CreateAugmenter")
         self.mean, self.std = (v if v is None or isinstance(v, NDArray) else array(v) for v in (mean, std))
 
     def __call__(self, src: NDArray) -> NDArray:

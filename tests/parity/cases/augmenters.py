@@ -133,6 +133,7 @@ def usual_augmenters(mx):
     for options in (dict(rand_resize=True), dict(mean=[1, 2, 3]), dict(std=np.ones(4)), dict(no_such=1)):
         found.append(outcome(lambda options=options: mx.image.CreateAugmenter((3, 7, 8), **options)))
     found.append(outcome(lambda: mx.image.Augmenter()(1)))
+    found.append(outcome(lambda: mx.image.ColorNormalizeAug(True, None)(mx.nd.ones((2, 2, 3))).asnumpy()))
     return found
 
 
