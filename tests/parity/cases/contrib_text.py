@@ -58,7 +58,13 @@ def counted_words(mx):
     count, known = mx.contrib.text.utils.count_tokens_from_str, Counter({"is": 5})
     text = " Life is great ! \n life is good . \n"
     updated = count(text, counter_to_update=known)
-    results = [count(text), count(text, to_lower=True), count(text.replace(" ", "*"), r"\*", "\n", True), updated]
+    results = [
+        count(text),
+        count(text, to_lower=True),
+        count(text, "l", "G", True),
+        count(text.replace(" ", "*"), r"\*", "\n", True),
+        updated,
+    ]
     return [*[sorted(result.items()) for result in results], updated is known]
 
 
