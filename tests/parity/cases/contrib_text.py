@@ -121,6 +121,8 @@ def vectors_of_words(mx):
         outcome(lambda: vectors.update_token_vectors("a", [1, 2, 3])),
         outcome(lambda: embedding(mx, "a 1 2 3\nb 1 2\n")),
         outcome(lambda: embedding(mx, "a 1 2 3\nb x y z\n")),
+        outcome(lambda: embedding(mx, "a 1 2 3\na 1 x 3\n")),
+        outcome(lambda: embedding(mx, "a 1 2 3\na\n")),
         outcome(lambda: mx.contrib.text.embedding.CustomEmbedding("nowhere")),
     ]
 
