@@ -174,6 +174,8 @@ class _Table:
     """Lines of fields that begin at given positions."""
 
     def __init__(self, line_length: int, positions: Sequence[float]):
+        if len(positions) < 4:
+            raise IndexError(f"positions are the ends of 4 columns, received {list(positions)}")
         self._length = line_length
         scale = line_length if positions[-1] <= 1 else 1
         self._ends = [int(scale * position) for position in positions]
@@ -185,7 +187,7 @@ class _Table:
     def row(self, *fields: object) -> None:
         """One line."""
         line = ""
-        for field, end in zip(fields, self._ends, strict=True):
+        for field, end in zip(fields, self._ends, strict=False):
             line = f"{line}{field}"[:end].ljust(end)
         print(line)
 

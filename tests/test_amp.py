@@ -118,6 +118,11 @@ def test_other_libraries_see_whether_it_is_on(on):
         amp.amp.nothing
 
 
+def test_the_module_below_has_what_the_package_has():
+    names = ["convert_model", "convert_symbol", "convert_hybrid_block", "init", "unscale", "list_lp16_ops"]
+    assert [getattr(amp.amp, name) for name in names] == [getattr(amp, name) for name in names]
+
+
 def test_a_second_init_changes_nothing_and_says_so(on, caplog):
     on("bfloat16")
     on("bfloat16")

@@ -222,6 +222,17 @@ def test_old_names(tmp_path):
         profiler.profiler_set_config("most")
 
 
+def test_flags_may_be_words(tmp_path):
+    mx.profiler.set_config(filename=str(tmp_path / "p.json"), aggregate_stats="False", profile_all="1")
+    assert mx.profiler._config["aggregate_stats"] is False
+    assert mx.profiler._config["profile_all"] is True
+    with pytest.raises(mx.MXNetError, match="profile_memory must be True or False, received 'yes'"):
+        mx.profiler.set_config(profile_memory="yes")
+    with pytest.raises(ValueError, match="'x'"):
+        mx.profiler.Domain("d").new_counter("c").set_value("x")
+    mx.profiler.set_config()
+
+
 def test_bad_input_is_named(tmp_path):
     with pytest.raises(mx.MXNetError, match=r"unknown argument 'file_name'\. Did you mean filename"):
         profiler.set_config(file_name="x.json")

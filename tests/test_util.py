@@ -132,3 +132,11 @@ def test_gpus():
         util.get_cuda_compute_capability(mx.cpu())
     with pytest.raises(mx.MXNetError, match="this machine has"):
         util.get_gpu_memory(99)
+
+
+def test_one_element_reshaped_to_a_scalar():
+    with mx.np_shape():
+        assert mx.nd.reshape(mx.nd.ones((1, 1)), ()).shape == ()
+        assert mx.nd.random.uniform(mx.nd.zeros(()), mx.nd.ones(()), shape=()).shape == ()
+    with pytest.raises(mx.MXNetError, match="only one element fits in"):
+        mx.nd.reshape(mx.nd.ones((3, 4)), ())

@@ -53,3 +53,8 @@ def test_bad_input_is_named(capsys):
     with pytest.raises(ValueError, match="Input shape is incomplete.*: y"):
         mx.viz.print_summary(mx.sym.dot(X, mx.sym.var("y")), {"data": (2, 3)})
     assert capsys.readouterr().out == ""
+
+
+def test_positions_are_the_ends_of_four_columns():
+    with pytest.raises(IndexError, match="ends of 4 columns, received \\[0.5, 1.0\\]"):
+        mx.viz.print_summary(mx.sym.relu(X), {"data": (2, 3)}, positions=[0.5, 1.0])

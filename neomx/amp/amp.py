@@ -14,10 +14,40 @@ from ..dtype import NAME_OF_TORCH
 from ..gluon.trainer import Trainer
 from ..ndarray import NDArray
 from ..ops.table import OPS, Op
+from .convert import convert_bucketing_module, convert_hybrid_block, convert_model, convert_symbol
 from .graph import on_node
-from .lists import list_loss_output_functions, low_precision
+from .lists import (
+    list_conditional_fp32_ops,
+    list_fp32_ops,
+    list_loss_output_functions,
+    list_lp16_fp32_ops,
+    list_lp16_ops,
+    list_lp16_use_fp32_params,
+    list_widest_type_cast,
+    low_precision,
+)
 from .loss_scaler import LossScaler
 from .policy import Policy, on_arrays
+
+__all__ = [  # MXNet has all of it in this module too
+    "LossScaler",
+    "autocast",
+    "convert_bucketing_module",
+    "convert_hybrid_block",
+    "convert_model",
+    "convert_symbol",
+    "init",
+    "init_trainer",
+    "list_conditional_fp32_ops",
+    "list_fp32_ops",
+    "list_loss_output_functions",
+    "list_lp16_fp32_ops",
+    "list_lp16_ops",
+    "list_lp16_use_fp32_params",
+    "list_widest_type_cast",
+    "scale_loss",
+    "unscale",
+]
 
 
 class _State:

@@ -248,13 +248,14 @@ class NDArray:
         """A view with another shape. MXNet's codes 0 to -4 work; `reverse=True` reads them from the right."""
         if kwargs and (unknown := kwargs.keys() - {"shape", "reverse"}):
             raise TypeError(f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted are shape and reverse.")
+        if not shape and not kwargs.get("shape"):
+            raise AssertionError("Shape must be provided: reshape((2, 3)), reshape(2, 3) or reshape(shape=(2, 3))")
         if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
-            shape = tuple(shape[0])
-        wanted = tuple(map(int, shape or _as_tuple(kwargs.get("shape", ()))))
-        if not wanted:
-            raise ValueError("reshape needs a shape")
+            wanted = tuple(map(int, shape[0]))
+        else:
+            wanted = tuple(map(int, shape or _as_tuple(kwargs["shape"])))
         data = self._data
-        if min(wanted) <= 0 or math.prod(wanted) != data.numel():
+        if (wanted and min(wanted) <= 0) or math.prod(wanted) != data.numel():
             wanted = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
         if data.requires_grad or not data.is_contiguous():
             return self._view(lambda data: data.reshape(wanted))
@@ -293,6 +294,8 @@ class NDArray:
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.shape and isinstance(key, slice) and key == slice(None):
+            key = ()  # x[:] = v writes all there is, of a scalar too
         index = Index(key, self.shape, self._data.device)
         target = self._writable_data(value)
         if isinstance(value, NDArray):

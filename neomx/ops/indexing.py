@@ -50,7 +50,7 @@ def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "ra
     result = a.index_select(axis, index.reshape(-1))
     if index.dim() == 1:
         return result
-    return result.reshape(*a.shape[:axis], *index.shape, *a.shape[axis + 1 :])
+    return result.reshape((*a.shape[:axis], *index.shape, *a.shape[axis + 1 :]))
 
 
 @op("batch_take", types=typed([0], [None, torch.int32]))

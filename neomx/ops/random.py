@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch.compiler import is_compiling
 
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from ..context import Context
 from .table import Ctx, DType, Shape, op
 
@@ -139,6 +139,8 @@ def _full_shape(shape: tuple[int, ...] | None) -> tuple[int, ...]:
     """The shape to draw: one number unless told."""
     if shape is None:
         return (1,)
+    if modes.np_shape and not shape:
+        return ()
     if not shape or min(shape) < 0:
         raise MXNetError("shape must be an int or a tuple of ints, none negative")
     return shape
@@ -171,7 +173,7 @@ def _enter(
         if any(t.shape != given for t in tensors):
             raise MXNetError(f"expected {' and '.join(arrays)} of one shape")
         out, dtype = _empty((*given, *shape), dtype, tensors[0].device)
-        tall = [t.detach().to(out.dtype).reshape(*given, *[1] * len(shape)) for t in tensors]
+        tall = [t.detach().to(out.dtype).reshape((*given, *[1] * len(shape))) for t in tensors]
         return draw(out, generator(ctx), *tall).to(dtype)
 
     numbers = [_keyword(key, type(value), value) for key, value in parameters.items()]

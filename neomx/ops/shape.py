@@ -115,7 +115,9 @@ def reshape(
     if shape:
         return data.reshape(infer_reshape(tuple(data.shape), shape, reverse))
     if not target_shape:
-        raise MXNetError("expected a shape")
+        if data.numel() != 1:
+            raise MXNetError(f"expected a shape: only one element fits in (), not those of {tuple(data.shape)}")
+        return data.reshape(())
     if keep_highest:
         target_shape = (data.shape[0], *target_shape[1:])
     if min(target_shape) < 0:

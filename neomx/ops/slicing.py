@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from .table import Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
@@ -123,7 +123,13 @@ def crop(
 # ---- split and join ----
 
 
-@op("SliceChannel", "split", may_alias=True, outputs=lambda a: tuple(f"output{i}" for i in range(a["num_outputs"])))
+def _split_outputs(attrs: dict[str, Any]) -> tuple[str, ...]:
+    if attrs["num_outputs"] < 1:
+        raise MXNetError(f"num_outputs must be at least 1, received {attrs['num_outputs']}")
+    return tuple(f"output{i}" for i in range(attrs["num_outputs"]))
+
+
+@op("SliceChannel", "split", may_alias=True, outputs=_split_outputs)
 def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Tensor | list[Tensor]:
     """Equal parts along `axis`; with `squeeze_axis` each of length 1, and without that dimension."""
     length = data.size(axis)
@@ -154,7 +160,7 @@ def _parts(data: Tensor, sizes: list[int], axis: int, squeeze_axis: bool) -> Ten
     if squeeze_axis:
         if any(size != 1 for size in sizes):
             raise MXNetError(f"squeeze_axis needs parts of length 1, got {sizes}")
-        parts = data.unbind(axis) if data.dim() > 1 else parts
+        parts = data.unbind(axis) if data.dim() > 1 or modes.np_shape else parts
     return list(parts) if len(parts) > 1 else parts[0]
 
 

@@ -20,6 +20,7 @@ import atexit
 import itertools
 import time
 import warnings
+from numbers import Real
 from typing import Any
 
 from torch.profiler import record_function
@@ -86,7 +87,16 @@ def set_config(**kwargs: Any) -> None:
             )
     _check_process(kwargs.get("profile_process", "worker"))
     check_directory(str(kwargs.get("filename", "profile.json")))
-    _config.update({**_DEFAULTS, **kwargs})
+    flags = {name: _flag(name, value) for name, value in kwargs.items() if isinstance(_DEFAULTS[name], bool)}
+    _config.update({**_DEFAULTS, **kwargs, **flags})
+
+
+def _flag(name: str, value: Any) -> bool:
+    """True or False as MXNet spells them: "False" and "0" are False."""
+    text = str(value).lower()
+    if text not in ("true", "false", "1", "0"):
+        raise MXNetError(f"profiler.set_config: {name} must be True or False, received {value!r}")
+    return text in ("true", "1")
 
 
 def set_state(state: str = "stop", profile_process: str = "worker") -> None:
@@ -304,6 +314,7 @@ class Counter:
 
     def set_value(self, value: float) -> None:
         """It is `value` now."""
+        value = value if isinstance(value, Real) else int(value)
         self._value = value
         if _trace.running:
             _trace.note(self.name, self._category, "C", args={self.name: value})

@@ -72,19 +72,21 @@ class BucketSentenceIter(DataIter):
                 f"BucketSentenceIter: batch_size must be at least 1 and layout 'NT' or 'TN', "
                 f"received {batch_size} and {layout!r}"
             )
+        self.data_name, self.label_name = data_name, label_name
+        self.dtype, self.invalid_label = dtype, invalid_label
+        self.layout, self.major_axis = layout, layout.find("N")
         self.buckets = sorted(buckets or self._full_lengths(sentences, batch_size))
+        self.data = self._fill(sentences)
         if not self.buckets:
             raise ValueError(
                 f"BucketSentenceIter: no length has {batch_size} of the {len(sentences)} sentences. "
                 "Give buckets, or a smaller batch_size"
+                if not buckets
+                else f"BucketSentenceIter: none of the {len(sentences)} sentences fits in the buckets {list(buckets)}"
             )
-        self.data_name, self.label_name = data_name, label_name
-        self.dtype, self.invalid_label = dtype, invalid_label
-        self.layout, self.major_axis = layout, layout.find("N")
         self.default_bucket_key = max(self.buckets)
         self.provide_data = [self._describe(data_name, self.default_bucket_key)]
         self.provide_label = [self._describe(label_name, self.default_bucket_key)]
-        self.data = self._fill(sentences)
         self.idx = [
             (i, start) for i, rows in enumerate(self.data) for start in range(0, len(rows) - batch_size + 1, batch_size)
         ]
@@ -96,7 +98,7 @@ class BucketSentenceIter(DataIter):
         return [length for length, count in enumerate(counts) if count >= batch_size]
 
     def _fill(self, sentences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """An array for each bucket, a row for each sentence in it."""
+        """An array for each bucket, a row for each sentence in it; buckets without sentences are left out."""
         rows: list[list[np.ndarray]] = [[] for _ in self.buckets]
         discarded = 0
         for sentence in sentences:
@@ -109,10 +111,8 @@ class BucketSentenceIter(DataIter):
             rows[bucket].append(row)
         if discarded:
             logging.warning("BucketSentenceIter: discarded %d sentences longer than the largest bucket", discarded)
-        return [
-            np.asarray(each, dtype=self.dtype).reshape(len(each), length)
-            for each, length in zip(rows, self.buckets, strict=True)
-        ]
+        self.buckets = [length for length, each in zip(self.buckets, rows, strict=True) if each]
+        return [np.asarray(each, dtype=self.dtype) for each in rows if each]
 
     def _describe(self, name: str, length: int) -> DataDesc:
         shape = (self.batch_size, length) if self.major_axis == 0 else (length, self.batch_size)

@@ -204,8 +204,8 @@ def create_sparse_array_zd(
     modifier_func: Callable[[Any], Any] | None = None,
     shuffle_csr_indices: bool = False,
 ) -> NDArray:
-    """`create_sparse_array`, of no density where a row_sparse array's rows are given as none."""
-    density = 0.0 if stype == "row_sparse" and rsp_indices is not None and len(rsp_indices) == 0 else density
+    """`create_sparse_array`; a row_sparse array has the rows `rsp_indices` and no others."""
+    density = 0.0 if stype == "row_sparse" else density
     return create_sparse_array(shape, stype, data_init, rsp_indices, dtype, modifier_func, density, shuffle_csr_indices)
 
 

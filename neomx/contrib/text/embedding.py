@@ -151,12 +151,16 @@ class _VectorFile:
         with open(self.path, encoding=self.encoding) as file:
             for number, line in enumerate(self._lines(file), 1):
                 token, *words = line.rstrip().split(self.elem_delim)
-                if len(words) == 1:  # as many lines and columns as there are: a header
-                    self._skip(number, f"token {token} with 1-dimensional vector {words} is likely a header")
+                if not token and not words:
+                    continue
+                vector = self._numbers(number, token, words)
+                if len(vector) == 1:  # as many lines and columns as there are: a header
+                    self._skip(number, f"token {token} with 1-dimensional vector {vector} is likely a header")
                 elif token in self.rows:
                     self._skip(number, f"token {token} has a vector already")
-                elif token or words:
-                    numbers.extend(self._vector(number, token, words))
+                else:
+                    self._check_length(number, token, vector)
+                    numbers.extend(vector)
                     self.rows[token] = len(self.rows)
         if not self.rows:
             raise ValueError(f"{self.path} has no line with a token and a vector, set apart by {self.elem_delim!r}")
@@ -171,17 +175,22 @@ class _VectorFile:
     def _skip(self, number: int, why: str) -> None:
         warnings.warn(f"At line {number} of {self.path}: {why}; it is skipped", stacklevel=5)
 
-    def _vector(self, number: int, token: str, words: list[str]) -> list[float]:
-        self.length = self.length or len(words)
-        if not words or len(words) != self.length:
-            raise AssertionError(
-                f"At line {number} of {self.path}: the vector of token {token} has {len(words)} numbers, "
-                f"expected {self.length or 'some'} as before"
-            )
+    def _numbers(self, number: int, token: str, words: list[str]) -> list[float]:
+        """The vector in a line; lines that are skipped must be whole, too."""
+        if not words:
+            raise AssertionError(f"At line {number} of {self.path}: token {token} has no vector")
         try:
             return [float(word) for word in words]
         except ValueError as error:
             raise ValueError(f"At line {number} of {self.path}: the vector of token {token}: {error}") from None
+
+    def _check_length(self, number: int, token: str, vector: list[float]) -> None:
+        self.length = self.length or len(vector)
+        if len(vector) != self.length:
+            raise AssertionError(
+                f"At line {number} of {self.path}: the vector of token {token} has {len(vector)} numbers, "
+                f"expected {self.length} as before"
+            )
 
 
 register = registry.get_register_func(_TokenEmbedding, "token embedding")

@@ -19,7 +19,7 @@ def count_tokens_from_str(
 
     `counter_to_update` is counted on, and is what is returned.
     """
-    text = source_str.lower() if to_lower else source_str
+    tokens = filter(None, re.split(f"{token_delim}|{seq_delim}", source_str))
     counter = Counter() if counter_to_update is None else counter_to_update
-    counter.update(filter(None, re.split(f"{token_delim}|{seq_delim}", text)))
+    counter.update(map(str.lower, tokens) if to_lower else tokens)
     return counter

@@ -216,3 +216,12 @@ def monitor_prints(mx):
         monitor.toc_print()
         monitor.toc_print()
     return [log.text(), monitor.activated, monitor.step]
+
+
+@program
+def learning_rate_schedules_tell(mx):
+    stops = mx.lr_scheduler.FactorScheduler(2, 0.5, stop_factor_lr=0.2, base_lr=1.0)
+    steps = mx.lr_scheduler.MultiFactorScheduler([2, 4], 0.1, base_lr=1.0)
+    with Lines() as lines:
+        rates = [schedule(n) for schedule in (stops, steps) for n in range(12)]
+    return [rates, lines.text()]

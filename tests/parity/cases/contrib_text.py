@@ -58,7 +58,13 @@ def counted_words(mx):
     count, known = mx.contrib.text.utils.count_tokens_from_str, Counter({"is": 5})
     text = " Life is great ! \n life is good . \n"
     updated = count(text, counter_to_update=known)
-    results = [count(text), count(text, to_lower=True), count(text.replace(" ", "*"), r"\*", "\n", True), updated]
+    results = [
+        count(text),
+        count(text, to_lower=True),
+        count(text, "l", "G", True),
+        count(text.replace(" ", "*"), r"\*", "\n", True),
+        updated,
+    ]
     return [*[sorted(result.items()) for result in results], updated is known]
 
 
@@ -115,6 +121,8 @@ def vectors_of_words(mx):
         outcome(lambda: vectors.update_token_vectors("a", [1, 2, 3])),
         outcome(lambda: embedding(mx, "a 1 2 3\nb 1 2\n")),
         outcome(lambda: embedding(mx, "a 1 2 3\nb x y z\n")),
+        outcome(lambda: embedding(mx, "a 1 2 3\na 1 x 3\n")),
+        outcome(lambda: embedding(mx, "a 1 2 3\na\n")),
         outcome(lambda: mx.contrib.text.embedding.CustomEmbedding("nowhere")),
     ]
 

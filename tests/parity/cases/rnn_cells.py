@@ -332,6 +332,7 @@ def errors_of_cells(mx):
         outcome(lambda: rnn.DropoutCell("a")),
         outcome(lambda: cell.unroll(2, [data])),
         outcome(lambda: cell.unroll(2, None)),
+        outcome(lambda: cell.unroll(0, data)),
         outcome(lambda: cell.unroll(2, mx.sym.Group([data, data]))),
         outcome(lambda: cell.unroll(2, mx.nd.zeros((1, 2, 3)))),
         outcome(lambda: own.add(rnn.RNNCell(2, prefix="a_"))),
@@ -393,3 +394,8 @@ def bucket_sentence_iter_finds_buckets(mx):
         sentences(30, 5), 3, data_name="words", label_name="next", dtype="int32", layout="TN"
     )
     return epochs(iterator, 2)
+
+
+@program
+def bucket_sentence_iter_leaves_out_empty_buckets(mx):
+    return epochs(mx.rnn.BucketSentenceIter([[1, 2], [3], [4, 5], [6, 7, 8]], 2, buckets=[9, 2, 5, 3]), 1)

@@ -97,6 +97,7 @@ def draws(mx):
         results.append(t.rand_ndarray((4, 5), "row_sparse", density))
     made, (values, rows) = t.rand_sparse_ndarray((4, 5), "row_sparse", density=0.7)
     results += [made, values, rows, t.create_sparse_array((4, 2), "row_sparse", 2.0, [1, 3], None, lambda v: v * 2)]
+    results += [t.create_sparse_array_zd((4, 2), "row_sparse", 1, 2.0, rows) for rows in (None, [1, 3])]
     csr = t.rand_ndarray((4, 5), "csr", 1)
     return results + [csr.stype, csr.shape, csr.dtype.__name__, t.rand_ndarray((4, 5), "csr", 0)]
 

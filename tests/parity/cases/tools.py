@@ -69,6 +69,24 @@ def shapes_as_numpy_has_them(mx):
 
 
 @program
+def scalars_under_np_shape(mx):
+    x, one = mx.nd.array([[1, 2, 3], [4, 5, 6.0]]), mx.nd.array([7.0])
+    random = mx.nd.random
+    with mx.np_shape():
+        index, filled = mx.nd.ones(()), mx.nd.full((), 2)
+        index[:] = 1
+        drawn = [random.uniform(shape=()), random.normal(shape=()), random.gamma(shape=()), random.poisson(shape=())]
+        drawn += [random.exponential(shape=()), random.randint(0, 5, shape=()), random.uniform(shape=(0, 2))]
+        arrays = [mx.nd.take(x, index), mx.nd.take(x[0], index), mx.nd.take(x, index, axis=1), filled, one.reshape(())]
+        arrays += [*mx.nd.split(x[0], 3, axis=0, squeeze_axis=True), index.reshape((1, 1))]
+        shapes = [array.shape for array in drawn + arrays]
+        values = [array.asnumpy() for array in arrays]
+        refused = [outcome(lambda: x.reshape(())), outcome(lambda: one.reshape(shape=()))]
+    refused += [outcome(lambda: one.reshape()), outcome(lambda: random.uniform(shape=()))]
+    return [*values, shapes, one.reshape(()).shape, refused]
+
+
+@program
 def decorated_for_shapes(mx):
     @mx.util.use_np_shape
     class Reader:
