@@ -249,6 +249,7 @@ class Executor:
             for name, value in given.items():
                 if name in own_arrays:
                     target = own_arrays[name]
+                    check_array(name, value)
                     if value.shape != target.shape:
                         raise MXNetError(f"copy_params_from: {name} has shape {target.shape}, received {value.shape}")
                     target._assign(value._data.to(target._data))
@@ -292,6 +293,12 @@ class Executor:
         made = Executor(self._symbol, self._ctx, args, grads if has_grads else None, reqs, aux, self._groups.contexts)
         made._watched_like(self)
         return made
+
+
+def check_array(name: str, value: Any) -> None:
+    """Refuse a parameter's value that is no NDArray, such as numpy's."""
+    if not isinstance(value, NDArray):
+        raise TypeError(f"the value of {name} must be an NDArray, received {type(value).__name__}: mx.nd.array(value)")
 
 
 def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:

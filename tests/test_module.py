@@ -361,3 +361,12 @@ def test_warnings_are_those_of_mxnet():
     on_store.init_optimizer(kvstore=mx.kv.create("local"))
     with pytest.raises(AssertionError, match="dictionary from parameters to row ids"):
         on_store.prepare(batch(mx), sparse_row_id_fn=lambda each: [])
+
+
+@pytest.mark.parametrize("allow_missing", [False, True])
+def test_parameters_that_are_no_ndarrays_are_refused_with_the_remedy(allow_missing):
+    module = small(mx)
+    before = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
+    with pytest.raises(TypeError, match=r"fc1_bias must be an NDArray, received ndarray: mx.nd.array"):
+        module.set_params({"fc1_bias": np.ones(6)}, {}, allow_missing=allow_missing)
+    same({name: array.asnumpy() for name, array in module.get_params()[0].items()}, before)

@@ -13,6 +13,7 @@ from .. import optimizer as opt
 from ..base import MXNetError
 from ..context import Context, cpu
 from ..events import emit, heard
+from ..executor import check_array
 from ..formats.atomic import replacing
 from ..initializer import InitDesc, Uniform
 from ..io import DataDesc
@@ -558,6 +559,7 @@ def _initialize(
         value = given[desc]
         if value is array:
             return
+        check_array(desc, value)
         if value.shape != array.shape:
             raise MXNetError(f"parameter {desc} has shape {array.shape}, the value given has {value.shape}")
         value.astype(array.dtype, copy=False).copyto(array)

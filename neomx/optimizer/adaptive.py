@@ -287,7 +287,8 @@ class Ftrl(Optimizer):
     """Follow the regularized leader: weights whose gradients do not reach `lamda1` stay zero."""
 
     def __init__(self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1, **kwargs: Any):
-        super().__init__(learning_rate=learning_rate, **kwargs)
+        super().__init__(**kwargs)
+        self.lr = learning_rate  # a schedule keeps its own base_lr here, as in MXNet, and in no other optimizer
         self.lamda1 = lamda1
         self.beta = beta
 

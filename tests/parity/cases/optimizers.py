@@ -296,6 +296,16 @@ def learning_rates(mx):
 
 
 @program
+def default_rates_beside_a_schedule(mx):
+    names = "sgd nag signum lars lbsgd dcasgd sgld adam adamax nadam adagrad adadelta rmsprop ftrl ftml lamb".split()
+    rates = []
+    for name in names:
+        schedule = mx.lr_scheduler.FactorScheduler(10, base_lr=0.4)
+        rates.append([name, mx.optimizer.create(name, lr_scheduler=schedule).learning_rate, schedule.base_lr])
+    return [str(rates)]
+
+
+@program
 def counts_of_updates(mx):
     """Weights that join later, unequal counts under a schedule, and two devices."""
     nd = mx.nd
