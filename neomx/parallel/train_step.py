@@ -54,6 +54,8 @@ def train_step(
         raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
+    if layout.pipeline > 1:
+        chosen.check_checkpoint(checkpoint)
     pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
     is_new = workers_of(net) is None
     if is_new or pieces is not None:
@@ -232,7 +234,7 @@ class TrainStep:
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
-        """From the last stage to all; the mean over all samples. In float64: only the last stage knows the loss's type."""
+        """From the last stage to all; the mean over all samples. In float64: others do not know the loss's type."""
         value = self.head.mean()
         if self.layout.batch_size > 1:
             total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))
