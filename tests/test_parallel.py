@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import neomx as mx
-from neomx import gluon
+from neomx import gluon, nd
+from neomx.gluon import nn
 from neomx.parallel import Layout, Place
 from tests.launching import ROOT, environment
 
@@ -107,3 +108,11 @@ def _alone():
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     return program.main(steps=4)
+
+
+def test_one_process_initialises_a_block_that_is_laid_out():
+    """The same program runs on one worker, where there is nothing to divide."""
+    net = nn.HybridSequential()
+    net.add(nn.Dense(4, in_units=3), nn.Dense(2))  # one process can wait for the second one's shape
+    mx.parallel.apply(net, Layout(), init=mx.init.One(), checkpoint=False)
+    assert net(nd.ones((1, 3))).asnumpy().tolist() == [[12.0, 12.0]]

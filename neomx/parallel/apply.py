@@ -40,6 +40,8 @@ def apply(
     shard = check(net, layout, shard)
     if layout.pipeline > 1:
         raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
+    if layout.size == 1 and is_uninitialised(net):
+        net.initialize(init)
     if not is_uninitialised(net):
         return place(net, layout, shard, plan, checkpoint)
     hollow(net)
@@ -99,7 +101,7 @@ def begin(net: Any, module: torch.nn.Module, layout: Layout, shard: str | None, 
 
 
 def _checkpointed(net: Any, which: Any) -> Any:
-    if which is not None:
+    if which is not None and which is not False:
         from .checkpointing import checkpoint_blocks
 
         checkpoint_blocks(net, which)
