@@ -15,7 +15,7 @@ from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
 from .hollow import fill, hollow, is_uninitialised
-from .layout import Layout
+from .layout import Layout, check_layout
 from .module import laid_out
 from .placement import Ensemble, Placement, tell_trainers
 
@@ -54,6 +54,7 @@ def check(net: Any, layout: Layout, shard: str | None) -> str | None:
     """Refuse what cannot be laid out; how it is sharded."""
     if not isinstance(net, (Block, torch.nn.Module)):
         raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+    check_layout(layout)
     layout.check(session().world.size)
     if shard is not None and shard not in SHARDS:
         raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")

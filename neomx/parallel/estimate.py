@@ -15,7 +15,7 @@ from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
-from .layout import Layout
+from .layout import Layout, check_layout
 from .phantom import Saved, inputs_like, phantom_of, run, without_memory
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "point to point")
@@ -151,6 +151,7 @@ def estimate(
     `loss(output, target)` what the loss keeps counts too. The other arguments are those of `mx.parallel.apply`,
     `mx.parallel.train_step` and `gluon.Trainer`; a pipeline that is not cut at names is cut by 'parameters' here.
     """
+    check_layout(layout)
     shard = _check_shard(layout, shard)
     with without_memory():
         inputs = _cut(inputs_like(batch), microbatches)

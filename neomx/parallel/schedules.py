@@ -82,6 +82,8 @@ SCHEDULES = {
 
 def find_schedule(name: str) -> Schedule:
     """The schedule of that name."""
-    if name not in SCHEDULES:
-        raise ValueError(f"there is no schedule {name!r}.{suggest(name, SCHEDULES)} Give any of {', '.join(SCHEDULES)}")
+    if not isinstance(name, str) or name not in SCHEDULES:
+        raise ValueError(
+            f"there is no schedule {name!r}.{suggest(str(name), SCHEDULES)} Give any of {', '.join(SCHEDULES)}"
+        )
     return SCHEDULES[name]
