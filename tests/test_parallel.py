@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import neomx as mx
-from neomx import gluon
+from neomx import gluon, nd
+from neomx.gluon import nn
 from neomx.parallel import Layout, Place
 from tests.launching import ROOT, environment
 
@@ -107,3 +108,42 @@ def _alone():
     program = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(program)
     return program.main(steps=4)
+
+
+def test_one_process_initialises_a_block_that_is_laid_out():
+    """The same program runs on one worker, where there is nothing to divide."""
+    net = nn.HybridSequential()
+    net.add(nn.Dense(4, in_units=3), nn.Dense(2))  # one process can wait for the second one's shape
+    mx.parallel.apply(net, Layout(), init=mx.init.One(), checkpoint=False)
+    assert net(nd.ones((1, 3))).asnumpy().tolist() == [[12.0, 12.0]]
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"layout": "data=1"}, "expected a Layout, such as .*, received 'data=1'"),
+        ({"microbatches": True}, "microbatches must be a whole number from 1, received True"),
+        ({"clip": -1.0}, "clip must be a number above 0, or None, received -1.0"),
+        ({"clip": "1"}, "clip must be a number above 0, or None, received '1'"),
+        ({"schedule": ["gpipe"]}, r"there is no schedule \['gpipe'\]. Did you mean gpipe"),
+    ],
+)
+def test_a_step_refuses_wrong_arguments(how, said):
+    net = nn.Dense(2, in_units=2)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    with pytest.raises((TypeError, ValueError), match=said):
+        mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, **{"layout": Layout(), **how})
+
+
+def test_only_a_layout_lays_out_and_only_arrays_are_trained_on():
+    net = nn.Dense(2, in_units=2)
+    net.initialize()
+    with pytest.raises(TypeError, match="expected a Layout.*received None"):
+        mx.parallel.apply(net, None)
+    with pytest.raises(TypeError, match="expected a Layout.*received 'data=2'"):
+        mx.parallel.estimate(net, "data=2", (2, 2))
+    trainer = gluon.Trainer(net.collect_params(), "sgd")
+    step = mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, Layout())
+    with pytest.raises(TypeError, match="step takes arrays or tensors, received a ndarray"):
+        step(np.ones((2, 2)), nd.ones((2, 2)))

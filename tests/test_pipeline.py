@@ -118,6 +118,13 @@ def test_what_cannot_be_cut_is_said_before_anything_runs(make, message):
         make()
 
 
+@pytest.mark.parametrize("name", ["zero-bubble", "zbv"])
+def test_backward_in_two_parts_computes_nothing_again(name):
+    find_schedule(name).check_checkpoint(False)
+    with pytest.raises(ValueError, match=f"'{name}' does backward in two parts.* take '1f1b'"):
+        mx.parallel.estimate(mlp(), Layout(pipeline=2), (8, 4), microbatches=4, schedule=name, checkpoint=True)
+
+
 def test_cut_at_names():
     net = gluon.model_zoo.vision.resnet18_v1(classes=10)
     pieces = pieces_of(net)

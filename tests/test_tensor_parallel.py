@@ -152,6 +152,16 @@ def test_automatic_plan_of_a_transformer_inside_another_block():
     assert len(plan) == 1 + 2 * 6
 
 
+def test_automatic_plan_passes_over_what_does_not_go():
+    net = mlp(4, 8, 6)
+    tied = nn.Dense(6, in_units=6)
+    net.add(tied, nn.Dense(6, in_units=6, params=tied.params))
+    steps = [nn.Dense(6, in_units=6, flatten=False), nn.Dense(3, in_units=18)]  # one takes steps, the other all at once
+    net.add(nn.Flatten(), *steps)
+    net[2:].initialize()
+    assert chosen(net) == {"0": "column", "1": "row"}
+
+
 def test_nothing_to_divide():
     with pytest.raises(mx.MXNetError, match=r"0 and 1 \(width 7\) cannot be divided by 2.* Give a plan"):
         chosen(mlp(4, 7, 2))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import symbol
+from ..base import MXNetError
 from ..context import Context, current_context, gpu, num_gpus
 from ..dtype import NAME_OF_TORCH
 from ..gluon.block import HybridBlock, SymbolBlock
@@ -61,6 +62,11 @@ def _convert(
     for name, value in (("target_dtype_ops", low), ("fp32_ops", high), ("excluded_sym_names", excluded)):
         _check_names(name, value)
     _check_conditional(conditional)
+    strange = set(data or ()) - set(sym.list_inputs())
+    if strange:
+        raise MXNetError(
+            f"data_names: {sorted(strange)} are no inputs of the symbol, which has {sym.list_inputs()[:20]}"
+        )
     low = list_lp16_ops(target) if low is None else low
     _check_distinct(target, low, high, conditional)
     policy = Policy.of(target, low, high, conditional)

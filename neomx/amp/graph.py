@@ -132,12 +132,18 @@ class Conversion:
         ]
 
     def _widened(self, entries: list[Entry]) -> list[Entry]:
-        types = {self._type(entry) for entry in entries}
-        if {torch.float32, self.policy.target} <= types:
-            return [e if self._type(e) is torch.float32 else self._cast(e, torch.float32) for e in entries]
-        if types in ({torch.float32}, {self.policy.target}):
-            return entries
-        return multicast_node(entries, f"{_name(entries[0])}_amp_multicast")
+        """All in float32 if one is there in it, cast for another node perhaps, else in the target; if it is known."""
+        found = [self._found(entry) for entry in entries]
+        if not all(found):
+            return multicast_node(entries, f"{_name(entries[0])}_amp_multicast")
+        wanted = torch.float32 if any(torch.float32 in each for each in found) else self.policy.target
+        return [entry if self._type(entry) is wanted else self._cast(entry, wanted) for entry in entries]
+
+    def _found(self, entry: Entry) -> list[torch.dtype]:
+        """Which of the two types an output is there in: its own, and those that it has been cast to."""
+        source, i = entry
+        both = (torch.float32, self.policy.target)
+        return [dtype for dtype in both if self._type(entry) is dtype or (id(source), i, dtype) in self.casts]
 
     def _type(self, entry: Entry) -> torch.dtype | None:
         return self.types.get((id(entry[0]), entry[1]))

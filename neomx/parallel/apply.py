@@ -15,7 +15,7 @@ from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
 from .hollow import fill, hollow, is_uninitialised
-from .layout import Layout
+from .layout import Layout, check_layout
 from .module import laid_out
 from .placement import Ensemble, Placement, tell_trainers
 
@@ -40,6 +40,8 @@ def apply(
     shard = check(net, layout, shard)
     if layout.pipeline > 1:
         raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
+    if layout.size == 1 and is_uninitialised(net):
+        net.initialize(init)
     if not is_uninitialised(net):
         return place(net, layout, shard, plan, checkpoint)
     hollow(net)
@@ -52,6 +54,7 @@ def check(net: Any, layout: Layout, shard: str | None) -> str | None:
     """Refuse what cannot be laid out; how it is sharded."""
     if not isinstance(net, (Block, torch.nn.Module)):
         raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+    check_layout(layout)
     layout.check(session().world.size)
     if shard is not None and shard not in SHARDS:
         raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
@@ -99,7 +102,7 @@ def begin(net: Any, module: torch.nn.Module, layout: Layout, shard: str | None, 
 
 
 def _checkpointed(net: Any, which: Any) -> Any:
-    if which is not None:
+    if which is not None and which is not False:
         from .checkpointing import checkpoint_blocks
 
         checkpoint_blocks(net, which)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from fnmatch import fnmatchcase
 
 import torch
@@ -73,12 +74,22 @@ def _pairs(name: str, sequential: torch.nn.Module) -> list[tuple[str, str]]:
 def _fitting(
     pairs: list[tuple[str, str]], modules: dict[str, torch.nn.Module], degree: int, passed: list[str]
 ) -> Found:
-    """Those whose inner width can be divided; the names of others are added to `passed`."""
+    """Those that can be divided; the names of others whose inner width does not divide are added to `passed`."""
     found: Found = []
+    uses = Counter(id(tensor) for module in modules.values() for tensor in module._parameters.values())
     for first, second in pairs:
+        tensors = [tensor for name in (first, second) for tensor in modules[name]._parameters.values()]
+        if any(uses[id(tensor)] > 1 for tensor in tensors if tensor is not None):
+            continue  # how the other layer that has it would divide it is not known
+        if _flattens(modules[second]) and not _flattens(modules[first]):
+            continue  # it takes the steps' features side by side, of which a worker has some of each step
         width = modules[first]._parameters["weight"].shape[0]  # type: ignore[union-attr]
         if width % degree:
             passed.append(f"{first} and {second} (width {width})")
         else:
             found += [(first, "column"), (second, "row")]
     return found
+
+
+def _flattens(dense: torch.nn.Module) -> bool:
+    return bool(getattr(layer_of(dense), "_flatten", False))

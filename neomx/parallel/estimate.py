@@ -15,7 +15,7 @@ from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
-from .layout import Layout
+from .layout import Layout, check_layout
 from .phantom import Saved, inputs_like, phantom_of, run, without_memory
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "point to point")
@@ -151,6 +151,7 @@ def estimate(
     `loss(output, target)` what the loss keeps counts too. The other arguments are those of `mx.parallel.apply`,
     `mx.parallel.train_step` and `gluon.Trainer`; a pipeline that is not cut at names is cut by 'parameters' here.
     """
+    check_layout(layout)
     shard = _check_shard(layout, shard)
     with without_memory():
         inputs = _cut(inputs_like(batch), microbatches)
@@ -239,6 +240,7 @@ class _Workers:
         self._count, self._microbatches = layout.pipeline, microbatches
         self._net = module
         self._saved: Any = None
+        self._schedule: Any = None
         if layout.pipeline == 1:
             self._stages = [_Stage([module])]
             self._places, self._orders = [0], {0: [("F", 0, 0)]}
@@ -253,12 +255,15 @@ class _Workers:
             piece.train()
         self._stages = [_Stage(list(pieces)) for pieces in found.groups(())]
         self._places = [found.place(stage) for stage in range(found.stages)]
+        self._schedule = found.schedule
         self._orders = _orders(found.schedule, self._places, microbatches)
 
     def compute_again(self, checkpoint: Any) -> None:
         """Have parts keep their inputs alone."""
         if checkpoint is None or checkpoint is False:
             return
+        if self._schedule is not None:
+            self._schedule.check_checkpoint(checkpoint)
         from .checkpointing import chosen_by
 
         for module in chosen_by(getattr(self._net, "_block", self._net), checkpoint):

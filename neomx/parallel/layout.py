@@ -135,6 +135,12 @@ class Layout:
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
 
 
+def check_layout(layout: Any) -> None:
+    """Refuse what is no Layout."""
+    if not isinstance(layout, Layout):
+        raise TypeError(f"expected a Layout, such as mx.parallel.Layout(data=2), received {layout!r:.80}")
+
+
 def backend() -> Any:
     """The backend of the mesh's groups: ours, and torch's own for GPUs."""
     from ..comm.engine import register

@@ -36,6 +36,14 @@ class Schedule:
         lap, place = divmod(stage, workers)
         return workers - 1 - place if self.returns and lap % 2 else place
 
+    def check_checkpoint(self, checkpoint: Any) -> None:
+        """Refuse activation checkpointing where each part of backward would compute activations again."""
+        if self.splits and checkpoint not in (None, False):
+            raise ValueError(
+                f"the schedule {self.name!r} does backward in two parts, for which checkpointed activations would be "
+                "computed twice. Leave checkpoint out, or take '1f1b' or 'interleaved'"
+            )
+
     def check(self, workers: int, stages: int, microbatches: int) -> None:
         """Refuse numbers that it cannot run."""
         per_worker, rest = divmod(stages, workers)
@@ -74,6 +82,8 @@ SCHEDULES = {
 
 def find_schedule(name: str) -> Schedule:
     """The schedule of that name."""
-    if name not in SCHEDULES:
-        raise ValueError(f"there is no schedule {name!r}.{suggest(name, SCHEDULES)} Give any of {', '.join(SCHEDULES)}")
+    if not isinstance(name, str) or name not in SCHEDULES:
+        raise ValueError(
+            f"there is no schedule {name!r}.{suggest(str(name), SCHEDULES)} Give any of {', '.join(SCHEDULES)}"
+        )
     return SCHEDULES[name]

@@ -18,7 +18,7 @@ from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
 from .apply import check, place
 from .clip import clip_global_norm
-from .layout import Layout
+from .layout import Layout, check_layout
 from .module import laid_out
 from .placement import Ensemble
 from .schedules import find_schedule
@@ -50,10 +50,15 @@ def train_step(
     parameters that this worker keeps. `clip` is the largest norm that the gradient of that loss may have.
     `checkpoint`, `shard` and `plan` are as in `apply`, unless `net` was laid out by it.
     """
-    if not isinstance(microbatches, int) or microbatches < 1:
+    if not isinstance(microbatches, int) or isinstance(microbatches, bool) or microbatches < 1:
         raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+    if clip is not None and not (isinstance(clip, (int, float)) and clip > 0):
+        raise ValueError(f"clip must be a number above 0, or None, received {clip!r}")
+    check_layout(layout)
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
+    if layout.pipeline > 1:
+        chosen.check_checkpoint(checkpoint)
     pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
     is_new = workers_of(net) is None
     if is_new or pieces is not None:
@@ -135,6 +140,9 @@ class TrainStep:
         if len(batch) < 2:
             raise TypeError(f"step takes the inputs and, last, the target: received {len(batch)} argument(s)")
         *inputs, target = unwrap(batch)
+        for each in (*inputs, target):
+            if not isinstance(each, torch.Tensor):
+                raise TypeError(f"step takes arrays or tensors, received a {type(each).__name__}")
         samples = self._samples(inputs, target)
         if self._arrange is not None:
             self._begin([each[: len(each) // self.head.microbatches] for each in inputs])
@@ -232,7 +240,7 @@ class TrainStep:
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
-        """From the last stage to all; the mean over all samples. In float64: only the last stage knows the loss's type."""
+        """From the last stage to all; the mean over all samples. In float64: others do not know the loss's type."""
         value = self.head.mean()
         if self.layout.batch_size > 1:
             total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))

@@ -40,6 +40,7 @@ def graphs(mx):
 
     f = fc(mx, a, "f")
     relu = s.Activation(s.FullyConnected(a, num_hidden=3, name="g"), act_type="relu", name="r")
+    x = s.abs(a, name="x")
     added = s.elemwise_add(s.FullyConnected(relu, num_hidden=3, name="h"), relu, name="p")
     return {
         "network": s.softmax(added, name="sm"),
@@ -70,6 +71,12 @@ def graphs(mx):
         "loss": s.SoftmaxOutput(f, name="so"),
         "dropout": s.Dropout(f, name="d"),
         "broadcast": s.broadcast_mul(f, b, name="p"),
+        "added to what was cast low": s.elemwise_add(fc(mx, x, "f"), x, name="p"),
+        "a variable that was cast low": s.elemwise_add(a, f, name="p"),
+        "what was cast low, and single": s.Group([fc(mx, x, "f"), s.elemwise_add(x, exp(b), name="p")]),
+        "low, and what was cast to single": s.Group([exp(x), s.elemwise_add(x, f, name="p")]),
+        "what was cast to both": s.Group([fc(mx, x, "f"), exp(x), s.elemwise_add(x, x, name="p")]),
+        "what was cast low, and unknown": s.Group([fc(mx, x, "f"), s.elemwise_add(x, b, name="p")]),
     }
 
 
@@ -95,6 +102,15 @@ def symbols_to_bfloat16(mx):
 @program
 def symbols_whose_data_is_known(mx):
     return converted(mx, data_names=["a"])
+
+
+@program
+def data_that_the_symbol_does_not_have(mx):
+    try:
+        converted(mx, data_names=["a", "nothing"])
+    except mx.base.MXNetError as error:
+        return ["refused", "nothing" in str(error)]
+    return ["taken", False]
 
 
 @program
