@@ -260,6 +260,10 @@ def test_zoo(family, tmp_path):
         ([SMALL, "--to", "onnx", "--shape", "data=1,3"], "--shape data=1,3: expected the name of an input and its sh"),
         ([SMALL, "--to", "torch", "--shape", "data:1,3,8"], "Convolution 'conv0'"),
         (
+            [SMALL, "--to", "onnx", "--shape", "data:9,9999999999999999"],
+            "an input of shape (9, 9999999999999999) canno",
+        ),
+        (
             [SMALL, "--to", "onnx", *SHAPE, "--opset", "11"],
             "opset 11 cannot be written: torch gives 18 for it. Take 18",
         ),
@@ -268,6 +272,12 @@ def test_zoo(family, tmp_path):
 def test_bad_input_is_told(args, said, tmp_path, capsys):
     convert(*args, "-o", tmp_path / "out", code=2)
     assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_output_without_a_name(tmp_path, capsys):
+    convert(SMALL, "--to", "safetensors", "-o", f"{tmp_path}/", code=2)
+    assert "expected the name of a file" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

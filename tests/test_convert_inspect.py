@@ -1,12 +1,14 @@
 """`neomx inspect`: what is said of each kind of file, good, damaged and cut short."""
 
 import json
+import os
 import pathlib
 import struct
 
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 
 import neomx as mx
 from neomx import recordio
@@ -228,6 +230,8 @@ def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys)
 def test_bad_files(inspect, tmp_path):
     params = pathlib.Path(SMALL + "-0003.params").read_bytes()
     graph = {"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "Foo", "name": "foo7", "inputs": [[0, 0]]}]}
+    damaged = helper.make_graph([], "g", [], [], [helper.make_tensor("w", 1, [2, 3], [0.0] * 6)])
+    damaged.initializer[0].dims[1] = 0
     bad = {
         "cut.params": (params[:100], "not a readable .params file: array 0 of 9"),
         "other.params": (b"abcdefgh" * 4, "not a readable .params file"),
@@ -238,11 +242,14 @@ def test_bad_files(inspect, tmp_path):
             json.dumps({**graph, "heads": [[1, 0]]}).encode(),
             "unknown here: Foo; first node: Foo 'foo7'",
         ),
+        "op.json": (b'{"nodes": [{"op": [], "name": "x"}]}', "the op and the name of a node must be texts"),
+        "attrs.json": (b'{"nodes": [{"op": "Foo", "name": "x", "attrs": 5}]}', "not a symbol's JSON: TypeError"),
         "bad.rec": (b"no records at all", "at byte 0 there is no record"),
         "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
         "bad.safetensors": (b"1234", "not a readable safetensors file"),
         "bad.idx": (b"\xff\xfe\xfd", "cannot read"),
         "bad.onnx": (b"abc", "not a readable ONNX file"),
+        "array.onnx": (helper.make_model(damaged).SerializeToString(), "not a readable ONNX file: cannot reshape"),
         "junk": (b"hello world", "not a file known here: it begins with b'hello wo'"),
     }
     for name, (content, said) in bad.items():
@@ -250,6 +257,8 @@ def test_bad_files(inspect, tmp_path):
         assert said in inspect(tmp_path / name, code=2), name
     assert "cannot read" in inspect(tmp_path / "nothere.params", code=2)
     assert "cannot read" in inspect(tmp_path, code=2)
+    os.mkfifo(tmp_path / "pipe")
+    assert "not a regular file" in inspect(tmp_path / "pipe", code=2)
 
 
 def test_shapes_must_fit(inspect):

@@ -334,6 +334,17 @@ def test_a_file_that_is_none(tmp_path):
         mx.onnx.get_model_metadata(str(tmp_path / "nothere.onnx"))
 
 
+def test_a_file_that_is_damaged(tmp_path):
+    path = str(tmp_path / "m.onnx")
+    wrong_shape, no_output = model("Add", [x(3)], [x(2, 3)]), model("Add", [x(3)], [x(2, 3)])
+    wrong_shape.graph.initializer[0].dims[1] = 0
+    del no_output.graph.output[:]
+    for proto, said in [(wrong_shape, "cannot reshape"), (no_output, "Group expects")]:
+        onnx.save(proto, path)
+        with pytest.raises(MXNetError, match=f"m.onnx: not a readable ONNX file: {said}"):
+            mx.onnx.import_model(path)
+
+
 def test_the_extra_is_named(monkeypatch):
     import importlib
 

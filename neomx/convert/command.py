@@ -63,6 +63,8 @@ def main(options: argparse.Namespace) -> int:
     checkpoint = load(options.model, options.params, options.epoch)
     if options.dtype:
         checkpoint = cast(checkpoint, options.dtype)
+    if not os.path.basename(options.output):
+        raise MXNetError(f"--output {options.output!r}: expected the name of a file, such as {options.output}model")
     directory = os.path.dirname(os.path.abspath(options.output))
     if not os.path.isdir(directory):
         raise MXNetError(f"cannot write {options.output}: there is no directory {directory}")
@@ -119,7 +121,7 @@ def trace(checkpoint: Checkpoint, given: Mapping[str, tuple[int, ...]], dtype: s
     shapes = input_shapes(checkpoint, symbol, given)
     arrays = program.with_gamma(symbol, tensors(checkpoint.arrays))
     kind = to_torch(dtype) if dtype else _common_type(arrays)
-    examples = {name: torch.zeros([n or 2 for n in shape], dtype=kind) for name, shape in shapes.items()}
+    examples = {name: program.example([n or 2 for n in shape], kind) for name, shape in shapes.items()}
     varying = {name: [axis for axis, n in enumerate(shape) if n == 0] for name, shape in shapes.items()}
     if any(varying.values()):
         traced, varies = program.export(symbol, arrays, examples, varying), True

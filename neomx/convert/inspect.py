@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from ..optimizer import states as optimizer_states
 from ..symbol.control_ops import CONTROL
 from . import records
 from .command import parse_shapes
-from .onnx_file import onnx_package
+from .onnx_file import onnx_package, reading
 from .program import inference_form
 
 EPILOG = """examples:
@@ -62,6 +63,8 @@ def main(options: argparse.Namespace) -> int:
 def _kind(path: str) -> Callable[[str, argparse.Namespace], None]:
     """Who reads the file: told by its first bytes, and by its name where those say nothing."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # a pipe would have us wait
+            raise MXNetError(f"{path}: not a regular file")
         with open(path, "rb") as file:
             start = file.read(64)
     except OSError as error:
@@ -210,14 +213,15 @@ def _symbol(path: str, options: argparse.Namespace) -> None:
         with open(path, encoding="utf-8") as file:
             graph = json.load(file)
         nodes = [(node["op"], node["name"]) for node in graph["nodes"]]
+        if not all(isinstance(text, str) for node in nodes for text in node):
+            raise TypeError("the op and the name of a node must be texts")
+        counts = Counter(op for op, _ in nodes if op != "null")
+        operators = [_operator(op, count, graph) for op, count in counts.items()]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise MXNetError(f"{path}: not a symbol's JSON: {type(error).__name__}: {error!s:.100}") from None
     print(f"symbol: {len(nodes)} nodes, {_version(graph)}")
-    counts = Counter(op for op, _ in nodes if op != "null")
     symbol = sym.load(path) if not _unknown(counts) else None
-    show(
-        ["operator", "nodes", "first", "its attributes"], [_operator(op, n, graph) for op, n in counts.items()], options
-    )
+    show(["operator", "nodes", "first", "its attributes"], operators, options)
     if symbol is None:
         first = next(f"{op} {name!r}" for op, name in nodes if op in _unknown(counts))
         raise MXNetError(f"{path}: unknown here: {', '.join(sorted(_unknown(counts)))}; first node: {first}")
@@ -283,10 +287,9 @@ def _variables(symbol: Any, options: argparse.Namespace) -> None:
 
 def _onnx(path: str, options: argparse.Namespace) -> None:
     onnx = onnx_package()
-    try:
+    with reading(path):
         model = onnx.load(path)
-    except Exception as error:  # protobuf's errors are of its own kind
-        raise MXNetError(f"{path}: not a readable ONNX file: {error!s:.200}") from error
+        arrays = [(each.name, torch.tensor(onnx.numpy_helper.to_array(each))) for each in model.graph.initializer]
     opsets = ", ".join(f"{each.domain or 'opset'} {each.version}" for each in model.opset_import)
     print(f"ONNX: {len(model.graph.node)} nodes, {opsets}, by {model.producer_name or 'somebody'}")
     for what, values in (("inputs", model.graph.input), ("outputs", model.graph.output)):
@@ -294,7 +297,6 @@ def _onnx(path: str, options: argparse.Namespace) -> None:
         print(f"{what}: {', '.join(told)}")
     counts = Counter(node.op_type for node in model.graph.node)
     show(["operator", "nodes"], list(counts.items()), options)
-    arrays = ((each.name, torch.tensor(onnx.numpy_helper.to_array(each))) for each in model.graph.initializer)
     _show_arrays(((name, array, "default", tuple(array.shape)) for name, array in arrays), "arrays", options)
 
 

@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +25,17 @@ def onnx_package(name: str = "onnx") -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise MXNetError(f"ONNX files need the package {name}: pip install 'neomx[onnx]' ({error})") from error
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Whatever a damaged file makes protobuf, onnx and numpy raise becomes an error that names the file."""
+    try:
+        yield
+    except MXNetError:
+        raise
+    except Exception as error:
+        raise MXNetError(f"{path}: not a readable ONNX file: {error!s:.200}") from error
 
 
 def write(

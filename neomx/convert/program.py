@@ -57,6 +57,14 @@ def with_gamma(symbol: Symbol, arrays: Mapping[str, torch.Tensor]) -> dict[str, 
     return result
 
 
+def example(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros to trace with."""
+    try:
+        return torch.zeros(list(shape), dtype=dtype)
+    except (RuntimeError, TypeError, OverflowError) as error:
+        raise MXNetError(f"an input of shape {tuple(shape)} cannot be made: {_first_line(error)}") from error
+
+
 class Program(torch.nn.Module):
     """Computes a symbol node by node, so that a tracer can be told which node it sees.
 

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from ..context import Context, cpu
+from ..convert.onnx_file import reading
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import reader
@@ -19,7 +20,9 @@ mx2onnx = sys.modules[__name__]  # MXNet's name for the side that writes
 
 def import_model(model_file: str) -> tuple[Symbol, dict[str, NDArray], dict[str, NDArray]]:
     """The symbol, the arguments and the auxiliary states of an ONNX file (opsets 7 to 20)."""
-    return reader.to_symbol(reader.read(model_file))
+    model = reader.read(model_file)
+    with reading(model_file):
+        return reader.to_symbol(model)
 
 
 def import_to_gluon(model_file: str, ctx: Context | None = None) -> Any:

@@ -46,9 +46,7 @@ def export_model(
     varying = _varying(examples, dynamic_input_shapes) if dynamic else {}
     arrays = program.with_gamma(symbol, tensors(checkpoint.arrays))
     grown = {
-        name: torch.zeros(
-            [max(n, 2) if i in varying.get(name, ()) else n for i, n in enumerate(e.shape)], dtype=e.dtype
-        )
+        name: program.example([max(n, 2) if i in varying.get(name, ()) else n for i, n in enumerate(e.shape)], e.dtype)
         for name, e in examples.items()
     }
     traced = program.export(symbol, arrays, grown, varying)
@@ -97,7 +95,7 @@ def _examples(inputs: list[str], with_labels: list[str], shapes: Any, types: Any
         raise MXNetError(f"expected the types of {', '.join(names)}, received {len(kinds)}")
     kinds = kinds * len(names) if len(kinds) == 1 else kinds
     facts = zip(names, shapes, kinds, strict=True)
-    return {name: torch.zeros(shape, dtype=to_torch(kind)) for name, shape, kind in facts if name in inputs}
+    return {name: program.example(shape, to_torch(kind)) for name, shape, kind in facts if name in inputs}
 
 
 def _varying(examples: Mapping[str, torch.Tensor], dynamic: Any) -> dict[str, list[int]]:

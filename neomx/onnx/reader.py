@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import symbol as sym
 from ..base import MXNetError
-from ..convert.onnx_file import onnx_package
+from ..convert.onnx_file import onnx_package, reading
 from ..ndarray import NDArray, array
 from ..symbol import Symbol
 from .lengths import lengths_of
@@ -200,15 +200,13 @@ def _computed(node: Any, graph: Graph) -> list[np.ndarray]:
 
 
 def read(model_file: str | os.PathLike[str]) -> Any:
-    """The model in a file, checked."""
+    """The model in a file."""
     onnx = onnx_package()
     path = os.fspath(model_file)
     if not os.path.isfile(path):
         raise MXNetError(f"cannot read {path}: no such file")
-    try:
+    with reading(path):
         return onnx.load(path)
-    except Exception as error:  # protobuf's errors are of its own kind
-        raise MXNetError(f"{path}: not a readable ONNX file: {error!s:.200}") from error
 
 
 def to_symbol(model: Any) -> tuple[Symbol, dict[str, NDArray], dict[str, NDArray]]:

@@ -64,6 +64,7 @@ def _gamma_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int
     "LeakyReLU",
     takes={"gamma": lambda a: a["act_type"] == "prelu"},
     starts={"gamma": '["Constant", {"value": 0.25}]'},
+    outputs=lambda a: ("output", "mask") if a["act_type"] == "rrelu" else ("output",),
     infer=_gamma_shape,
 )
 def leaky_relu(

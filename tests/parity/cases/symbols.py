@@ -445,3 +445,15 @@ def losses_inside_start_gradients(mx):
         executor.backward([mx.nd.ones(o.shape) for o in outputs])
         results += [*outputs, *grads.values()]
     return results
+
+
+@program
+def random_slopes_and_where_they_were(mx):
+    net = mx.sym.LeakyReLU(mx.sym.var("data"), act_type="rrelu", name="act")
+    executor = net.bind(mx.cpu(), {"data": mx.nd.array([[-1, 2]])})
+    return [
+        net.list_outputs(),
+        net.infer_shape(data=(1, 2)),
+        executor.forward()[0],
+        mx.sym.relu(net[0]).list_arguments(),
+    ]
