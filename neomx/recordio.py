@@ -208,6 +208,10 @@ class IRHeader(NamedTuple):
     id: int
     id2: int
 
+    def __repr__(self) -> str:
+        """As MXNet prints it."""
+        return f"HEADER(flag={self.flag!r}, label={self.label!r}, id={self.id!r}, id2={self.id2!r})"
+
 
 _HEADER = struct.Struct("<IfQQ")
 
