@@ -173,10 +173,11 @@ class DetAugmentation:
     def _fitted(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
         if self.resize_mode == "force":
             return self._resized(pixels, width, height, random)
-        ratio = min(height / pixels.shape[0], width / pixels.shape[1])
+        old = np.array(pixels.shape[:2], np.float32)  # in float32, as in MXNet, where 44 * (60 / 44) is 60
+        ratio = min(np.array((height, width), np.float32) / old)
         if self.resize_mode == "shrink":
-            ratio = min(ratio, 1)
-        across, down = int(pixels.shape[1] * ratio), int(pixels.shape[0] * ratio)
+            ratio = min(ratio, np.float32(1))
+        down, across = (old * ratio).astype(int)
         return self._resized(pixels, max(across, 1), max(down, 1), random)
 
 

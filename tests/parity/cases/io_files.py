@@ -341,6 +341,10 @@ def pictures_with_objects(mx):
         dict(resize=80),
         dict(rand_mirror_prob=1.0),
         dict(mean_r=10.0, std_r=2.0, scale=0.5),
+        dict(resize_mode="fit", mean_r=10.0, std_r=2.0, mean_g=5.0),
+        dict(resize_mode="fit", resize=10, data_shape=(3, 60, 60)),
+        dict(resize_mode="fit", resize=53, data_shape=(3, 31, 47)),
+        dict(resize_mode="fit", data_shape=(3, 59, 61)),
     ):
         batch = objects(batch_size=3, **attrs).next()
         given += [batch.data[0].asnumpy()[1:], batch.label[0]]
