@@ -139,7 +139,11 @@ class MXIndexedRecordIO(MXRecordIO):
         super().open()
         self.idx, self.keys = {}, []
         if self.writable:
-            self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
+            try:
+                self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
+            except OSError:
+                super().close()
+                raise
             return
         try:
             # Bytes that are no text are for `_add` to refuse, with the line they are in.

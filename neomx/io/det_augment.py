@@ -59,6 +59,10 @@ class DetAugmentation:
         if self.crop_emit_mode not in ("center", "overlap"):
             raise MXNetError(f"{who}: crop_emit_mode must be 'center' or 'overlap', received {self.crop_emit_mode!r}")
         if self.rand_crop_prob > 0:
+            if not self.max_crop_trials:
+                raise MXNetError(f"{who}: expected at least one value of max_crop_trials, received none")
+            if min(self.min_crop_aspect_ratios, default=1) < 0:
+                raise MXNetError(f"{who}: min_crop_aspect_ratios={self.min_crop_aspect_ratios} must not be negative")
             for name, (low, high) in self._bounds().items():
                 if len(low) != self.num_crop_sampler or len(high) != self.num_crop_sampler:
                     raise MXNetError(f"{who}: expected {self.num_crop_sampler} values of min_ and max_crop_{name}")
