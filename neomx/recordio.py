@@ -139,7 +139,11 @@ class MXIndexedRecordIO(MXRecordIO):
         super().open()
         self.idx, self.keys = {}, []
         if self.writable:
-            self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
+            try:
+                self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
+            except OSError:
+                super().close()
+                raise
             return
         try:
             # Bytes that are no text are for `_add` to refuse, with the line they are in.
@@ -207,6 +211,10 @@ class IRHeader(NamedTuple):
     label: Any
     id: int
     id2: int
+
+    def __repr__(self) -> str:
+        """As MXNet prints it."""
+        return f"HEADER(flag={self.flag!r}, label={self.label!r}, id={self.id!r}, id2={self.id2!r})"
 
 
 _HEADER = struct.Struct("<IfQQ")

@@ -445,6 +445,8 @@ def test_what_image_det_record_iter_says():
         "label_width=7 is not that of the records, 17": {**objects, "label_width": 7},
         "resize_mode must be one of": {**objects, "resize_mode": "x"},
         "expected 2 values of min_ and max_crop_scales": {**objects, "rand_crop_prob": 1, "num_crop_sampler": 2},
+        "at least one value of max_crop_trials": {**objects, "rand_crop_prob": 1, "max_crop_trials": ()},
+        "min_crop_aspect_ratios=.* not be negative": {**objects, "rand_crop_prob": 1, "min_crop_aspect_ratios": (-1,)},
         "record 0 of .*expected labels of a head": {},
     }.items():
         with pytest.raises(MXNetError, match=message):

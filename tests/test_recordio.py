@@ -1,5 +1,6 @@
 """RecordIO files: what MXNet wrote, damage, other processes."""
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -118,6 +119,13 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
         MXIndexedRecordIO(tmp_path / "wrong.idx", path, "r").read_idx(0)
     with pytest.raises(TypeError, match="a record is bytes, received str"):
         MXRecordIO(path, "w").write("text")
+
+
+def test_an_index_that_cannot_be_written_is_told_once(tmp_path):
+    """Also when the half-made writer goes: a warning of it would be an error here."""
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        MXIndexedRecordIO(tmp_path / "nowhere" / "a.idx", tmp_path / "a.rec", "w")
+    gc.collect()
 
 
 def test_headers_cut_short():

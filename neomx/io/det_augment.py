@@ -59,6 +59,10 @@ class DetAugmentation:
         if self.crop_emit_mode not in ("center", "overlap"):
             raise MXNetError(f"{who}: crop_emit_mode must be 'center' or 'overlap', received {self.crop_emit_mode!r}")
         if self.rand_crop_prob > 0:
+            if not self.max_crop_trials:
+                raise MXNetError(f"{who}: expected at least one value of max_crop_trials, received none")
+            if min(self.min_crop_aspect_ratios, default=1) < 0:
+                raise MXNetError(f"{who}: min_crop_aspect_ratios={self.min_crop_aspect_ratios} must not be negative")
             for name, (low, high) in self._bounds().items():
                 if len(low) != self.num_crop_sampler or len(high) != self.num_crop_sampler:
                     raise MXNetError(f"{who}: expected {self.num_crop_sampler} values of min_ and max_crop_{name}")
@@ -112,16 +116,14 @@ class DetAugmentation:
         return pixels
 
     def _padded(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
-        """The picture somewhere in a larger one."""
+        """The picture somewhere in a larger one; its borders are whole pixels, its objects' places are not moved so."""
         height, width = pixels.shape[:2]
         scale = random.uniform(1, max(self.max_pad_scale, 1))
-        more_rows, more_columns = int(height * scale) - height, int(width * scale) - width
-        top, left = random.randint(0, more_rows), random.randint(0, more_columns)
-        larger = picture.pad(
-            np.ascontiguousarray(pixels), top, more_rows - top, left, more_columns - left, fill=self.fill_value
-        )
-        new, old = np.array(larger.shape[1::-1] * 2), np.array((width, height) * 2)
-        return larger, _boxes(objects, lambda box: (box * old + [left, top, left, top]) / new)
+        left, top = random.uniform(0, scale - 1), random.uniform(0, scale - 1)
+        above, below = int(top * height), int((scale - 1 - top) * height)
+        before, behind = int(left * width), int((scale - 1 - left) * width)
+        larger = picture.pad(np.ascontiguousarray(pixels), above, below, before, behind, fill=self.fill_value)
+        return larger, _boxes(objects, lambda box: (box + [left, top, left, top]) / scale)
 
     def _cropped(self, pixels: np.ndarray, objects: np.ndarray, random: Random) -> tuple[np.ndarray, np.ndarray]:
         """A piece for which one of the samplers' conditions hold, or the picture as it is."""
@@ -129,24 +131,26 @@ class DetAugmentation:
         random.shuffle(samplers)
         for sampler in samplers:
             for _ in range(self.max_crop_trials[min(sampler, len(self.max_crop_trials) - 1)]):
-                box = self._draw(sampler, random)
+                box = self._draw(sampler, pixels.shape[1] / pixels.shape[0], random)
                 if self._fulfils(sampler, box, objects[:, 1:5]):
                     kept = self._kept(box, objects)
                     if len(kept):
                         return _cut(pixels, box), kept
         return pixels, objects
 
-    def _draw(self, sampler: int, random: Random) -> np.ndarray:
+    def _draw(self, sampler: int, shape: float, random: Random) -> np.ndarray:
+        """A piece of a picture of this aspect, in parts of it; the piece's own aspect is one of pixels."""
         bounds = self._bounds()
         scale = max(random.uniform(*(side[sampler] for side in bounds["scales"])), 1e-3)
-        low, high = (side[sampler] for side in bounds["aspect_ratios"])
-        aspect = random.uniform(max(low, scale * scale), max(min(high, 1 / (scale * scale)), scale * scale))
+        low, high = (side[sampler] / shape for side in bounds["aspect_ratios"])
+        aspect = random.uniform(max(low, scale * scale), min(high, 1 / (scale * scale)))
         width, height = min(scale * math.sqrt(aspect), 1.0), min(scale / math.sqrt(aspect), 1.0)
         left, top = random.uniform(0, 1 - width), random.uniform(0, 1 - height)
         return np.array([left, top, left + width, top + height])
 
     def _fulfils(self, sampler: int, box: np.ndarray, boxes: np.ndarray) -> bool:
         """Whether there is an object that the piece shows as much of as is asked."""
+        boxes = boxes.astype(np.float64)  # as the piece, so that an object inside has all of its own area in common
         common, own, area = _common_area(box, boxes), _area(boxes), _area(box[None])[0]
         shares = {
             "overlaps": common / np.maximum(own + area - common, 1e-12),
@@ -173,10 +177,11 @@ class DetAugmentation:
     def _fitted(self, pixels: np.ndarray, height: int, width: int, random: Random) -> np.ndarray:
         if self.resize_mode == "force":
             return self._resized(pixels, width, height, random)
-        ratio = min(height / pixels.shape[0], width / pixels.shape[1])
+        old = np.array(pixels.shape[:2], np.float32)  # in float32, as in MXNet, where 44 * (60 / 44) is 60
+        ratio = min(np.array((height, width), np.float32) / old)
         if self.resize_mode == "shrink":
-            ratio = min(ratio, 1)
-        across, down = int(pixels.shape[1] * ratio), int(pixels.shape[0] * ratio)
+            ratio = min(ratio, np.float32(1))
+        down, across = (old * ratio).astype(int)
         return self._resized(pixels, max(across, 1), max(down, 1), random)
 
 
@@ -195,7 +200,8 @@ def _common_area(box: np.ndarray, boxes: np.ndarray) -> np.ndarray:
 
 
 def _cut(pixels: np.ndarray, box: np.ndarray) -> np.ndarray:
-    height, width = pixels.shape[:2]
-    left, top = int(box[0] * width), int(box[1] * height)
-    right, bottom = max(int(box[2] * width), left + 1), max(int(box[3] * height), top + 1)
-    return pixels[top:bottom, left:right]
+    """The pixels of a piece: where it begins and how large it is are cut to whole numbers, as in MXNet."""
+    size = np.array(pixels.shape[1::-1])
+    left, top = (box[:2] * size).astype(int)
+    width, height = np.maximum(((box[2:] - box[:2]) * size).astype(int), 1)
+    return pixels[top : top + height, left : left + width]

@@ -101,8 +101,9 @@ class ObjectDecoder(PictureDecoder):
         height, width = pixels.shape[:2]
         label[0] = self._pad_value
         label[0, : 4 + len(labels)] = [self.shape[0], height, width, len(labels), *labels]
-        data[:, height:], data[:, :, width:] = 0, 0
-        self._normalize(pixels, False, data[:, :height, :width], random)
+        whole = np.zeros((*self.shape[1:], pixels.shape[2]), np.uint8)  # what is beside the picture is black
+        whole[:height, :width] = pixels
+        self._normalize(whole, False, data, random)
 
 
 def _objects(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

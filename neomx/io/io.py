@@ -410,7 +410,8 @@ def _take_rows(source: Any, rows: np.ndarray, axis: int) -> NDArray:
     """These samples, always dense, as in MXNet."""
     if not isinstance(source, NDArray):
         wanted, places = np.unique(rows, return_inverse=True)  # h5py takes each row once, in their order
-        read = np.asarray(source[(*(slice(None),) * axis, wanted)] if axis else source[wanted])
+        index = (*[slice(None)] * axis, wanted)
+        read = np.asarray(source[index] if axis else source[wanted])
         return array(np.take(read, places, axis))
     if source._sparse:
         return take(source, array(rows, dtype=np.int64), axis=axis).tostype("default")

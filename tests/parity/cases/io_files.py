@@ -341,11 +341,73 @@ def pictures_with_objects(mx):
         dict(resize=80),
         dict(rand_mirror_prob=1.0),
         dict(mean_r=10.0, std_r=2.0, scale=0.5),
+        dict(resize_mode="fit", mean_r=10.0, std_r=2.0, mean_g=5.0),
+        dict(resize_mode="fit", resize=10, data_shape=(3, 60, 60)),
+        dict(resize_mode="fit", resize=53, data_shape=(3, 31, 47)),
+        dict(resize_mode="fit", data_shape=(3, 59, 61)),
     ):
         batch = objects(batch_size=3, **attrs).next()
         given += [batch.data[0].asnumpy()[1:], batch.label[0]]
     for attrs in (dict(label_pad_width=5), dict(label_width=7), dict(resize_mode="x"), dict(path_imgrec="nowhere.rec")):
         given.append(outcome(lambda attrs=attrs: objects(**attrs).next()))
+    return given
+
+
+def middle_objects(mx, epochs=3, **attrs):
+    """Each picture with its labels: how large it was given, and what became of a box in its middle, 0.1 wide."""
+    lines = [f"{i}\t2\t5\t0\t0.45\t0.45\t0.55\t0.55\t{i}.png\n" for i in range(6)]
+    with files(objects_lst="".join(lines)):
+        usual = dict(path_imgrec=str(FIXTURES / "objects.rec"), path_imglist="objects.lst", batch_size=1)
+        iterator = pictures(mx, "ImageDetRecordIter", **dict(usual, **attrs))
+        for _ in range(epochs):
+            for batch in iterator:
+                yield batch.data[0].asnumpy()[0], batch.label[0].asnumpy()[0].astype("float64")
+            iterator.reset()
+
+
+@program
+def pieces_of_a_given_size(mx):
+    """The aspect of a piece is one of pixels; no object that is whole in a piece speaks against it."""
+    given = []
+    for scale, aspect in ((0.8, 1.0), (0.75, 0.9), (0.7, 1.1)):
+        attrs = dict(min_crop_scales=(scale,), max_crop_scales=(scale + 1e-6,))
+        attrs.update(min_crop_aspect_ratios=(aspect,), max_crop_aspect_ratios=(aspect + 1e-6,))
+        for _, label in middle_objects(mx, rand_crop_prob=1, **attrs):
+            given.append((0.1 / (label[9:11] - label[7:9])).round(4).tolist())
+    return given
+
+
+def whole(length):
+    """What a length in pixels, known to rounding, may be cut to."""
+    return {int(length - 1e-3), int(length + 1e-3)}
+
+
+@program
+def pixels_of_pieces_and_borders(mx):
+    """Where a piece or a border begins and how large it is are cut to whole pixels each; boxes are not moved so."""
+    plains = [data for data, _ in middle_objects(mx, 1, data_shape=(3, 48, 48))][2::3]  # the square ones
+    pieces = dict(rand_crop_prob=1, min_crop_scales=(0.75,), max_crop_scales=(0.9,), min_crop_object_coverages=(0.99,))
+    given = []
+    for attrs, edge in ((pieces, 48), (dict(rand_pad_prob=1, max_pad_scale=2.0), 100)):
+        shown = middle_objects(mx, data_shape=(3, edge, edge), resize_mode="shrink", **attrs)
+        for (data, label), plain in zip(list(shown)[2::3], plains * 3):
+            height, width = (int(n) for n in label[1:3])
+            scales = 0.1 / (label[9:11] - label[7:9])
+            starts = 48 * (0.45 - label[7:9] * scales)
+            if edge == 48:
+                good = [
+                    (data[:, :height, :width] == plain[:, y : y + height, x : x + width]).all()
+                    for x in whole(starts[0])
+                    for y in whole(starts[1])
+                ]
+                sizes = width in whole(48 * scales[0]) and height in whole(48 * scales[1])
+            else:
+                places = [(x, y) for x in whole(-starts[0]) for y in whole(-starts[1])]
+                good = [(data[:, y : y + 48, x : x + 48] == plain).all() for x, y in places]
+                ends = 48 * (scales - 1) + starts
+                sizes = any(width - 48 - x in whole(ends[0]) and height - 48 - y in whole(ends[1]) for x, y in places)
+            between_pixels = abs(48 * scales - (48 * scales).round()).max() > 1e-3
+            given.append((bool(any(good)), bool(sizes), bool(between_pixels)))
     return given
 
 

@@ -57,3 +57,13 @@ def orders_of_reading(mx):
         reader.open()
         found.append(str(reader.read_idx(8)))
         return found
+
+
+@program
+def headers(mx):
+    recordio = mx.recordio
+    found = [repr(recordio.IRHeader(0, 2.5, 3, 4)), str(recordio.IRHeader(1, [1, 2], 3, 4))]
+    for label in (1, 2.5, [1, 2, 3], (1.5,)):
+        header, rest = recordio.unpack(recordio.pack(recordio.IRHeader(0, label, 7, 8), b"rest"))
+        found += [str(header), rest.decode()]
+    return found
