@@ -395,3 +395,12 @@ def test_a_parameter_that_gives_out_changed_values_is_trained():
         assert loss.asscalar() == value
         trainer.step(1)
     assert param.list_data()[0].asscalar() == 0
+
+
+def test_files_of_a_block_without_parameters(tmp_path):
+    net = mx.gluon.nn.HybridLambda("relu")
+    net.hybridize()
+    net(mx.nd.ones((1, 2)))
+    net.export(str(tmp_path / "m"))
+    again = mx.gluon.SymbolBlock.imports(str(tmp_path / "m-symbol.json"), ["data"], str(tmp_path / "m-0000.params"))
+    assert again(mx.nd.array([[-1, 2]])).asnumpy().tolist() == [[0, 2]]

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
     """What a file held, if that is arrays with names."""
+    if not loaded:
+        return {}  # a file of no arrays has no names either
     if not isinstance(loaded, Mapping):
         raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
     return loaded
