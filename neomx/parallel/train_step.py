@@ -57,9 +57,12 @@ def train_step(
     check_layout(layout)
     layout.check(session().world.size)
     chosen = find_schedule(schedule)
+    pieces = None
     if layout.pipeline > 1:
+        from .staging import lay_out  # torch's pipelines take a second to load: not in a step, where others wait
+
         chosen.check_checkpoint(checkpoint)
-    pieces = Cut(net, layout.pipeline, chosen, cut, microbatches) if layout.pipeline > 1 else None
+        pieces = Cut(net, layout.pipeline, chosen, cut, microbatches)
     is_new = workers_of(net) is None
     if is_new or pieces is not None:
         shard = check(net, layout, shard)
@@ -69,8 +72,6 @@ def train_step(
         if isinstance(net, Block):
             _find_shapes(net, inputs)
         if pieces is not None:
-            from .staging import lay_out  # with torch's pipelines, which take a second to load
-
             step.pipeline, step.adding = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
         elif is_new:
             place(net, layout, shard, plan, checkpoint)
