@@ -1,7 +1,11 @@
 """Imports flow one way: base, events -> ops -> ndarray -> ... A room that is not listed here is an error."""
 
 import ast
+import importlib
 import pathlib
+import sys
+
+import pytest
 
 import neomx
 
@@ -118,3 +122,19 @@ def test_imports_flow_one_way():
 def test_a_wrong_import_is_seen():
     assert wrong_imports({PACKAGE / "ops" / "x.py": {"neomx.ndarray.NDArray"}}) != []
     assert wrong_imports({PACKAGE / "ops" / "x.py": {"torch.distributed.all_reduce"}}) != []
+
+
+def test_every_public_name_is_loaded_when_it_is_used_and_no_other():
+    assert set(neomx.__all__) <= set(dir(neomx))
+    assert [name for name in dir(neomx) if not hasattr(neomx, name)] == []
+    assert neomx.nd is neomx.ndarray and neomx.cpu is neomx.context.cpu
+    with pytest.raises(AttributeError, match="module 'neomx' has no attribute 'no_such_room'"):
+        _ = neomx.no_such_room
+
+
+def test_what_a_room_lacks_is_not_taken_for_a_missing_room(monkeypatch):
+    monkeypatch.delitem(sys.modules, "neomx.rtc", raising=False)
+    monkeypatch.delattr(neomx, "rtc", raising=False)
+    monkeypatch.setattr(importlib, "import_module", lambda name: __import__("a_package_that_is_not_there"))
+    with pytest.raises(ModuleNotFoundError, match="a_package_that_is_not_there"):
+        _ = neomx.rtc

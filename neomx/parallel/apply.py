@@ -102,7 +102,7 @@ def begin(net: Any, module: torch.nn.Module, layout: Layout, shard: str | None, 
 
 
 def _checkpointed(net: Any, which: Any) -> Any:
-    if which is not None and which is not False:
+    if which:
         from .checkpointing import checkpoint_blocks
 
         checkpoint_blocks(net, which)

@@ -260,7 +260,7 @@ class _Workers:
 
     def compute_again(self, checkpoint: Any) -> None:
         """Have parts keep their inputs alone."""
-        if checkpoint is None or checkpoint is False:
+        if not checkpoint:
             return
         if self._schedule is not None:
             self._schedule.check_checkpoint(checkpoint)

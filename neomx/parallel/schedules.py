@@ -38,7 +38,7 @@ class Schedule:
 
     def check_checkpoint(self, checkpoint: Any) -> None:
         """Refuse activation checkpointing where each part of backward would compute activations again."""
-        if self.splits and checkpoint not in (None, False):
+        if self.splits and checkpoint:
             raise ValueError(
                 f"the schedule {self.name!r} does backward in two parts, for which checkpointed activations would be "
                 "computed twice. Leave checkpoint out, or take '1f1b' or 'interleaved'"

@@ -297,4 +297,7 @@ class Head:
 
     def mean(self) -> torch.Tensor:
         """The mean over the batch; zero on workers that do not compute it."""
-        return torch.stack(self._means).double().mean() if self._means else torch.zeros((), dtype=torch.float64)
+        if not self._means:
+            return torch.zeros((), dtype=torch.float64)
+        means = torch.stack(self._means)
+        return means.mean(dtype=torch.float32 if means.is_mps else torch.float64)  # Apple's GPUs have no float64
