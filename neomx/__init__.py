@@ -5,6 +5,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from . import onednn
+
+onednn.limit()  # before torch is loaded
+
 if TYPE_CHECKING:
     from . import (
         amp,

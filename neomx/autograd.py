@@ -13,6 +13,7 @@ from .base import Backward, MXNetError, modes
 from .events import emit, heard
 from .ndarray.invoke import on_tape
 from .ndarray.ndarray import Gradient, NDArray
+from .onednn import explained
 
 __all__ = [
     "Function",
@@ -159,7 +160,7 @@ def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
             raise MXNetError(
                 "this graph was differentiated already and is gone. Pass retain_graph=True to the first backward"
             ) from error
-        raise MXNetError(f"backward: {error}") from error
+        raise MXNetError(f"backward: {explained(str(error))}") from error
     finally:
         Backward.train_mode, Backward.accumulating = previous
 

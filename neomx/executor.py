@@ -15,6 +15,7 @@ from .dtype import to_torch
 from .ndarray.invoke import own
 from .ndarray.ndarray import NDArray
 from .ndarray.utils import array as make_array
+from .onednn import explained
 from .symbol.graph import Node
 from .symbol.infer import Shapes, Types, resolved
 from .symbol.lowering import Run, lower
@@ -198,7 +199,7 @@ class Executor:
             leaves = list(self._leaves.values())
             return torch.autograd.grad(heads, leaves, starts, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
-            raise MXNetError(f"backward: {error}") from error
+            raise MXNetError(f"backward: {explained(str(error))}") from error
         finally:
             Backward.train_mode, Backward.accumulating = previous
 

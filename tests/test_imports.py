@@ -10,12 +10,13 @@ import pytest
 import neomx
 
 PACKAGE = pathlib.Path(neomx.__file__).parent
-GROUND = {"base", "events", "context", "dtype"}
+GROUND = {"base", "events", "context", "dtype", "onednn"}
 ARRAYS = GROUND | {"ops", "formats", "ndarray", "autograd", "random"}
 MAY_IMPORT = {
     "base": set(),
     "bar": set(),
     "events": set(),
+    "onednn": set(),
     "dtype": {"base"},
     "context": {"base"},
     "ops": GROUND | {"formats"},  # images are resized by OpenCV

@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from ..base import MXNetError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
+from ..onednn import explained
 from ..ops.table import OP_ERRORS, Op
 
 
@@ -168,7 +169,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             name = f"{op.inputs[0]}[{i}]" if op.variadic else op.inputs[i]
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
-    message = message.removeprefix(op.name + ": ")
+    message = explained(message.removeprefix(op.name + ": "))
     if "mixed torch.Tensor and DTensor" in message:
         message = (
             "an array that several workers hold together meets one that each has whole. Bring it together first: "

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from .. import onednn
 from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
@@ -123,7 +124,7 @@ class _Writer:
             trace = trace.tb_next
         node = None if trace is None else self.node_of_line.get(trace.tb_lineno)
         if trace is None or node is None:
-            return MXNetError(str(error))
+            return MXNetError(onednn.explained(str(error)))
         received = []
         for name, (n, i) in zip(node.input_names(), node.inputs, strict=True):
             tensor = trace.tb_frame.f_locals.get(self.names[id(n), i])
@@ -136,7 +137,7 @@ class _Writer:
 def node_error(node: Node, error: Exception | str, received: Sequence[str]) -> MXNetError:
     """An error that names the node, its op and everything it received."""
     assert node.op is not None
-    message = str(error).removeprefix(node.op.name + ": ")
+    message = onednn.explained(str(error).removeprefix(node.op.name + ": "))
     return MXNetError(f"{node.op.name} {node.name!r}: {message} (received {', '.join(received) or 'nothing'})")
 
 

@@ -1,0 +1,71 @@
+"""Keep oneDNN, torch's CPU kernels, from AMX instructions that a virtual machine announces without describing them.
+
+Some hypervisors pass on the CPU flag `amx_tile` and hide CPUID leaf 0x1D, which gives the size of the tiles. oneDNN
+then generates kernels for tiles of size zero: larger bfloat16 products raise "could not create a primitive" or end the
+process with an illegal instruction, and after the first failure every other oneDNN kernel of the process fails as well.
+
+oneDNN reads its limit from the environment once, when its first kernel runs, so `import neomx` sets it before that.
+This file must not import torch.
+"""
+
+import os
+import sys
+
+VARIABLE = "ONEDNN_MAX_CPU_ISA"
+WITHOUT_AMX = "AVX10_1_512"  # everything that a CPU with AMX has, except AMX
+TILE_LEAF = 0x1D
+FAILURES = ("could not create a primitive", "could not execute a primitive")  # oneDNN's, as torch passes them on
+
+# Whether this process set the limit, perhaps after oneDNN had read the variable.
+_set_here = False
+
+
+def hides_tiles(cpuinfo: str) -> bool:
+    """Whether `cpuinfo`, the text of /proc/cpuinfo, describes a CPU that has AMX but does not describe its tiles."""
+    fields: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        fields.setdefault(name.strip(), value.strip())  # the first CPU's: all are of one kind
+    level = fields.get("cpuid level", "")
+    return level.isdigit() and int(level) < TILE_LEAF and "amx_tile" in fields.get("flags", "").split()
+
+
+def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
+    """Limit oneDNN to instructions that work here, unless the user has chosen a limit, and log that."""
+    global _set_here
+    if sys.platform != "linux" or VARIABLE in os.environ:
+        return
+    try:
+        with open(cpuinfo) as file:
+            text = file.read(8192)  # more than the first CPU's entry; a large machine's whole file is slow to read
+    except OSError:
+        return
+    if not hides_tiles(text):
+        return
+    os.environ[VARIABLE] = WITHOUT_AMX
+    _set_here = True
+    import logging
+
+    message = (
+        "This machine announces AMX but does not describe its tiles (CPUID leaf 0x1D), so bfloat16 kernels would fail. "
+        f"Setting {VARIABLE}={WITHOUT_AMX}."
+    )
+    if "torch" in sys.modules:
+        import faulthandler
+
+        faulthandler.enable()  # should a kernel still die of an illegal instruction, this shows in which op
+        message += (
+            " This comes too late if torch, imported before neomx, has already run a convolution or a matrix product: "
+            "then import neomx first, or set the variable before Python starts."
+        )
+    logging.getLogger("neomx").warning(message)
+
+
+def explained(message: str) -> str:
+    """`message`, the text of an error, with the remedy if it comes from AMX kernels that cannot work here."""
+    if _set_here and any(failure in message for failure in FAILURES):
+        return (
+            f"{message}. oneDNN was used before neomx could limit it to instructions that work on this machine. Set "
+            f"{VARIABLE}={WITHOUT_AMX} before Python starts, or import neomx before torch"
+        )
+    return message
