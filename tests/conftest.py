@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+import neomx  # noqa: F401  before any test uses torch: it may have to limit oneDNN
+
 torch.set_num_threads(1)
 pytest.register_assert_rewrite("launching")  # what its assertions found is shown, as in a test
 

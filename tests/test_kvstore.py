@@ -10,6 +10,7 @@ import kvstore_job
 import numpy as np
 import pytest
 
+from parity import tolerance
 from parity.kvstore_programs import BIG, PROGRAMS
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -55,9 +56,7 @@ def check(program, name, found, wanted):
             assert str(found) == str(wanted), name
         return
     assert found.dtype == wanted.dtype and found.shape == wanted.shape, name
-    half = wanted.dtype == np.float16
-    tolerance = {"rtol": 2e-3, "atol": 1e-3} if half else {"rtol": 1e-5, "atol": 1e-6}
-    np.testing.assert_allclose(found, wanted, **tolerance, err_msg=f"{program}: {name}")
+    tolerance.check(found, wanted, f"{program}: {name}")
 
 
 JOBS = [

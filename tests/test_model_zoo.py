@@ -12,7 +12,7 @@ import pytest
 import neomx as mx
 from neomx.base import MXNetError
 from neomx.gluon.model_zoo import model_store, vision
-from parity import zoo_spec
+from parity import tolerance, zoo_spec
 
 HERE = pathlib.Path(__file__).parent
 RECORDED = HERE / "parity" / "recorded"
@@ -52,10 +52,9 @@ def test_every_network_of_mxnet_is_here(graphs):
 def test_prediction_is_mxnets(name, runs):
     net, x = zoo_spec.make(mx, zoo_spec.NETS[name])
     expected = runs[name + ":predict"]
-    close = {"rtol": 1e-4, "atol": 1e-5 * np.abs(expected).max()}
-    np.testing.assert_allclose(net(x).asnumpy(), expected, **close)
+    tolerance.check(net(x).asnumpy(), expected)
     net.hybridize()
-    np.testing.assert_allclose(net(x).asnumpy(), expected, **close)
+    tolerance.check(net(x).asnumpy(), expected)
 
 
 @pytest.mark.parametrize("name", [name for name in zoo_spec.NETS if name not in zoo_spec.NOT_TRAINED])
@@ -76,7 +75,7 @@ def test_a_file_written_by_mxnet_gives_mxnets_answers():
     net = build(vision)
     net.load_parameters(str(FIXTURES / "mobilenet0.125.params"), ctx=mx.cpu())
     expected = np.load(FIXTURES / "mobilenet0.125.npy")
-    np.testing.assert_allclose(net(zoo_spec.picture(mx, shape)).asnumpy(), expected, rtol=1e-4, atol=1e-5)
+    tolerance.check(net(zoo_spec.picture(mx, shape)).asnumpy(), expected)
 
 
 def test_a_file_holds_what_the_seed_gives_bit_for_bit():

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from server_jobs import Job
 
+from parity import tolerance
+
 RECORDED = np.load(str(Path(__file__).parent / "parity" / "recorded" / "kvstore.npz"))
 MORE = {
     "pushpull compressed": "None",  # MXNet sums without compression only
@@ -36,6 +38,4 @@ def compare(key, found, workers, rank):
         assert str(found) == expected or expected == "raises Exception" and str(found).startswith("raises"), key
     elif not (name == AFTER_MORE and str(RECORDED[prefix + "another batch size"]).startswith("raises")):
         assert found.dtype == wanted.dtype and found.shape == wanted.shape, key
-        half = wanted.dtype == np.float16
-        tolerance = {"rtol": 2e-3, "atol": 1e-3} if half else {"rtol": 1e-5, "atol": 1e-6}
-        np.testing.assert_allclose(found, wanted, **tolerance, err_msg=key)
+        tolerance.check(found, wanted, key)

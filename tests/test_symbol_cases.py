@@ -11,7 +11,7 @@ from test_parity import FAMILIES, recorded
 
 import neomx as mx
 from neomx.ops import OPS
-from parity import spec, symbol_cases
+from parity import spec, symbol_cases, tolerance
 
 PATH = pathlib.Path(__file__).resolve().parent / "parity" / "recorded" / "symbol_cases.json.gz"
 RECORDED = json.loads(gzip.decompress(PATH.read_bytes()))
@@ -94,7 +94,7 @@ def test_executors_compute_the_recorded_numbers(family):
         np.random.seed(0)
         expected = recorded(family)[case.id]
         for key, value in run_bound(case).items():
-            np.testing.assert_allclose(value, expected[key], case.rtol, case.atol, err_msg=f"{case.id} {key}")
+            tolerance.check(value, expected[key], f"{case.id} {key}", **case.tolerance())
 
 
 def test_every_op_has_its_function():

@@ -8,6 +8,8 @@ import zlib
 
 import numpy as np
 
+from .tolerance import PROGRAM
+
 CASES = {}  # family -> {id: Case or Program}; the families are the modules in cases/
 
 
@@ -51,9 +53,9 @@ def const(values, dtype="float32"):
 class Case:
     """One call of one op: its outputs, its gradients, and what it changed in place."""
 
-    def __init__(self, op, inputs, attrs, train, grad, rtol, atol):
+    def __init__(self, op, inputs, attrs, train, grad, factor, off):
         self.op, self.inputs, self.attrs = op, inputs, attrs
-        self.train, self.grad, self.rtol, self.atol = train, grad, rtol, atol
+        self.train, self.grad, self.factor, self.off = train, grad, factor, off
         words = [repr(i) for i in inputs] + ["%s=%r" % item for item in attrs.items()]
         self.id = "%s(%s)" % (op, ", ".join(words)) + ("" if train else "@predict")
 
@@ -85,6 +87,13 @@ class Case:
                 results["after%d" % i] = array.asnumpy()
         return results
 
+    def tolerance(self):
+        """The arguments of tolerance.check for its results."""
+        arrays = self.arrays()
+        dtypes = [str(a.dtype) for a in arrays] + [str(self.attrs.get("dtype"))]
+        terms = max([a.size for a in arrays] + [1])
+        return dict(dtypes=dtypes, terms=terms, factor=self.factor, off=self.off)
+
     def differentiates(self, i, value):
         if value.dtype.kind != "f" or not self.grad:
             return False
@@ -94,7 +103,7 @@ class Case:
 class Program:
     """A small program of MXNet's users: what it returns."""
 
-    rtol, atol = 1e-5, 1e-6
+    factor, off, dtypes = 1, 0, ("float32",)
 
     def __init__(self, function):
         self.function, self.id = function, function.__name__
@@ -103,6 +112,10 @@ class Program:
         returned = self.function(mx)
         items = returned.items() if isinstance(returned, dict) else enumerate(returned)
         return {str(k): plain(v) for k, v in items}
+
+    def tolerance(self):
+        """The arguments of tolerance.check for its results."""
+        return dict(dtypes=self.dtypes, terms=PROGRAM, factor=self.factor, off=self.off)
 
 
 def plain(value):
@@ -131,9 +144,12 @@ def family(name):
         assert item.id not in cases, "two cases are the same: " + item.id
         cases[item.id] = item
 
-    def case(op, *inputs, _train=True, _grad=True, _rtol=1e-5, _atol=1e-6, **attrs):
-        """One call. `_grad`: True, False, or the positions of the inputs that get gradients."""
-        add(Case(op, inputs, attrs, _train, _grad, _rtol, _atol))
+    def case(op, *inputs, _train=True, _grad=True, _factor=1, _off=0, **attrs):
+        """One call. `_grad`: True, False, or the positions of the inputs that get gradients.
+
+        `_factor` and `_off` widen the tolerance, with the reason beside them: see tolerance.py.
+        """
+        add(Case(op, inputs, attrs, _train, _grad, _factor, _off))
 
     def program(function):
         """Decorates `def name(mx): ... return [results]`."""

@@ -48,12 +48,13 @@ for name in WHOLE:
     case(name, const([-INF, INF]))
     case(name, ints(2, 3, lo=-9, hi=9, dtype="int32"), _grad=False)
     case(name, const([3, 0, 200], dtype="uint8"), _grad=False)
-    case(name, const([-3, 0, 2**30 + 1], dtype="int64"), _grad=False)
+    # MXNet squares in float32, neomx exactly.
+    case(name, const([-3, 0, 2**30 + 1], dtype="int64"), _grad=False, _off=2**31 + 1 if name == "square" else 0)
 for name in ["cbrt", "rcbrt", "reciprocal"]:
     case(name, const([-8, -1, 0, 1, 27]))
 for name in ANYWHERE + POSITIVE + WITHIN_ONE:
     # Half precision: MXNet rounds after every step.
-    case(name, f(4, lo=0.2, hi=0.9, dtype="float16"), _rtol=5e-3, _atol=1e-3)
+    case(name, f(4, lo=0.2, hi=0.9, dtype="float16"))
 # Integers are computed with and cut; roots and logarithms of whole results come out whole.
 for name in ["sqrt", "cbrt", "log", "log2", "exp", "gamma", "reciprocal", "tanh", "degrees"]:
     case(name, const([1, 8, 5, 2], dtype="int32"), _grad=False)
@@ -95,8 +96,6 @@ for name in ARITHMETIC:
         "broadcast_" + name,
         f(3, lo=0.5, hi=3, dtype="float16"),
         f(3, lo=0.5, hi=3, dtype="float16"),
-        _rtol=5e-3,
-        _atol=2e-3,
     )
 for name in [
     "elemwise_add",
@@ -155,7 +154,7 @@ for name in SCALAR:
     name = "_%s_scalar" % name
     case(name, f(2, 3, lo=0.5, hi=3), scalar=1.7)
     case(name, f(2, 3, lo=0.5, hi=3, dtype="float64"), scalar=1.7)
-    case(name, f(2, 3, lo=0.5, hi=3, dtype="float16"), scalar=1.7, _rtol=5e-3, _atol=2e-3)
+    case(name, f(2, 3, lo=0.5, hi=3, dtype="float16"), scalar=1.7)
     case(name, f(3, lo=0.5, hi=3))  # the number is 1 unless given
     case(name, const([-7, 3, 5, 100], dtype="int32"), scalar=2.5, _grad=False)
     case(name, const([-7, 3, 5, 100], dtype="int64"), scalar=-1.7, _grad=False)
@@ -254,7 +253,7 @@ for scalar in (1.0, 2.0, 0.5):
     case("smooth_l1", const([-5, -1, -0.25, 0, 0.2, 0.25, 1, 4, 5]), scalar=scalar)
 case("smooth_l1", f(2, 3, lo=-3, hi=3))
 case("smooth_l1", const([-5, 0, 5], dtype="int32"), scalar=1.0, _grad=False)
-case("smooth_l1", f(4, lo=-3, hi=3, dtype="float16"), scalar=1.0, _rtol=5e-3, _atol=2e-3)
+case("smooth_l1", f(4, lo=-3, hi=3, dtype="float16"), scalar=1.0)
 case("hard_sigmoid", const([-3, -2.5, -1, 0, 2, 2.5, 3]))
 case("hard_sigmoid", f(2, 3, lo=-3, hi=3), alpha=0.5, beta=0.1)
 case("_contrib_quadratic", f(2, 3), a=2, b=-3, c=4)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parity.cases.callbacks import Lines
-from parity.spec import CASES, family, outcome
+from parity.spec import family, outcome
 
 case, program = family(__name__)
 
@@ -577,9 +577,3 @@ def monitored_through_other_sizes(mx):
     found = [names(size) for size in (4, 2, 6)]
     module.install_monitor(monitor)
     return [*found, names(4), names(3)]
-
-
-# float32 sums in another order, through up to twenty steps of momentum
-for name in CASES["module"]:
-    if name.startswith("fit_"):
-        CASES["module"][name].rtol, CASES["module"][name].atol = 1e-4, 1e-5

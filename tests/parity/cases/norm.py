@@ -39,7 +39,7 @@ for train in (True, False):
     )
     # float16: rounding to it at different moments
     inputs = batch_norm_inputs(4, 3, 5, dtype="float16")
-    case("BatchNorm", *inputs, fix_gamma=False, momentum=momentum, _train=train, _rtol=4e-3, _atol=4e-3)
+    case("BatchNorm", *inputs, fix_gamma=False, momentum=momentum, _train=train)
     # Forward in predict mode leaves MXNet's mask of positive outputs unwritten, so there is no gradient to compare.
     case("_contrib_BatchNormWithReLU", *batch_norm_inputs(4, 3, 2, 3), fix_gamma=False, _train=train, _grad=train)
     case("_contrib_BatchNormWithReLU", *batch_norm_inputs(4, 3, 2, 3), output_mean_var=True, _train=train, _grad=train)
@@ -118,7 +118,7 @@ case("LayerNorm", *norm_inputs(2, 3, 8, channels=8), output_mean_var=True)
 case("LayerNorm", *norm_inputs(2, 3, 8, channels=8), axis=2, _train=False)
 case("LayerNorm", *norm_inputs(3, 8, channels=8, dtype="float64"))
 # float16: MXNet rounds on the way
-case("LayerNorm", *norm_inputs(3, 8, channels=8, dtype="float16"), output_mean_var=True, _rtol=1e-2, _atol=1e-2)
+case("LayerNorm", *norm_inputs(3, 8, channels=8, dtype="float16"), output_mean_var=True)
 
 case("GroupNorm", *norm_inputs(2, 6, 4, channels=3), num_groups=3)
 case("GroupNorm", *norm_inputs(2, 4, 3, 2, channels=2), num_groups=2, output_mean_var=True, eps=0.01)
@@ -145,5 +145,7 @@ case("LRN", f(2, 3, 3, 2), nsize=7, alpha=2.0)
 case("LRN", f(3, 6), nsize=3, alpha=1.0)
 
 for shape in ((1, 1, 1, 1), (1, 3, 1)):
-    case("GroupNorm", f(*shape), f(shape[1]), f(shape[1]), num_groups=shape[1], _atol=1e-4)  # nothing over sqrt(eps)
+    case(
+        "GroupNorm", f(*shape), f(shape[1]), f(shape[1]), num_groups=shape[1], _factor=100
+    )  # one element: it divides by sqrt(eps)
     case("InstanceNorm", f(*shape), f(shape[1]), f(shape[1]))

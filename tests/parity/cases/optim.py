@@ -18,7 +18,6 @@ PLAIN = [
     {"rescale_grad": 0.5, "clip_gradient": 0.2},
     {"wd": 0.3, "rescale_grad": 2.0, "clip_gradient": 0.5},
 ]
-FP16 = {"_rtol": 2e-3, "_atol": 1e-3}  # half precision has 3 digits
 
 
 names = set()
@@ -48,9 +47,9 @@ def many(op, *inputs, **attrs):
     in_place(op, *inputs, weights=(0, (len(inputs) - 2 * op.startswith("preloaded")) // 2), **attrs)
 
 
-def step(op, *arrays, plain=PLAIN, **attrs):
+def step(op, *arrays, plain=PLAIN, _factor=1, **attrs):
     for extra in plain:
-        case(op, *arrays, _grad=False, **dict(attrs, **extra))
+        case(op, *arrays, _grad=False, _factor=_factor, **dict(attrs, **extra))
     in_place(op, *arrays, **dict(attrs, **plain[-1]))
     double = [f(*a.shape, lo=a.lo, hi=a.hi, dtype="float64") for a in arrays]
     case(op, *double, _grad=False, **dict(attrs, **plain[-1]))
@@ -58,10 +57,10 @@ def step(op, *arrays, plain=PLAIN, **attrs):
 
 step("sgd_update", W, G, lr=0.1)
 case("sgd_update", W, G, _grad=False, lr=0.1, lazy_update=False, clip_gradient=0.0)
-case("sgd_update", HW, HG, _grad=False, lr=0.1, wd=0.1, **FP16)
+case("sgd_update", HW, HG, _grad=False, lr=0.1, wd=0.1)
 step("sgd_mom_update", W, G, M, lr=0.1, momentum=0.9)
 case("sgd_mom_update", W, G, M, _grad=False, lr=0.1)
-case("sgd_mom_update", HW, HG, f(3, 4, dtype=half), _grad=False, lr=0.1, momentum=0.9, wd=0.1, **FP16)
+case("sgd_mom_update", HW, HG, f(3, 4, dtype=half), _grad=False, lr=0.1, momentum=0.9, wd=0.1)
 # With a decay MXNet's momentum is another one when out= is not the weight; programs give the weight.
 step("nag_mom_update", W, G, M, lr=0.1, momentum=0.9, plain=PLAIN[::2])
 in_place("nag_mom_update", W, G, M, lr=0.1, momentum=0.9, wd=0.1)
@@ -108,7 +107,8 @@ step("ftrl_update", W, G, M, V, lr=0.1)
 case("ftrl_update", W, G, M, V, _grad=False, lr=0.5, lamda1=0.5, beta=2.0, wd=0.1)
 FTML = [{}, {"wd": 0.1}, {"wd": 0.3, "rescale_grad": 2.0, "clip_grad": 0.5}]
 for t in (1, 3):
-    step("ftml_update", W, G, V, V, M, plain=FTML, lr=0.1, t=t)
+    # It divides by 1 - beta2**t, a difference of nearly equal numbers.
+    step("ftml_update", W, G, V, V, M, plain=FTML, _factor=8, lr=0.1, t=t)
 case("ftml_update", W, G, V, V, M, _grad=False, lr=0.1, t=2, beta1=0.9, beta2=0.99, epsilon=0.1)
 # ---- LAMB ----
 

@@ -38,7 +38,7 @@ for mode in sorted(GATES):
     rnn(mode, layers=3 if mode in ("lstm", "gru") else 1, dtype="float64", state_outputs=True)
     rnn(mode, layers=3, dtype="float64", batch=1, _grad=False)
     rnn(mode, steps=1, batch=1, state_outputs=True)
-    rnn(mode, steps=12, batch=3, channels=7, state=6, layers=2, bidirectional=True, _rtol=1e-4, _atol=1e-5)  # long sums
+    rnn(mode, steps=12, batch=3, channels=7, state=6, layers=2, bidirectional=True)  # long sums
     rnn(mode, layers=2, p=0.5, _train=False)
     rnn(mode, state=1, layers=2, bidirectional=True, state_outputs=True)
     rnn(mode, state=1, dtype="float64")

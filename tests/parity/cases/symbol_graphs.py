@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity.spec import CASES, family
+from parity.spec import family
 
 case, program = family(__name__)
 
@@ -346,5 +346,3 @@ def graph(seed):
 
 for _seed in range(60):
     program(graph(_seed))
-    CASES["symbol_graphs"]["graph_%d" % _seed].rtol = 1e-4
-    CASES["symbol_graphs"]["graph_%d" % _seed].atol = 1e-4
