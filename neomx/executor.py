@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from .base import Backward, MXNetError, modes, suggest
 from .context import Context
 from .dtype import to_torch
 from .ndarray.invoke import own
-from .ndarray.ndarray import NDArray
+from .ndarray.ndarray import GradientBuffer, NDArray
 from .ndarray.utils import array as make_array
 from .onednn import explained
 from .symbol.graph import Node
@@ -61,6 +63,8 @@ class Executor:
         self.arg_arrays, self.aux_arrays = list(args.values()), list(aux.values())
         self.grad_arrays = None if grads is None else list(self.grad_dict.values())
         self._grad_req = {name: req if self.grad_dict[name] is not None else "null" for name, req in grad_req.items()}
+        self._ready: Callable[[str], None] | None = None
+        self._stored: set[str] = set()  # arguments whose gradients this backward has stored already
         self._monitor: Callable[[str, NDArray], None] | None = None
         self._monitor_all = False
         self._results: list[torch.Tensor] = []
@@ -162,9 +166,11 @@ class Executor:
                 starts.append(self._start(i, result, given[i]) if i < len(given) else torch.zeros_like(result))
         if not self._leaves:
             return
+        self._stored = set()
         grads = self._gradients(heads, starts, is_train)
         for (name, leaf), grad in zip(self._leaves.items(), grads, strict=True):
-            _store(self.grad_dict[name], leaf, grad, self._grad_req[name])
+            if name not in self._stored:
+                _store(self.grad_dict[name], leaf, grad, self._grad_req[name])
 
     def _starts(self, out_grads: Any) -> list[NDArray | None]:
         if isinstance(out_grads, dict):
@@ -197,11 +203,37 @@ class Executor:
         Backward.train_mode, Backward.accumulating = bool(is_train), False
         try:
             leaves = list(self._leaves.values())
-            return torch.autograd.grad(heads, leaves, starts, retain_graph=True, allow_unused=True)
+            with self._telling():
+                return torch.autograd.grad(heads, leaves, starts, retain_graph=True, allow_unused=True)
         except RuntimeError as error:
             raise MXNetError(f"backward: {explained(str(error))}") from error
         finally:
             Backward.train_mode, Backward.accumulating = previous
+
+    def on_gradient(self, ready: Callable[[str], None] | None) -> None:
+        """Have `ready(name)` called in backward as soon as an argument's gradient is in its array; None: no more."""
+        self._ready = ready
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """While it is entered, gradients are stored as they come, and told."""
+        if self._ready is None:
+            yield
+            return
+        hooks = [leaf.register_hook(partial(self._tell, name)) for name, leaf in self._leaves.items()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _tell(self, name: str, gradient: torch.Tensor) -> None:
+        assert self._ready is not None
+        if self._grad_req[name] == "write":
+            with torch.no_grad():
+                _store(self.grad_dict[name], self._leaves[name], gradient, "write")
+                self._stored.add(name)
+                self._ready(name)
 
     # ---- looking inside ----
 
@@ -406,7 +438,8 @@ class _Arrays:
     def gradient(self, name: str) -> NDArray:
         others = self.executor.grad_dict if self.executor and name in self.shared else {}
         there = others.get(name) is not None
-        return self._shared(name, others) if there else self._pooled(name, f"grad of {name}")
+        found = self._shared(name, others) if there else self._pooled(name, f"grad of {name}")
+        return found if isinstance(found, GradientBuffer) else GradientBuffer(found._data, found._ctx)
 
     def state(self, name: str) -> NDArray:
         others = self.executor.aux_dict if self.executor else {}

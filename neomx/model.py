@@ -6,7 +6,6 @@ A checkpoint is `prefix-symbol.json` and `prefix-0001.params`.
 from __future__ import annotations
 
 import logging
-import os
 from collections import namedtuple
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from . import symbol as sym
 from .base import MXNetError
 from .kvstore import KVStore, KVStoreBase
 from .ndarray import NDArray
+from .step.choose import Asked, updates_in
 
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
@@ -24,7 +24,6 @@ BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "
 BatchEndParam.__doc__ = "What callbacks are told after a batch."
 
 Rows = Sequence[Sequence[Any]]  # of each parameter one array of each context
-_LARGE = 16 * 1024 * 1024  # elements: larger arrays are updated on their contexts, not in a 'local' store
 
 
 def __getattr__(name: str) -> Any:
@@ -87,7 +86,7 @@ def _multiple_callbacks(callbacks: Any, *args: Any, **kwargs: Any) -> None:
             callback(*args, **kwargs)
 
 
-# ---- stores ----
+# ---- stores, as programs that wrote a Module of their own use them ----
 
 
 def _create_kvstore(kvstore: Any, num_device: int, arg_params: dict[str, NDArray]) -> tuple[KVStoreBase | None, bool]:
@@ -95,24 +94,11 @@ def _create_kvstore(kvstore: Any, num_device: int, arg_params: dict[str, NDArray
 
     MXNET_UPDATE_ON_KVSTORE=0 in the environment has contexts and workers update by themselves.
     """
-    update_on_kvstore = bool(int(os.environ.get("MXNET_UPDATE_ON_KVSTORE", "1")))
-    if kvstore is None:
+    asked = Asked(kvstore)
+    if kvstore is None or (num_device == 1 and not asked.is_between_workers):
         return None, False
-    if isinstance(kvstore, KVStoreBase):
-        store = kvstore
-    elif isinstance(kvstore, str):
-        if num_device == 1 and not _between_workers(kvstore):
-            return None, False
-        store = kvs.create(kvstore)
-        if kvstore == "local" and max((array.size for array in arg_params.values()), default=0) > _LARGE:
-            update_on_kvstore = False
-    else:
-        raise TypeError(f"kvstore must be KVStore, str or None, received {kvstore!r:.80}")
-    return store, update_on_kvstore and store.is_capable(KVStoreBase.OPTIMIZER)
-
-
-def _between_workers(name: str) -> bool:
-    return "dist" in name or kvs.is_distributed(name) or name.lower() in KVStoreBase.kv_registry
+    store = kvs.create(kvstore) if isinstance(kvstore, str) else kvstore
+    return store, updates_in(store, asked, max((array.size for array in arg_params.values()), default=0))
 
 
 def _create_sparse_kvstore(kvstore: Any) -> tuple[KVStoreBase, bool]:
@@ -122,14 +108,6 @@ def _create_sparse_kvstore(kvstore: Any) -> tuple[KVStoreBase, bool]:
     if isinstance(kvstore, str):
         return kvs.create(kvstore), True
     raise TypeError(f"Cannot create '{kvstore}' KVStore with row_sparse parameters. The type must be KVStore or str.")
-
-
-def workers_in_step(kvstore: Any) -> int:
-    """How many workers' gradients are summed in a step; 1 where each worker's are applied by themselves."""
-    if kvstore is None:
-        return 1
-    together = getattr(kvstore, "begins_alike", False) or ("dist" in kvstore.type and "_sync" in kvstore.type)
-    return kvstore.num_workers if together else 1
 
 
 def _initialize_kvstore(

@@ -458,8 +458,7 @@ def test_steps_that_cannot_be_made():
             refused(lambda size=size: trainer.step(size), ValueError, "batch_size", repr(size))
         store = {"kvstore": None, "update_on_kvstore": True}
         refused(lambda: gluon.Trainer(net.collect_params(), "sgd", **store).step(1), ValueError, "update_on_kvstore")
-        wrong = gluon.Trainer(net.collect_params(), "sgd", kvstore=3)
-        refused(lambda: wrong.step(1), TypeError, "KVStore", "received 3")
+        refused(lambda: gluon.Trainer(net.collect_params(), "sgd", kvstore=3), TypeError, "KVStore", "received 3")
         wrong = gluon.Trainer(net.collect_params(), "sgd", kvstore="locla")
         refused(lambda: wrong.step(1), MXNetError, "'locla'", "Did you mean local")
     waiting = nn.Dense(2, prefix="w_")

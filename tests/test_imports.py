@@ -41,13 +41,14 @@ MAY_IMPORT = {
     "comm": {"base", "events"},
     "dist": ARRAYS | {"comm", "gluon"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
-    "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "symbol"},
+    "step": ARRAYS | {"comm", "kvstore", "optimizer"},
+    "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "step", "symbol"},
     "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
     "amp": ARRAYS | {"name", "symbol", "gluon", "module"},
-    "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer"},  # with module one room
+    "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer", "step"},  # with module one room
     "module": ARRAYS
     | {"attribute", "initializer", "io", "kvstore", "lr_scheduler", "metric", "model", "monitor", "name", "optimizer"}
-    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "symbol"},
+    | {"callback", "comm", "dist", "executor", "executor_manager", "gluon", "step", "symbol"},
     "executor_manager": ARRAYS | {"executor", "io", "module", "symbol"},
     "rnn": ARRAYS | {"gluon", "initializer", "io", "model", "name", "symbol"},
     "contrib": ARRAYS | {"amp", "gluon", "io", "module", "monitor", "onnx", "optimizer", "registry", "symbol"},
@@ -71,7 +72,7 @@ MAY_IMPORT = {
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS
     | {"name", "attribute", "symbol", "initializer", "lr_scheduler", "metric", "recordio", "image", "optimizer"}
-    | {"kvstore", "sample", "comm"},
+    | {"kvstore", "sample", "comm", "step"},
 }
 # The only rooms where processes talk to each other.
 MAY_DISTRIBUTE = {"comm", "parallel", "elastic", "checkpoint"}

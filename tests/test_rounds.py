@@ -119,7 +119,8 @@ def test_trainers_stepped_in_different_orders_are_named():
         ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
         ([4, 0], [4, 0], 2),  # the second has none and waits
         ([8, 0], [3, 0], 8),  # the first says the global batch
-        ([6, 0], [3, 0], 3),  # the first says its samples times the workers
+        ([6, 0], [3, 0], 6),  # a constant, which happens to be its samples times the workers
+        ([2, 0], [1, 0], 2),
     ],
 )
 def test_what_sums_are_divided_by(divisors, samples, expected):

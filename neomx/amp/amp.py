@@ -121,7 +121,7 @@ def init_trainer(optimizer_or_trainer: Any) -> None:
     if _State.policy is None:
         raise AssertionError("mixed precision is not on yet. Call amp.init() first, before networks are made")
     trainer = _trainer(optimizer_or_trainer)
-    _keep_updates_here(trainer)
+    trainer.keep_updates_here()
     trainer._amp_loss_scaler = LossScaler() if _State.scaler_is_taken else _State.scaler
     trainer._amp_original_scale = trainer._scale
     _State.scaler_is_taken = True
@@ -131,18 +131,6 @@ def _trainer(given: Any) -> Any:
     if not isinstance(given, Trainer):
         raise TypeError(f"mixed precision works with a gluon.Trainer, received {type(given).__name__} {given!r:.80}")
     return given
-
-
-def _keep_updates_here(trainer: Any) -> None:
-    """A store that updates by itself does not ask whether gradients are finite."""
-    asked = trainer._kvstore_params["update_on_kvstore"]
-    if asked is None and not trainer._kv_initialized:
-        trainer._kvstore_params["update_on_kvstore"] = False
-    elif asked or trainer._update_on_kvstore:
-        raise AssertionError(
-            "a step is left out where gradients overflow, which a kvstore that updates cannot do. Make the Trainer "
-            "with update_on_kvstore=False, and call amp.init_trainer before its first step"
-        )
 
 
 @contextlib.contextmanager
@@ -168,7 +156,7 @@ def unscale(optimizer_or_trainer: Any) -> None:
     scaler = trainer._amp_loss_scaler
     if scaler is None:
         return
-    _multiply([g for _, gradients, _ in trainer._current_plan() for g in gradients], 1 / scaler.loss_scale)
+    _multiply(trainer.trained_gradients(), 1 / scaler.loss_scale)
     trainer._scale = trainer._amp_original_scale
 
 

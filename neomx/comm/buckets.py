@@ -11,9 +11,12 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -52,27 +55,111 @@ class Courier:
                 future.set_exception(error)
 
 
-class _Bucket:
+class Reducer(Protocol):
+    """Memory of a bucket that is summed over workers again and again. A Group's `Staging` is one."""
+
+    @property
+    def local(self) -> torch.Tensor:
+        """Flat: this worker's addends are written here."""
+
+    @property
+    def result(self) -> torch.Tensor:
+        """Flat: the sums, after `reduce`."""
+
+    def reduce(self, what: str) -> Any:
+        """Sum over all workers, in a thread of the buckets' own. `what` names it in errors."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A parameter's elements in the flat memory of a bucket."""
+
+    member: int
+    start: int
+    count: int
+
+
+Rows = tuple[torch.Tensor, torch.Tensor]  # of a row-sparse gradient: values, and the numbers of their rows
+Gradient = torch.Tensor | Rows
+MakeReducer = Callable[[Sequence[Span], int, torch.Tensor], Reducer]  # spans, size, a tensor of its dtype and device
+SumRows = Callable[[Rows, str], Rows]
+
+
+class Stamp(NamedTuple):
+    """Tells whether a gradient was written since: the tensor that holds it, and its counts of writes."""
+
+    holder: torch.Tensor | None
+    writes: tuple[int, int]
+
+    def is_same(self, other: Stamp) -> bool:
+        """Whether nothing was written between the two."""
+        return self.holder is other.holder and self.writes == other.writes
+
+
+class _Bucket(ABC):
     """Some parameters whose gradients travel together."""
 
-    def __init__(self, number: int, members: list[int], leaves: Sequence[torch.Tensor], what: str, group: Any):
-        self.number, self.members, self.what = number, members, what
-        first = leaves[members[0]]
-        step = _ALIGNED // first.element_size()
-        offsets, size = [], 0
-        for i in members:
-            offsets.append(size)
-            size += -(-leaves[i].numel() // step) * step
-        self.staging = group.staging(size, first.dtype, first.device)
-        self.staging.local.zero_()
-        self.slots = {i: _like(self.staging.local, at, leaves[i]) for i, at in zip(members, offsets, strict=True)}
-        self.sums = {i: _like(self.staging.result, at, leaves[i]) for i, at in zip(members, offsets, strict=True)}
+    def __init__(self, number: int, members: list[int], names: Sequence[str]):
+        self.number, self.members = number, members
+        self.what = _listed([names[i] for i in members])
         self.waiting = set(members)
         self.travel: Future[Any] | None = None
 
+    @abstractmethod
+    def pack(self, i: int, gradient: Gradient | None) -> None:
+        """Take a copy of a gradient; None counts as zero."""
+
+    @abstractmethod
     def reduce(self) -> None:
         """Sum it over the workers."""
-        self.staging.reduce(self.what)
+
+
+class _DenseBucket(_Bucket):
+    def __init__(
+        self, number: int, members: list[int], names: Sequence[str], leaves: Sequence[torch.Tensor], make: MakeReducer
+    ):
+        super().__init__(number, members, names)
+        first = leaves[members[0]]
+        step = _ALIGNED // first.element_size()
+        spans, size = [], 0
+        for i in members:
+            spans.append(Span(i, size, leaves[i].numel()))
+            size += -(-leaves[i].numel() // step) * step
+        self._reducer = make(spans, size, first)
+        self._reducer.local.zero_()
+        self._slots = {s.member: _like(self._reducer.local, s.start, leaves[s.member]) for s in spans}
+        self.sums = {s.member: _like(self._reducer.result, s.start, leaves[s.member]) for s in spans}
+
+    def pack(self, i: int, gradient: Gradient | None) -> None:
+        if gradient is None:
+            self._slots[i].zero_()
+        else:
+            assert isinstance(gradient, torch.Tensor)
+            self._slots[i].copy_(gradient)
+
+    def reduce(self) -> None:
+        self._reducer.reduce(self.what)
+
+
+class _RowBucket(_Bucket):
+    """One parameter with a row-sparse gradient: every worker's rows go to all."""
+
+    def __init__(self, number: int, member: int, names: Sequence[str], leaf: torch.Tensor, sum_rows: SumRows):
+        super().__init__(number, [member], names)
+        self._none = leaf.detach().new_empty(0, *leaf.shape[1:]), torch.empty(0, dtype=torch.int64, device=leaf.device)
+        self._mine: Rows = self._none
+        self._sum_rows = sum_rows
+        self.total: Rows = self._none
+
+    def pack(self, i: int, gradient: Gradient | None) -> None:
+        if gradient is None:
+            self._mine = self._none
+        else:
+            values, numbers = gradient
+            self._mine = values.clone(), numbers.clone()
+
+    def reduce(self) -> None:
+        self.total = self._sum_rows(self._mine, self.what)
 
 
 def _like(flat: torch.Tensor, at: int, leaf: torch.Tensor) -> torch.Tensor:
@@ -83,54 +170,74 @@ def _like(flat: torch.Tensor, at: int, leaf: torch.Tensor) -> torch.Tensor:
 
 
 class Buckets:
-    """The buckets of a Trainer's parameters. `sums[i]` is parameter i's summed gradient after a round."""
+    """The buckets of all trained parameters. `sums[i]` is parameter i's summed gradient after a round.
+
+    Those in `sparse` have row-sparse gradients, whose sums are in `rows(i)`. `fetch(i)` gives a parameter's gradient,
+    `stamp(i)` tells whether it has been written since. `make` and `sum_rows` carry out the sums.
+    """
 
     def __init__(
         self,
-        group: Any,
         leaves: Sequence[torch.Tensor],
         names: Sequence[str],
         order: Sequence[int],
         late: Iterable[int],
-        version: Callable[[torch.Tensor], Any],
+        sparse: Iterable[int],
+        fetch: Callable[[int], Gradient],
+        stamp: Callable[[int], Stamp],
+        make: MakeReducer,
+        sum_rows: SumRows,
     ):
         self._courier = Courier("gradients")
         _open.add(self)
-        self._version = version  # changes when a gradient does
+        self._fetch, self._stamp = fetch, stamp
         self.late = set(late)  # those that leave only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
-        self._buckets = [
-            _Bucket(number, members, leaves, _listed([names[i] for i in members]), group)
-            for number, members in enumerate(_packed(self.order, leaves, self.late))
-        ]
+        self._buckets: list[_Bucket] = []
+        rows = set(sparse)
+        for members in _packed(self.order, leaves, self.late, rows):
+            number, first = len(self._buckets), members[0]
+            self._buckets.append(
+                _RowBucket(number, first, names, leaves[first], sum_rows)
+                if first in rows
+                else _DenseBucket(number, members, names, leaves, make)
+            )
         self._of = {i: bucket for bucket in self._buckets for i in bucket.members}
-        self.sums = {i: bucket.sums[i] for bucket in self._buckets for i in bucket.members}
+        dense = [bucket for bucket in self._buckets if isinstance(bucket, _DenseBucket)]
+        self.sums = {i: bucket.sums[i] for bucket in dense for i in bucket.members}
         self._early = sum(1 for bucket in self._buckets if bucket.members[0] not in self.late)
         self._next = 0
-        self._staged: dict[int, tuple[torch.Tensor, Any]] = {}
+        self._packed: dict[int, Stamp] = {}
         self._spoiled: set[int] = set()
         self.readiness: list[int] = []  # the order of this round
 
     def __len__(self) -> int:
         return len(self._buckets)
 
-    def stage(self, i: int, gradient: torch.Tensor) -> None:
+    def members(self, number: int) -> list[int]:
+        """The parameters of a bucket."""
+        return self._buckets[number].members
+
+    def rows(self, i: int) -> Rows:
+        """The summed rows of a parameter with a row-sparse gradient."""
+        bucket = self._of[i]
+        assert isinstance(bucket, _RowBucket)
+        return bucket.total
+
+    def stage(self, i: int) -> None:
         """A gradient is ready: pack it, and send its bucket if that was the last one."""
-        self._pack(i, gradient)
+        self._pack(i, True)
         self.readiness.append(i)
         self._send(self._early)
 
-    def _pack(self, i: int, gradient: torch.Tensor | None) -> None:
+    def _pack(self, i: int, made: bool) -> None:
         bucket = self._of[i]
         if bucket.travel is not None:
             self._spoiled.add(bucket.number)
             return
-        slot = bucket.slots[i]
-        if gradient is None:
-            slot.zero_()
-        else:
-            slot.copy_(gradient)
-            self._staged[i] = gradient, self._version(gradient)
+        bucket.pack(i, self._fetch(i) if made else None)
+        if made:
+            self._packed[i] = self._stamp(i)
         bucket.waiting.discard(i)
 
     def _send(self, end: int) -> None:
@@ -139,14 +246,13 @@ class Buckets:
             bucket.travel = self._courier.send(bucket.reduce)
             self._next += 1
 
-    def send_rest(self, gradients: Callable[[int], torch.Tensor | None]) -> set[int]:
-        """Send all that has not left, zeros for gradients that are None. The numbers of buckets that must go again."""
+    def send_rest(self, made: Collection[int]) -> set[int]:
+        """Send all that has not left, zeros where no gradient was made; the numbers of buckets that must go again."""
         with torch.no_grad():
             for i in self.order:
-                gradient = gradients(i)
-                staged = self._staged.get(i)
-                if staged is None or gradient is not staged[0] or self._version(gradient) != staged[1]:
-                    self._pack(i, gradient)
+                packed = self._packed.get(i)
+                if packed is None or i not in made or not packed.is_same(self._stamp(i)):
+                    self._pack(i, i in made)
         self._send(len(self._buckets))
         return self._spoiled
 
@@ -154,19 +260,29 @@ class Buckets:
         """Whether a bucket has left in this round."""
         return self._next > 0
 
+    def arrivals(self) -> Iterator[list[int]]:
+        """The numbers of buckets as their sums arrive: all that are there, then those that come while one waits."""
+        waiting = deque(bucket for bucket in self._buckets if bucket.travel is not None)
+        while waiting:
+            _result(waiting[0])
+            here = []
+            while waiting and _has_arrived(waiting[0]):
+                _result(waiting[0])
+                here.append(waiting.popleft().number)
+            yield here
+
     def wait(self) -> None:
         """Wait until all buckets have been summed."""
-        for bucket in self._buckets:
-            if bucket.travel is not None:
-                bucket.travel.result()
+        for _ in self.arrivals():
+            pass
 
-    def send_again(self, numbers: Iterable[int], gradients: Callable[[int], torch.Tensor | None]) -> None:
+    def send_again(self, numbers: Iterable[int], made: Collection[int]) -> None:
         """Sum these buckets anew, and have their parameters leave late from now on."""
         for bucket in (self._buckets[number] for number in sorted(numbers)):
             bucket.travel = None
             with torch.no_grad():
                 for i in bucket.members:
-                    self._pack(i, gradients(i))
+                    self._pack(i, i in made)
             self.late.update(bucket.members)
             self._courier.send(bucket.reduce).result()
 
@@ -176,13 +292,22 @@ class Buckets:
             bucket.travel = None
             bucket.waiting = set(bucket.members)
         self._next = 0
-        self._staged.clear()
+        self._packed.clear()
         self._spoiled = set()
         self.readiness = []
 
     def close(self) -> None:
         """End the thread."""
         self._courier.close()
+
+
+def _result(bucket: _Bucket) -> None:
+    assert bucket.travel is not None
+    bucket.travel.result()
+
+
+def _has_arrived(bucket: _Bucket) -> bool:
+    return bucket.travel is not None and bucket.travel.done()
 
 
 _open: weakref.WeakSet[Buckets] = weakref.WeakSet()
@@ -199,15 +324,15 @@ def end_all(seconds: float = 1.0) -> None:
         buckets._courier.wait(max(0.0, limit - time.monotonic()))
 
 
-def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]) -> list[list[int]]:
-    """The parameters in buckets of one type and device, the late ones apart."""
+def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int], alone: set[int]) -> list[list[int]]:
+    """The parameters in buckets of one type and device; the late ones apart, and each of `alone` by itself."""
     packs: list[list[int]] = []
     kind: Any = None
     size = 0
     for i in order:
         leaf = leaves[i]
         nbytes = leaf.numel() * leaf.element_size()
-        same = (leaf.dtype, leaf.device, i in late)
+        same = (leaf.dtype, leaf.device, i in late, i if i in alone else -1)
         if not packs or same != kind or size >= LIMIT:  # a bias goes with the weight that follows it
             packs.append([])
             kind, size = same, 0

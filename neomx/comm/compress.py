@@ -1,61 +1,132 @@
-"""Gradients made small for the way: MXNet's 2bit and 1bit, whose error stays behind as a residual, and fp16."""
+"""Gradients made small for the way: MXNet's 2bit and 1bit, whose error is kept as a residual, and fp16.
+
+A compressor of one's own derives from `Compressor` and is registered:
+
+    @mx.step.register_compressor
+    class Signs(mx.step.Compressor):
+        kind = "signs"
+
+        def __init__(self, scale: float = 1.0): ...
+
+        def encode(self, key, tensor): ...
+
+        def decode(self, data, out): ...
+
+    gluon.Trainer(..., kvstore="dist_sync", compression_params={"type": "signs", "scale": 0.1})
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Hashable
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
 
 from ..base import MXNetError, suggest
 
 
-class Compressor:
-    """What all kinds share: a gradient becomes few bytes on a worker, and floats again where it is summed."""
+class Collectives(Protocol):
+    """The workers among whom a compressor sums: a `comm.group.Group`."""
 
-    kind: str
-    ratio: int  # elements of float32 in the bytes of one
+    rank: int
+    size: int
 
-    def __init__(self, threshold: float = 0.5):
-        self.threshold = float(torch.tensor(threshold, dtype=torch.float32))
-        self.residuals: dict[Hashable, torch.Tensor] = {}
+    def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
+        """Every worker's tensor; the sizes of the first dimension may differ."""
+        ...
+
+    def all_reduce_(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
+        """The sum over all workers, in place."""
+        ...
+
+
+class Compressor(ABC):
+    """How gradients travel: encoded on a worker, decoded where they are summed.
+
+    The parameters of `__init__` are what `compression_params` may say beside 'type'; each must be kept in an attribute
+    of its own name, from which servers learn it.
+    """
+
+    kind: ClassVar[str]  # the 'type' in compression_params
 
     @property
     def params(self) -> dict[str, Any]:
-        """The settings by which `make` builds its equal for decoding elsewhere."""
-        return {"type": self.kind, "threshold": self.threshold}
+        """The settings from which `make` builds its equal for decoding elsewhere."""
+        return {"type": self.kind, **{name: getattr(self, name) for name in _parameters(type(self))}}
 
-    def nbytes(self, count: int) -> int:
-        """The bytes of `count` encoded elements."""
-        return -(-4 * count // self.ratio)
-
+    @abstractmethod
     def encode(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
-        """The gradient in few bytes; what they do not say is kept for the key's next gradient."""
-        raise NotImplementedError
+        """A key's gradient as bytes, a flat uint8 tensor of any size; what they omit may be kept for the next."""
 
-    def decode(self, data: torch.Tensor, count: int, out: torch.Tensor) -> torch.Tensor:
-        """Write the `count` elements that `data` stands for into `out`, of any shape with so many elements."""
-        raise NotImplementedError
+    @abstractmethod
+    def decode(self, data: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        """Write the gradient that `data` stands for into `out`, of any shape with as many elements."""
+
+    def take_back(self, key: Hashable) -> None:  # noqa: B027
+        """The last `encode` of this key did not count: the gradient changed afterwards and is encoded again."""
+
+    def sum_(
+        self,
+        keys: Sequence[Hashable],
+        tensors: Sequence[torch.Tensor],
+        outs: Sequence[torch.Tensor],
+        group: Collectives,
+        what: str,
+    ) -> None:
+        """Sum each key's gradient over all workers into `outs`. All workers call it with the same keys.
+
+        Every worker's encoded gradients go to all, in one message. A method that sums in another way, such as
+        one that multiplies low-rank factors and needs two collectives, overrides this.
+        """
+        sent = [self.encode(key, tensor) for key, tensor in zip(keys, tensors, strict=True)]
+        header = torch.tensor([part.numel() for part in sent]).view(torch.uint8)  # another worker's may differ
+        everyone = group.all_gather(torch.cat([header.to(sent[0].device), *sent]), what=what)
+        for out in outs:
+            out.zero_()
+        for message in everyone:
+            lengths = message[: header.numel()].cpu().view(torch.int64).tolist()
+            parts = message[header.numel() :].split(lengths)
+            for part, out in zip(parts, outs, strict=True):
+                out += self.decode(part, torch.empty_like(out))
+
+
+def _parameters(kind: type[Compressor]) -> list[str]:
+    """The names that compression_params may have for a kind beside 'type'."""
+    return [name for name in inspect.signature(kind).parameters]
 
 
 class Half(Compressor):
     """Each element rounded to float16; no residual."""
 
-    kind, ratio = "fp16", 2
+    kind = "fp16"
 
     def encode(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
-        """The gradient as float16, flat."""
-        return tensor.reshape(-1).to(torch.float16)
+        """Two bytes for each element."""
+        return tensor.reshape(-1).to(torch.float16).view(torch.uint8)
 
-    def decode(self, data: torch.Tensor, count: int, out: torch.Tensor) -> torch.Tensor:
+    def decode(self, data: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the halves into `out`, which has its own type."""
-        return out.copy_(_checked(data.reshape(-1), count, count, self.kind).view(out.shape))
+        data = _checked(data, out.numel(), 2 * out.numel(), self.kind)
+        # A message's parts may begin at odd bytes, which a view as float16 does not allow.
+        return out.copy_((data if data.data_ptr() % 2 == 0 else data.clone()).view(torch.float16).view(out.shape))
 
 
 class _Bits(Compressor):
-    """Few bits for each element, four or eight elements to a byte."""
+    """Few bits for each element; what they do not say is kept in residuals, two for each key.
+
+    One is the residual now, the other that before the last gradient, to which `take_back` returns.
+    """
+
+    bits: ClassVar[int]
+
+    def __init__(self, threshold: float = 0.5):
+        self.threshold = float(torch.tensor(_threshold(self.kind, threshold), dtype=torch.float32))
+        self.residuals: dict[Hashable, torch.Tensor] = {}
+        self._before: dict[Hashable, torch.Tensor] = {}
 
     def _residual(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
         """The key's residual with this gradient added."""
@@ -70,19 +141,30 @@ class _Bits(Compressor):
             kept = self.residuals[key] = torch.zeros_like(flat)
         elif kept.numel() != flat.numel():
             raise MXNetError(f"key {key}: {kept.numel()} elements were compressed before, now {flat.numel()}")
-        return kept.add_(flat)
+        spare = self._before.get(key)
+        now = torch.add(kept, flat, out=torch.empty_like(flat) if spare is None else spare)
+        self.residuals[key], self._before[key] = now, kept
+        return now
 
-    def decode(self, data: torch.Tensor, count: int, out: torch.Tensor) -> torch.Tensor:
+    def take_back(self, key: Hashable) -> None:
+        """Return to the residual before the last gradient."""
+        self.residuals[key], self._before[key] = self._before[key], self.residuals[key]
+
+    def nbytes(self, count: int) -> int:
+        """The bytes of `count` encoded elements."""
+        return -(-count * self.bits // 8)
+
+    def decode(self, data: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         """Write the sent values into `out`."""
         values = _table(self.kind, self.threshold, data.device)
-        data = _checked(data, count, self.nbytes(count), self.kind)
-        return out.copy_(values.index_select(0, data.int()).view(-1)[:count].view(out.shape))
+        data = _checked(data, out.numel(), self.nbytes(out.numel()), self.kind)
+        return out.copy_(values.index_select(0, data.int()).view(-1)[: out.numel()].view(out.shape))
 
 
 class TwoBit(_Bits):
     """+threshold, nothing or -threshold: from the threshold on, an element sends it and keeps the rest."""
 
-    kind, ratio = "2bit", 16
+    kind, bits = "2bit", 2
 
     def encode(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
         """Four elements in each byte."""
@@ -96,7 +178,7 @@ class TwoBit(_Bits):
 class OneBit(_Bits):
     """+1 above the threshold, -1 elsewhere."""
 
-    kind, ratio = "1bit", 32
+    kind, bits = "1bit", 1
 
     def encode(self, key: Hashable, tensor: torch.Tensor) -> torch.Tensor:
         """Eight elements in each byte."""
@@ -109,24 +191,39 @@ class OneBit(_Bits):
 
 
 KINDS: dict[str, type[Compressor]] = {kind.kind: kind for kind in (TwoBit, OneBit, Half)}
+Kind = TypeVar("Kind", bound=type[Compressor])
+
+
+def register(kind: Kind) -> Kind:
+    """Let compression_params={'type': kind.kind} make compressors of this class. Servers know built-in ones only."""
+    if not (isinstance(kind, type) and issubclass(kind, Compressor) and isinstance(getattr(kind, "kind", None), str)):
+        raise TypeError(f"expected a class derived from Compressor, with its name in `kind`; received {kind!r:.80}")
+    KINDS[kind.kind] = kind
+    return kind
 
 
 def make(params: Any, before: Compressor | None = None) -> Compressor:
-    """The compressor that `set_gradient_compression` asks for; it goes on with the residuals of the one before."""
+    """The compressor that compression_params ask for; it goes on with the residuals of the one before."""
     if not isinstance(params, dict):
         raise AssertionError(
             f"compression parameters are a dict as {{'type': '2bit', 'threshold': 0.5}}, not {params!r}"
         )
-    unknown = [name for name in params if name not in ("type", "threshold")]
-    if "type" not in params or unknown:
-        wrong = f"unknown {unknown}" if unknown else "no 'type'"
-        raise MXNetError(f"compression parameters are 'type' and 'threshold', received {params!r}: {wrong}")
+    if "type" not in params:
+        raise MXNetError(f"compression parameters need a 'type', one of {', '.join(KINDS)}; received {params!r}")
     kind = params["type"]
     if not isinstance(kind, str) or kind not in KINDS:
         close = suggest(str(kind), KINDS)
         raise MXNetError(f"unknown type of gradient compression {kind!r}.{close} Expected one of {', '.join(KINDS)}")
-    made = KINDS[kind](_threshold(kind, params.get("threshold", 0.5)))
-    if before is not None:
+    given = {name: value for name, value in params.items() if name != "type"}
+    known = _parameters(KINDS[kind])
+    if kind == "fp16":
+        given.pop("threshold", None)  # MXNet's programs set it for all types
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        takes = f"'type' and {', '.join(map(repr, known))}" if known else "'type' only"
+        raise MXNetError(f"{kind} gradient compression takes {takes}; unknown {unknown} in {params!r}")
+    made = KINDS[kind](**given)
+    if isinstance(made, _Bits) and isinstance(before, _Bits):
         made.residuals = before.residuals
     return made
 

@@ -56,14 +56,12 @@ class Round:
     def divisor(self) -> float:
         """What summed gradients are divided by: the same on all workers.
 
-        That is what all said to `step`. Where they said different numbers it is their mean; and where each said how
-        many samples it had, or that times the number of workers, those without data had none: then every sample counts
-        the same.
+        Where each worker says how many samples it has, that is the mean over all workers, of which those without data
+        have none. Any other number is taken as it is said, whoever has data; if workers say different ones, their mean.
         """
         said = [self.divisors[rank] for rank in self.active]
-        for times in (1, len(self.steppers)):
-            if said == [times * self.samples[rank] for rank in self.active]:
-                return sum(said) / len(self.steppers)
+        if said == [self.samples[rank] for rank in self.active]:
+            return sum(said) / len(self.steppers)
         return said[0] if len(set(said)) == 1 else sum(said) / len(said)
 
 

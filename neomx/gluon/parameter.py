@@ -15,6 +15,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
+from ..step.gradients import is_fresh
 from .private_names import PrivateNames
 from .sparse_rows import rows_of
 from .utils import contexts, shape_is_known
@@ -370,7 +371,9 @@ class Parameter(PrivateNames):
         """Set the gradient to zero, on all contexts."""
         if self._arrays is not None:
             for array in self._list():
-                array._data.grad = None
+                leaf = array._data
+                # One that an update has used is dropped. A new one stays new: the next step goes by zeros, as in MXNet.
+                leaf.grad = torch.zeros_like(leaf.grad) if leaf.grad is not None and is_fresh(array) else None
 
     def row_sparse_data(self, row_id: NDArray) -> NDArray:
         """The rows `row_id` of a row-sparse parameter, on the context of `row_id`."""

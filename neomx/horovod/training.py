@@ -132,10 +132,7 @@ class DistributedTrainer(Trainer):
         store = kv.create("horovod") if size() > 1 else "device"
         super().__init__(params, optimizer, optimizer_params, store, packs, update_on_kvstore=False)
         self._scale /= size()
-
-    @staticmethod
-    def _samples(batch_size: float) -> float:
-        return batch_size
+        self._training.count_samples = lambda batch_size: batch_size
 
 
 class DistributedOptimizer(Optimizer):

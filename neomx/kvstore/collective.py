@@ -81,19 +81,11 @@ class CollectiveStore(SharedStore):
         """Dense arrays: each worker's few bytes go to all, who decode and sum them."""
         if not arrays:
             return {}
-        sent = [compressor.encode(name, array._data.detach()) for name, array in arrays.items()]
-        everyone = self._from_all(sent, f"{_told('push', arrays, list(arrays))} by {compressor.params}")
-        return {
-            name: _like(array, _decoded_sum(compressor, parts, array._data.detach()))
-            for (name, array), parts in zip(arrays.items(), zip(*everyone, strict=True), strict=True)
-        }
-
-    def _from_all(self, sent: Sequence[torch.Tensor], what: str) -> list[Sequence[torch.Tensor]]:
-        """Each worker's tensors, of one dtype and the same sizes as this one's."""
-        if self._group is None:
-            return [sent]
-        gathered = self._group.all_gather(torch.cat(list(sent)), what=what)
-        return [each.split([part.numel() for part in sent]) for each in gathered]
+        tensors = [array._data.detach().reshape(-1) for array in arrays.values()]
+        sums = [torch.empty_like(tensor) for tensor in tensors]
+        what = f"{_told('push', arrays, list(arrays))} by {compressor.params}"
+        compressor.sum_(list(arrays), tensors, sums, self.group, what)
+        return {name: _like(array, total) for (name, array), total in zip(arrays.items(), sums, strict=True)}
 
     def _rows(self, name: Key, array: Any) -> RowSparseNDArray:
         """A row-sparse array: all workers' rows, those of one number summed in the order of the workers."""
@@ -105,13 +97,6 @@ class CollectiveStore(SharedStore):
         rows, places = torch.unique(ids, return_inverse=True)
         total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
         return _row_sparse(array, total, rows)
-
-
-def _decoded_sum(compressor: Compressor, parts: Sequence[torch.Tensor], like: torch.Tensor) -> torch.Tensor:
-    total, each = torch.zeros_like(like), torch.empty_like(like)
-    for part in parts:
-        total += compressor.decode(part, like.numel(), each)
-    return total
 
 
 def _dense(arrays: Arrays) -> Arrays:

@@ -13,6 +13,7 @@ from ..base import MXNetError
 from ..comm import compress
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
+from ..optimizer import Optimizer, Updater
 from .base import KVStoreBase
 
 Key = int | str
@@ -161,9 +162,24 @@ class KVStore(KVStoreBase):
         return "device" in self._type
 
     @property
+    def optimizer(self) -> Optimizer:
+        """What `set_optimizer` was given, or a file had in its place."""
+        return self._with_states("tell").optimizer
+
+    @property
+    def compressor(self) -> compress.Compressor | None:
+        """How gradients travel, if not as they are."""
+        return self._compressor
+
+    @property
     def compresses(self) -> bool:
         """Whether gradients are sent in few bits."""
         return self._compressor is not None
+
+    def assign(self, key: Keys, value: Any) -> None:
+        """Put other values in the place of those that keys have."""
+        for name, arrays, _ in self._fitting(key, value, "given was"):
+            self._stored[name] = arrays[0].detach().copy()
 
     def barrier(self) -> None:
         """Wait until all workers are here."""
@@ -185,8 +201,8 @@ class KVStore(KVStoreBase):
         """Read the optimizer's states from a file."""
         self._updater = self._with_states("load").restored(fname, self._stored)
 
-    def _with_states(self, what: str) -> optimizer.Updater:
-        if not isinstance(self._updater, optimizer.Updater):
+    def _with_states(self, what: str) -> Updater:
+        if not isinstance(self._updater, Updater):
             raise AssertionError(f"cannot {what} optimizer states: no optimizer was given. Call set_optimizer first")
         return self._updater
 
@@ -236,4 +252,4 @@ def _through(compressor: compress.Compressor, name: Key, at: int, array: NDArray
         return array
     tensor = array._data.detach()
     sent = compressor.encode((name, at), tensor)
-    return NDArray(compressor.decode(sent, tensor.numel(), torch.empty_like(tensor)), array.context)
+    return NDArray(compressor.decode(sent, torch.empty_like(tensor)), array.context)

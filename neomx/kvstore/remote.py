@@ -118,7 +118,7 @@ class RemoteStore(SharedStore):
         for name, total in totals:
             self._check_dtype(name, total)
             if total.stype == "row_sparse" and self._entry(name).by_rows:
-                self._client.push_rows(name, _rows_of(total), settings)
+                self._client.push_rows(name, _rows_of(total), True, settings)
             elif self._compressor is not None:
                 self._push_compressed(name, total._data.detach().cpu(), settings)
             else:
@@ -139,7 +139,7 @@ class RemoteStore(SharedStore):
         if dtype != expected:
             raise MXNetError(f"key {name}: the stored array is {expected}, pushed was {dtype}. Cast it with astype")
 
-    def _push_compressed(self, name: Key, tensor: torch.Tensor, settings: Any) -> None:
+    def _push_compressed(self, name: Key, tensor: torch.Tensor, settings: Any, commit: bool = True) -> None:
         compressor = self._compressor
         assert compressor is not None
         flat = tensor.reshape(-1)
@@ -147,7 +147,7 @@ class RemoteStore(SharedStore):
             (compressor.params, compressor.encode((name, piece.start), flat[piece.start : piece.stop]))
             for piece in self._entry(name).pieces
         ]
-        self._client.push_coded(name, pieces, settings)
+        self._client.push_coded(name, pieces, commit, settings)
 
     def pull(self, key: Keys, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """Copy stored arrays into `out`, once the round of this worker's last push has ended."""
@@ -187,7 +187,26 @@ class RemoteStore(SharedStore):
 
     def exchange_push(self, keys: Sequence[Key], tensors: Sequence[torch.Tensor]) -> None:
         """Hand in gradients as they become ready: tensors of the keys' shapes, or flat. They count at the commit."""
-        self._client.push(keys, tensors, False)
+        if self._compressor is None:
+            self._client.push(keys, tensors, False)
+            return
+        for key, tensor in zip(keys, tensors, strict=True):
+            self._push_compressed(key, tensor.detach().cpu(), {}, commit=False)
+
+    def exchange_push_rows(self, key: Key, values: torch.Tensor, numbers: torch.Tensor) -> None:
+        """The same of a row-sparse gradient: the values of its rows, and their numbers in rising order."""
+        entry = self._entry(key)
+        if entry.by_rows:
+            self._client.push_rows(key, Rows(numbers.cpu(), values.cpu()), commit=False)
+            return
+        dense = torch.zeros(entry.shape, dtype=entry.dtype).index_copy_(0, numbers.cpu(), values.cpu())
+        self.exchange_push([key], [dense])
+
+    def take_back(self, key: Key) -> None:
+        """The last `exchange_push` of a key is replaced by another: what its compressor kept does not count."""
+        if self._compressor is not None:
+            for piece in self._entry(key).pieces:
+                self._compressor.take_back((key, piece.start))
 
     def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
         """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -258,6 +258,11 @@ class DataParallelExecutorGroup:
         for source, row, axis, name in rows:
             if row:
                 _load(source, row, axis, f"label {name!r}")
+
+    def on_gradient(self, ready: Callable[[str], None] | None) -> None:
+        """Have `ready(name)` called in backward when a gradient on the only context is complete; None: no more."""
+        for executor in self.execs:
+            executor.on_gradient(ready if len(self.execs) == 1 else None)
 
     def backward(self, out_grads: Any = None) -> None:
         """Compute gradients on every context."""

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from .. import ndarray as nd
 from .. import optimizer as opt
 from ..base import MXNetError
 from ..context import Context, cpu
@@ -17,24 +16,18 @@ from ..executor import check_array
 from ..formats.atomic import replacing
 from ..initializer import InitDesc, Uniform
 from ..io import DataDesc
-from ..model import (
-    _create_kvstore,
-    _initialize_kvstore,
-    _update_params,
-    _update_params_on_kvstore,
-    load_checkpoint,
-    workers_in_step,
-)
+from ..kvstore import KVStoreBase
+from ..model import load_checkpoint
 from ..ndarray import NDArray
+from ..step import Asked, StepStrategy, choose
 from .base_module import BaseModule, _check_input_names, _parse_data_desc
 from .executor_group import DataParallelExecutorGroup
-from .workers import Steps, steps_of
+from .training import ArrayTraining
 
 __all__ = ["Module"]
 
 _EMBEDDINGS = ("Embedding", "_contrib_SparseEmbedding")
 _ROW_SPARSE = "1"  # in the attribute that sym.Variable(stype='row_sparse') sets
-_OPTIMIZER_PARTS = ("_optimizer", "_kvstore", "_update_on_kvstore", "_updater", "_steps", "_order")
 
 
 class Module(BaseModule):
@@ -82,12 +75,8 @@ class Module(BaseModule):
         self._aux_params: Any = None
         self._params_dirty = False
         self._compression_params = compression_params
-        self._optimizer: Any = None
-        self._kvstore: Any = None
-        self._update_on_kvstore: bool | None = None
-        self._updater: Any = None
-        self._steps: Steps | None = None  # with other workers
-        self._order: list[str] = []  # the parameters by the optimizer's numbers
+        self._strategy: StepStrategy | None = None  # how gradients meet those of other contexts and workers
+        self._training: ArrayTraining | None = None
         self._preload_opt_states: str | None = None
         self._grad_req: Any = None
         self._reset_bind()
@@ -119,24 +108,23 @@ class Module(BaseModule):
 
     def save_optimizer_states(self, fname: str) -> None:
         """Write the optimizer's states to a file."""
-        self._require("save_optimizer_states", "optimizer_initialized")
-        if self._update_on_kvstore:
-            self._kvstore.save_optimizer_states(fname)
-            return
-        with replacing(fname) as file:
-            file.write(self._updater.get_states())
+        strategy, training = self._optimizing("save_optimizer_states")
+        if not strategy.save_states(fname, dump_optimizer=False):
+            with replacing(fname) as file:
+                file.write(training.updater().get_states())
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
-        self._require("load_optimizer_states", "optimizer_initialized")
-        if self._update_on_kvstore:
-            self._kvstore.load_optimizer_states(fname)
-            return
-        count = len(self._context)
-        weights = {i * count + k: None for i in range(len(self._order)) for k in range(count)}
-        self._updater.restored(fname, weights)  # which says what is wrong with the file
-        with open(fname, "rb") as file:
-            self._updater.set_states(file.read())
+        strategy, training = self._optimizing("load_optimizer_states")
+        if not strategy.load_states(fname):
+            training.take_updater(training.updater().restored(fname, dict.fromkeys(training.indices())))
+
+    def _optimizing(self, call: str) -> tuple[StepStrategy, ArrayTraining]:
+        self._require(call, "optimizer_initialized")
+        assert self._strategy is not None and self._training is not None
+        if self._exec_group is not None:
+            self._training.use(self._exec_group)
+        return self._strategy, self._training
 
     # ---- what it is ----
 
@@ -356,21 +344,29 @@ class Module(BaseModule):
             return
         if self._params_dirty:
             self._sync_params_from_devices()
-        store, on_store = _create_kvstore(kvstore, len(self._context), self._arg_params)
-        self._optimizer = self._make_optimizer(optimizer, optimizer_params, store, on_store)
-        self._kvstore, self._update_on_kvstore, self._order = store, on_store, self._param_names
-        self._updater = None if on_store else opt.get_updater(self._optimizer)
-        if store is not None:
-            self._prepare_store(store, on_store)
-        self._steps = steps_of(store, self._step_with_zeros)
+        asked = Asked(kvstore, None, self._compression_params)
+        asked.open()
+        largest = max((array.size for array in self._arg_params.values()), default=0)
+        strategy = choose(asked, len(self._context), largest)
+        made = self._make_optimizer(optimizer, optimizer_params, strategy)
+        training = ArrayTraining(
+            self._param_names, len(self._context), made, not strategy.splits, self._row_sparse & set(self._param_names)
+        )
+        training.use(self._exec_group)
+        strategy.bind(training)
+        strategy.begin_alike(training.everything())
+        strategy.follow()
+        if self._strategy is not None:
+            self._strategy.close()
+        self._strategy, self._training, self._params_dirty = strategy, training, True
         self.optimizer_initialized = True
         if self._preload_opt_states is not None:
             self.load_optimizer_states(self._preload_opt_states)
             self._preload_opt_states = None
 
-    def _make_optimizer(self, optimizer: Any, params: Any, store: Any, on_store: bool) -> opt.Optimizer:
-        scale = 1.0 / (self._exec_group.batch_size * workers_in_step(store))
-        count = 1 if on_store else len(self._context)
+    def _make_optimizer(self, optimizer: Any, params: Any, strategy: StepStrategy) -> opt.Optimizer:
+        scale = 1.0 / (self._exec_group.batch_size * strategy.workers)
+        count = len(self._context) if strategy.splits else 1
         names: dict[Any, str] = {i * count + k: name for k in range(count) for i, name in enumerate(self._param_names)}
         if isinstance(optimizer, str):
             settings = {"rescale_grad": scale, **dict(params)}
@@ -389,34 +385,20 @@ class Module(BaseModule):
             optimizer.idx2name = dict(names)
         return optimizer
 
-    def _prepare_store(self, store: Any, on_store: bool) -> None:
-        if self._compression_params:
-            store.set_gradient_compression(self._compression_params)
-        if on_store:
-            store.set_optimizer(self._optimizer)
-        _initialize_kvstore(
-            kvstore=store,
-            param_arrays=self._exec_group.param_arrays,
-            arg_params=self._arg_params,
-            param_names=self._param_names,
-            update_on_kvstore=on_store,
-        )
-        self._params_dirty = True  # they may be another worker's
-
     def borrow_optimizer(self, shared_module: BaseModule) -> None:
         """Go on with the optimizer, its states and the store of another module with these parameters."""
         if not isinstance(shared_module, Module) or not shared_module.optimizer_initialized:
             raise AssertionError(
                 "borrow_optimizer: the other must be a Module with an optimizer: call its init_optimizer"
             )
-        unknown = sorted(set(self._param_names) - set(shared_module._order))
+        assert shared_module._training is not None
+        unknown = sorted(set(self._param_names) - set(shared_module._training.names))
         if unknown:
             raise MXNetError(
                 f"borrow_optimizer: the other module has no parameters {', '.join(unknown)}, so nothing would "
                 "train them"
             )
-        for part in _OPTIMIZER_PARTS:
-            setattr(self, part, getattr(shared_module, part))
+        self._strategy, self._training = shared_module._strategy, shared_module._training
         self.optimizer_initialized = True
 
     # ---- computing ----
@@ -445,6 +427,9 @@ class Module(BaseModule):
         """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
         self._require("backward", "binded", "params_initialized")
         began = time.perf_counter() if heard("backward") else 0.0
+        if self._training is not None:
+            self._training.use(self._exec_group)
+            self._exec_group.on_gradient(self._training.ready)
         self._exec_group.backward(out_grads=out_grads)
         if began:
             emit("backward", seconds=time.perf_counter() - began)
@@ -454,37 +439,33 @@ class Module(BaseModule):
         self._require("update", "binded", "params_initialized", "optimizer_initialized", "for_training")
         began = time.perf_counter()
         self._params_dirty = True
-        group = self._exec_group
-        together = self._steps.begin(group.batch_size) if self._steps is not None else None
-        agreed = time.perf_counter()
-        self._apply(group.param_arrays, group.grad_arrays)
-        if together is not None:
-            emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=together)
-        emit("step", trainer=self, samples=group.batch_size, seconds=time.perf_counter() - began)
-
-    def _apply(self, weights: list[Any], grads: list[Any]) -> None:
-        if self._row_sparse:  # optimizers leave rows without a gradient as they are
-            names = self._param_names
-            grads = [_by_rows(row) if name in self._row_sparse else row for name, row in zip(names, grads, strict=True)]
-        if self._update_on_kvstore:
-            _update_params_on_kvstore(weights, grads, self._kvstore, self._param_names)
-            return
-        if self._order is not self._param_names and self._order != self._param_names:
-            by_name = dict(zip(self._param_names, zip(weights, grads, strict=True), strict=True))
-            rows = [by_name.get(name, ([None], [None])) for name in self._order]
-            weights, grads = [list(each) for each in zip(*rows, strict=True)]
-        _update_params(weights, grads, self._updater, len(self._context), self._kvstore, self._order)
-
-    def _step_with_zeros(self) -> None:
-        """Take part in a step of other workers without data of one's own."""
-        group = self._exec_group
-        zeros = [[each if each is None else nd.zeros_like(each) for each in row] for row in group.grad_arrays]
-        self._params_dirty = True
-        self._apply(group.param_arrays, zeros)
+        strategy, training = self._optimizing("update")
+        strategy.step(1.0, ignore_stale=True)  # `rescale_grad` divides
+        emit("step", trainer=self, samples=training.batch_size, seconds=time.perf_counter() - began)
 
     def _await_workers(self) -> None:
-        if self._steps is not None:
-            self._steps.await_all()
+        if self._strategy is not None:
+            self._strategy.await_others()
+
+    # ---- MXNet's private names, which programs use ----
+
+    @property
+    def _optimizer(self) -> opt.Optimizer | None:
+        return None if self._training is None else self._training.optimizer
+
+    @property
+    def _updater(self) -> opt.Updater | None:
+        return None if self._training is None or self._update_on_kvstore else self._training.updater()
+
+    @property
+    def _kvstore(self) -> KVStoreBase | None:
+        return None if self._strategy is None else self._strategy.store
+
+    @property
+    def _update_on_kvstore(self) -> bool | None:
+        return None if self._strategy is None else not self._strategy.splits
+
+    # ---- results ----
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
         """The outputs of the last forward; joined over contexts, or for each a list of every context's."""
@@ -540,11 +521,6 @@ def _row_sparse_gradients(symbol: Any) -> set[str]:
     ops = [node for node in symbol._nodes() if node.op is not None]
     sparse = [n for n in ops if n.op.name == "_contrib_SparseEmbedding" or n.values.get("sparse_grad")]
     return found | {node.inputs[1][0].name for node in sparse if node.op.name in _EMBEDDINGS}
-
-
-def _by_rows(row: list[Any]) -> list[Any]:
-    """Gradients as row-sparse arrays of the rows that are not zero."""
-    return [each if each is None else each.tostype("row_sparse") for each in row]
 
 
 def _copies(names: list[str], rows: list[list[NDArray]]) -> dict[str, NDArray]:

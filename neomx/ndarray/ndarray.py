@@ -493,7 +493,18 @@ class NDArray:
     slice_assign_scalar = _method("_slice_assign_scalar")
 
 
-class Gradient(NDArray):
+class GradientBuffer(NDArray):
+    """Memory for gradients that counts the program's writes to it: a gradient that has been sent may be sent again."""
+
+    __slots__ = ()
+
+    def _writable_data(self, *values: Any) -> torch.Tensor:
+        gradient = self._data
+        gradient._writes = getattr(gradient, "_writes", 0) + 1  # type: ignore[attr-defined]
+        return super()._writable_data(*values)
+
+
+class Gradient(GradientBuffer):
     """The gradient of a variable: whatever torch keeps in the tensor's `.grad`, as an array.
 
     MXNet overwrites a gradient on each backward where torch adds to it, so for 'write' a hook drops the
@@ -518,11 +529,6 @@ class Gradient(NDArray):
     @_data.setter
     def _data(self, value: torch.Tensor) -> None:
         self._leaf.grad = value
-
-    def _writable_data(self, *values: Any) -> torch.Tensor:
-        gradient = self._data
-        gradient._writes = getattr(gradient, "_writes", 0) + 1  # type: ignore[attr-defined]
-        return super()._writable_data(*values)
 
     @staticmethod
     def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None, stype: str | None = None) -> None:

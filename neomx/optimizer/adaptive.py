@@ -30,6 +30,8 @@ class Adam(Optimizer):
     With `lazy_update` a row_sparse gradient changes only the rows that it has.
     """
 
+    updates_apart = True
+
     def __init__(
         self,
         learning_rate: float = 0.001,
@@ -189,6 +191,8 @@ def _decayed(optimizer: Optimizer, weights: Tensors, grads: Tensors, wd: float) 
 class Adamax(Optimizer):
     """Adam with the largest gradient so far, which fades, in place of the root of the average square."""
 
+    updates_apart = True
+
     def __init__(self, learning_rate: float = 0.002, beta1: float = 0.9, beta2: float = 0.999, **kwargs: Any):
         super().__init__(learning_rate=learning_rate, **kwargs)
         self.beta1 = beta1
@@ -253,6 +257,8 @@ class Nadam(Optimizer):
 class FTML(Optimizer):
     """Follow the moving leader."""
 
+    updates_apart = True
+
     def __init__(self, beta1: float = 0.6, beta2: float = 0.999, epsilon: float = 1e-8, **kwargs: Any):
         super().__init__(**kwargs)
         self.beta1 = beta1
@@ -286,6 +292,8 @@ class FTML(Optimizer):
 class Ftrl(Optimizer):
     """Follow the regularized leader: weights whose gradients do not reach `lamda1` stay zero."""
 
+    updates_apart = True
+
     def __init__(self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1, **kwargs: Any):
         super().__init__(**kwargs)
         self.lr = learning_rate  # a schedule keeps its own base_lr here, as in MXNet, and in no other optimizer
@@ -306,6 +314,8 @@ class Ftrl(Optimizer):
 @register
 class AdaGrad(Optimizer):
     """Divides the gradient by the root of the sum of all its squares so far."""
+
+    updates_apart = True
 
     def __init__(self, eps: float = 1e-7, **kwargs: Any):
         super().__init__(**kwargs)
@@ -345,6 +355,8 @@ def _root(squares: Tensors, epsilon: float) -> Tensors:
 class AdaDelta(Optimizer):
     """Steps in proportion to the average size of past steps over that of past gradients; has no learning rate."""
 
+    updates_apart = True
+
     def __init__(self, rho: float = 0.9, epsilon: float = 1e-5, **kwargs: Any):
         super().__init__(**kwargs)
         self.rho = rho
@@ -368,6 +380,8 @@ class AdaDelta(Optimizer):
 @register
 class RMSProp(Optimizer):
     """Divides the gradient by the root of its average square; `centered`, by its deviation, and with momentum."""
+
+    updates_apart = True
 
     def __init__(
         self,

@@ -32,6 +32,9 @@ class Optimizer:
     """
 
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
+    # Whether the update of a parameter uses nothing of other parameters, so that they may be updated in any order, some
+    # now and some later. An optimizer of one's own says True if that holds for it.
+    updates_apart: ClassVar[bool] = False
 
     def __init__(
         self,

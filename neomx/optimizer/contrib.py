@@ -19,6 +19,8 @@ __all__ = ["GroupAdaGrad"]
 class GroupAdaGrad(Optimizer):
     """AdaGrad with one sum of squares for each row of a weight; has no decay."""
 
+    updates_apart = True
+
     def __init__(self, eps: float = 1e-5, **kwargs: Any):
         super().__init__(**kwargs)
         self.float_stable_eps = eps

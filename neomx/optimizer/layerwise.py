@@ -25,6 +25,8 @@ class LARS(MasterLast):
     change of the rate.
     """
 
+    updates_apart = True
+
     _decaying: ClassVar[tuple[str, ...]] = ("_weight",)
 
     def __init__(
@@ -161,6 +163,8 @@ class LBSGD(Optimizer):
 @register
 class LAMB(OfLists):
     """Adam's direction with decay, its length scaled to the weight's (within `lower_bound` and `upper_bound`)."""
+
+    updates_apart = True
 
     def __init__(
         self,

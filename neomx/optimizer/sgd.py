@@ -97,6 +97,8 @@ class SGD(MasterLast):
     row_sparse gradient changes only the rows that it has.
     """
 
+    updates_apart = True
+
     def __init__(self, momentum: float = 0.0, lazy_update: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self.momentum = momentum
@@ -160,6 +162,8 @@ def sgd(
 class NAG(MasterLast):
     """Gradient descent with Nesterov's momentum, which looks ahead along the momentum."""
 
+    updates_apart = True
+
     def __init__(self, momentum: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.momentum = momentum
@@ -219,6 +223,8 @@ def _noise(weight: NDArray, scale: float) -> NDArray:
 @register
 class Signum(Optimizer):
     """Steps of one size, in the direction of the sign of the gradient (momentum 0) or of its running average."""
+
+    updates_apart = True
 
     def __init__(self, learning_rate: float = 0.01, momentum: float = 0.9, wd_lh: float = 0.0, **kwargs: Any):
         super().__init__(learning_rate=learning_rate, **kwargs)

@@ -23,6 +23,7 @@ from ..gluon.contrib.nn.basic_layers import sync_over
 from ..ndarray import NDArray
 from ..ndarray.ndarray import whole
 from ..optimizer.part import Part
+from ..step import StepStrategy
 from .layout import Layout, backend
 
 # torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
@@ -71,11 +72,11 @@ class Ensemble:
             return self.mesh["shard"]
         return self.mesh["data", "shard"]._flatten("samples", backend_override=backend())
 
-    def exchange(self, trainer: Any) -> Any:
+    def strategy(self) -> StepStrategy:
         """How the gradients of a Trainer's Parameters meet."""
-        from .exchange import LayoutExchange
+        from .strategy import LayoutStrategy
 
-        return LayoutExchange(trainer, self)
+        return LayoutStrategy(self)
 
     def any(self, flag: bool) -> bool:
         """Whether it is true on any worker."""

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
 
 from ..ndarray import NDArray
+from ..optimizer import Updater
 from ..optimizer.part import Part
 
 
 def apply_in_shares(
-    updater: Any, indices: list[int], sums: list[NDArray], weights: list[NDArray], parts: list[Part], group: Any
+    updater: Updater,
+    indices: Sequence[int | str],
+    sums: list[NDArray],
+    weights: list[NDArray],
+    parts: list[Part],
+    group: Any,
 ) -> None:
     """Update this worker's rows (`parts`) of the weights, with states for those alone, and take the others' rows."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]

@@ -206,9 +206,8 @@ class TrainStep:
 
     def _hold(self, hold: bool) -> None:
         """Keep gradients from leaving before they are complete."""
-        exchange = getattr(self.trainer, "_exchange", None)
-        if exchange is not None:
-            exchange.holds = hold
+        if isinstance(self.trainer, Trainer):
+            self.trainer.strategy.holds = hold
         if self.pipeline is None:  # torch's stages do it themselves
             root: Any = self._modules[0].run
             if hasattr(root, "set_requires_gradient_sync"):

@@ -293,27 +293,29 @@ class Client:
             place.pending, place.open = True, not commit
 
     @_in_turn
-    def push_rows(self, key: Key, rows: Rows, settings: Any = _NOTHING) -> None:
-        """Hand in some rows of a gradient, and commit."""
+    def push_rows(self, key: Key, rows: Rows, commit: bool, settings: Any = _NOTHING) -> None:
+        """Hand in some rows of a gradient; with `commit` the step is complete for this key."""
         places = self.keys[key]
-        self._await_use(places)
+        self._await_use([place for place in places if not place.open])
         row = places[0].entry.row
         for place in places:
             low, high = (int(torch.searchsorted(rows.indices, end // row)) for end in place.piece[1:])
-            meta = {"k": [place.slot], "c": 1, "rows": high - low, **place.server.news(settings)}
+            meta = {"k": [place.slot], "c": int(commit), "rows": high - low, **place.server.news(settings)}
             indices, values = rows.indices[low:high] - place.piece.start // row, rows.values[low:high].contiguous()
             self._send(place.server, m.PUSH_ROWS, meta, indices, values)
-            place.pending = True
+            place.pending, place.open = True, not commit
 
     @_in_turn
-    def push_coded(self, key: Key, pieces: Sequence[tuple[Any, torch.Tensor]], settings: Any = _NOTHING) -> None:
-        """Hand in a compressed gradient, (codec, bytes) for each piece of the key, and commit."""
+    def push_coded(
+        self, key: Key, pieces: Sequence[tuple[Any, torch.Tensor]], commit: bool, settings: Any = _NOTHING
+    ) -> None:
+        """Hand in a compressed gradient, (codec, bytes) for each piece; with `commit` its step is complete."""
         places = self.keys[key]
-        self._await_use(places)
+        self._await_use([place for place in places if not place.open])
         for place, (codec, data) in zip(places, pieces, strict=True):
-            meta = {"k": [place.slot], "c": 1, "codec": codec, **place.server.news(settings)}
+            meta = {"k": [place.slot], "c": int(commit), "codec": codec, **place.server.news(settings)}
             self._send(place.server, m.PUSH_CODED, meta, data)
-            place.pending = True
+            place.pending, place.open = True, not commit
 
     @_in_turn
     def commit(self, keys: Sequence[Key], settings: Any = _NOTHING, follows: bool = False) -> None:

@@ -306,8 +306,7 @@ class Guest:
         memory = torch.empty_like(slot.weight)
         try:
             codec = compress.make(frame.meta.get("codec"))
-            data = torch.frombuffer(frame.payload, dtype=torch.float16 if codec.kind == "fp16" else torch.uint8)
-            codec.decode(data, slot.weight.numel(), memory)
+            codec.decode(torch.frombuffer(frame.payload, dtype=torch.uint8), memory)
         except (MXNetError, AssertionError, TypeError, ValueError, RuntimeError) as error:
             raise Refused(f"{self.connection} pushed what cannot be decoded: {error}") from error
         self.shard.push(self.rank, [slot], [memory])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..comm.buckets import Stamp
 from ..ndarray import NDArray
 
 
@@ -24,13 +25,18 @@ def is_fresh(weight: NDArray) -> bool:
     return gradient is not None and getattr(gradient, "_used", None) != gradient._version
 
 
-def version(gradient: torch.Tensor) -> tuple[int, int]:
-    """Changes when a backward or the program writes to a gradient."""
-    return gradient._version, getattr(gradient, "_writes", 0)
-
-
 def mark_used(weight: NDArray) -> None:
     """Say that an update has used the weight's gradient."""
     gradient = _raw_gradient(weight)
     if gradient is not None:
         gradient._used = gradient._version  # type: ignore[attr-defined]
+
+
+def stamp_of(weight: NDArray) -> Stamp:
+    """Changes when a backward or the program writes to the weight's gradient."""
+    return stamp(_raw_gradient(weight))
+
+
+def stamp(gradient: torch.Tensor | None) -> Stamp:
+    """The same of a gradient itself."""
+    return Stamp(gradient, (0, 0) if gradient is None else (gradient._version, getattr(gradient, "_writes", 0)))

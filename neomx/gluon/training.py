@@ -1,0 +1,199 @@
+"""A Trainer as strategies of `step` see it: its Parameters, the gradients beside their leaves, its updaters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import torch
+
+from ..comm.buckets import Stamp
+from ..context import Context
+from ..ndarray import NDArray
+from ..optimizer import Optimizer, Updater, get_updater
+from ..step.gradients import is_fresh, leaf_of, mark_used, stamp_of
+from ..step.trained import Hook, Trained, Training
+from .data.place import current_batch
+from .parameter import Parameter
+
+
+class Scaler(Protocol):
+    """What scales losses for mixed precision, and looks for overflow: `amp`'s LossScaler."""
+
+    def overflowed(self, gradients: Sequence[NDArray], agree: Callable[[bool], bool] | None = None) -> bool:
+        """Whether one of these is not finite, here or, if ranks `agree`, anywhere."""
+
+    def take_over(self, broadcast: Callable[[torch.Tensor], object]) -> None:
+        """Go on from where another worker is."""
+
+
+class TrainedParameters(Trained):
+    """Parameters with leaves of torch's autograd, beside which gradients are."""
+
+    def is_fresh(self, i: int, k: int) -> bool:
+        """Whether backward has written a gradient since the last update used it."""
+        return is_fresh(self.weights[k][i])
+
+    def mark_used(self, i: int, k: int) -> None:
+        """An update has used a gradient."""
+        mark_used(self.weights[k][i])
+
+    def stamp(self, i: int) -> Stamp:
+        """Changes when a gradient on the first context is written."""
+        return stamp_of(self.weights[0][i])
+
+    def _hook(self, i: int, ready: Callable[[], None]) -> Hook:
+        def call(leaf: torch.Tensor) -> None:
+            if leaf.grad is not None:
+                ready()
+
+        return leaf_of(self.weights[0][i]).register_post_accumulate_grad_hook(call)
+
+
+class ParameterTraining(Training):
+    """What a Trainer trains: an optimizer with an updater for each context, and Parameters."""
+
+    def __init__(self, params: list[Parameter], contexts: list[Context], optimizer: Optimizer):
+        self.params, self.contexts = params, contexts
+        self.scale = optimizer.rescale_grad  # what gradients are multiplied by beside their division
+        self.scaler: Scaler | None = None
+        self.agree: Callable[[bool], bool] | None = None  # whether any rank's part of the gradients overflowed
+        self.count_samples: Callable[[float], float] = _samples_of_batch
+        self.use(optimizer)
+        self._known: tuple[list[object], list[object], TrainedParameters] | None = None
+
+    # ---- the optimizer ----
+
+    def use(self, optimizer: Optimizer) -> None:
+        """Train with another optimizer, without states yet."""
+        self._optimizer = optimizer
+        self._optimizer.param_dict = dict(enumerate(self.params))
+        self.updaters = [get_updater(optimizer) for _ in self.contexts]
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer, whose states the updaters hold."""
+        return self._optimizer
+
+    def updater(self) -> Updater:
+        """The updater of the first context."""
+        return self.updaters[0]
+
+    def take_updaters(self, updaters: list[Updater]) -> None:
+        """Go on with these updaters, and the optimizer of the first."""
+        for updater in updaters:
+            updater.optimizer = updaters[0].optimizer
+        self.updaters = updaters
+        self.take_optimizer(updaters[0].optimizer)
+
+    def indices(self) -> list[int | str]:
+        """The numbers of all Parameters."""
+        return list(range(len(self.params)))
+
+    def take_updater(self, updater: Updater) -> None:
+        """Go on with an updater whose states came from a file."""
+        self.take_updaters([updater])
+
+    def take_optimizer(self, optimizer: Optimizer) -> None:
+        """Go on with an optimizer that came from a file, or another worker."""
+        self._optimizer = optimizer
+        self._optimizer.param_dict = dict(enumerate(self.params))
+
+    def take_states(self, content: bytes) -> None:
+        """Go on from the states, and the optimizer, of another worker."""
+        for updater in self.updaters:
+            updater.set_states(content)
+        self.take_updaters(self.updaters)
+
+    def rescale(self, divisor: float) -> None:
+        """Have the next update divide gradients by this number."""
+        try:
+            scale = self.scale / divisor
+        except (ZeroDivisionError, TypeError):
+            raise ValueError(f"batch_size must be a number, and not 0, received {divisor!r}") from None
+        self._optimizer.rescale_grad = scale
+
+    def update(self, places: Sequence[int], sums: Sequence[NDArray]) -> None:
+        """Update these parameters on all contexts."""
+        trained = self.trained()
+        indices = [trained.keys[i] for i in places]
+        for updater, weights in zip(self.updaters, trained.weights, strict=True):
+            mine = [weights[i] for i in places]
+            updater(indices, [_beside(total, weight) for total, weight in zip(sums, mine, strict=True)], mine)
+
+    def update_apart(self, places: Sequence[Sequence[int]]) -> None:
+        """Update the parameters `places[k]` on context k by the gradients there."""
+        trained = self.trained()
+        for k, (updater, mine) in enumerate(zip(self.updaters, places, strict=True)):
+            if mine:
+                whole = len(mine) == len(trained)  # then the same lists every time
+                gradients, weights = trained.gradients[k], trained.weights[k]
+                updater(
+                    trained.keys if whole else [trained.keys[i] for i in mine],
+                    gradients if whole else [gradients[i] for i in mine],
+                    weights if whole else [weights[i] for i in mine],
+                )
+                for i in mine:
+                    trained.mark_used(i, k)
+
+    # ---- parameters ----
+
+    def trained(self) -> Trained:
+        """The Parameters with gradients that this worker has: the same object while nothing changes."""
+        for param in self.params:
+            param._follow()
+        arrays: list[object] = [param._arrays for param in self.params]
+        kinds: list[object] = [
+            (param.grad_req, param._placement and param._placement.identity(param)) for param in self.params
+        ]
+        if self._known is None or self._known[1] != kinds or _differ(self._known[0], arrays):
+            here = [(i, p) for i, p in enumerate(self.params) if p.grad_req != "null" and p._is_here]
+            weights = [[param._local(ctx) for _, param in here] for ctx in self.contexts]
+            made = TrainedParameters(
+                [i for i, _ in here],
+                [param.name for _, param in here],
+                weights,
+                [[weight._grad for weight in replicas] for replicas in weights],  # type: ignore[misc]
+                late=[at for at, (_, param) in enumerate(here) if param.grad_req != "write"],
+                sparse=[at for at, (_, param) in enumerate(here) if param.grad_stype != "default"],
+            )
+            self._known = arrays, kinds, made
+        return self._known[2]
+
+    def everything(self) -> list[torch.Tensor]:
+        """The values of all Parameters, trained or not."""
+        return [array._data for param in self.params for array in param.list_data()]
+
+    # ---- batches ----
+
+    def samples(self, divisor: float) -> float:
+        """How many samples this worker has in the step, -1 if that is unknown."""
+        return self.count_samples(divisor)
+
+    def overflowed(self, gradients: Iterable[NDArray]) -> bool:
+        """Whether gradients of a scaled loss are not finite."""
+        return self.scaler is not None and self.scaler.overflowed(list(gradients), self.agree)
+
+    @property
+    def looks_at_all(self) -> bool:
+        """Whether overflow is looked for."""
+        return self.scaler is not None
+
+    def take_over_scale(self, broadcast: Callable[[torch.Tensor], object]) -> None:
+        """Go on from the loss scale of another worker."""
+        if self.scaler is not None:
+            self.scaler.take_over(broadcast)
+
+
+def _samples_of_batch(divisor: float) -> float:
+    batch = current_batch()
+    return -1 if batch is None or batch.samples is None else batch.samples
+
+
+def _differ(before: list[object], now: list[object]) -> bool:
+    return len(before) != len(now) or any(a is not b for a, b in zip(before, now, strict=True))
+
+
+def _beside(total: NDArray, weight: NDArray) -> NDArray:
+    """A sum where its weight is."""
+    return total if total.context.device == weight.context.device else total.as_in_context(weight.context)

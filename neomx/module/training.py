@@ -1,0 +1,197 @@
+"""A Module as strategies of `step` see it: the arrays of its executors, its optimizer and updater."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..comm.buckets import Stamp
+from ..ndarray import NDArray
+from ..optimizer import Optimizer, Updater, get_updater
+from ..step.gradients import stamp
+from ..step.trained import Hook, Key, Trained, Training
+
+if TYPE_CHECKING:
+    from .executor_group import DataParallelExecutorGroup
+
+
+class _Listener:
+    """A call of `ready` for one parameter, until it is removed."""
+
+    def __init__(self, listeners: dict[str, Callable[[], None]], name: str):
+        self._listeners, self._name = listeners, name
+
+    def remove(self) -> None:
+        """Call it no more."""
+        self._listeners.pop(self._name, None)
+
+
+class TrainedArrays(Trained):
+    """The parameters of executors, with gradients in arrays of their own."""
+
+    listeners: dict[str, Callable[[], None]]  # by parameter, called when its gradient has been written in backward
+    present: set[str]  # the parameters of the symbol that ran last, which may be one of several buckets
+
+    def is_fresh(self, i: int, k: int) -> bool:
+        """A Module's update uses all gradients of the symbol that ran, as in MXNet."""
+        return self.names[i] in self.present
+
+    def mark_used(self, i: int, k: int) -> None:
+        """A Module does not ask whether gradients are new."""
+
+    def stamp(self, i: int) -> Stamp:
+        """Changes when a gradient on the first context is written."""
+        return stamp(self.gradients[0][i]._data)
+
+    def array(self, i: int, k: int) -> NDArray:
+        """The gradient on context k. MXNet keeps some by rows, so that optimizers leave other rows as they are."""
+        array = self.gradients[k][i]
+        return array.tostype("row_sparse") if i in self.sparse else array
+
+    def _hook(self, i: int, ready: Callable[[], None]) -> Hook:
+        self.listeners[self.names[i]] = ready
+        return _Listener(self.listeners, self.names[i])
+
+
+class ArrayTraining(Training):
+    """What a Module trains, and the modules that borrow its optimizer: buckets of one model.
+
+    With `by_name` states are kept by the names of parameters, as a store keeps them. Else parameter i on context k is
+    number i * contexts + k, as in MXNet.
+    """
+
+    def __init__(self, names: Sequence[str], contexts: int, optimizer: Optimizer, by_name: bool, sparse: set[str]):
+        self.names, self._contexts, self._by_name, self._sparse = list(names), contexts, by_name, sparse
+        self._numbers = {name: i for i, name in enumerate(names)}
+        self._optimizer = optimizer
+        self._updater = get_updater(optimizer)
+        self._trained: TrainedArrays | None = None
+        self._arrays: list[tuple[NDArray, NDArray]] = []
+        self._group: DataParallelExecutorGroup | None = None
+        self.listeners: dict[str, Callable[[], None]] = {}
+        self.batch_size = 1
+
+    def use(self, group: DataParallelExecutorGroup) -> None:
+        """The next step is of these executors."""
+        self._group, self.batch_size = group, group.batch_size
+        if self._trained is not None:
+            self._trained.present = _with_gradients(group)
+
+    def ready(self, name: str) -> None:
+        """A gradient has been written in backward."""
+        listener = self.listeners.get(name)
+        if listener is not None:
+            listener()
+
+    # ---- for strategies ----
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer, whose states the updater holds."""
+        return self._optimizer
+
+    def trained(self) -> Trained:
+        """The parameters with gradients: the same object while the arrays stay."""
+        group = self._group
+        assert group is not None
+        if self._trained is None or self._have_changed(group):
+            self._trained = self._made(group)
+        return self._trained
+
+    def _have_changed(self, group: DataParallelExecutorGroup) -> bool:
+        """Whether the executors have other arrays, after `bind` with force_rebind=True."""
+        assert self._trained is not None
+        mine = dict(zip(self._trained.names, self._arrays, strict=True))
+        rows = _rows(group)
+        return any(
+            name in mine and (mine[name][0] is not weights[0] or mine[name][1] is not gradients[0])
+            for name, (weights, gradients) in rows.items()
+        ) or any(name not in mine for name in rows)
+
+    def _made(self, group: DataParallelExecutorGroup) -> TrainedArrays:
+        rows = _rows(group)
+        here = [name for name in self.names if name in rows]
+        made = TrainedArrays(
+            here,
+            here,
+            [[rows[name][0][k] for name in here] for k in range(self._contexts)],
+            [[rows[name][1][k] for name in here] for k in range(self._contexts)],
+            late=[i for i, name in enumerate(here) if group.grad_req[name] != "write"],
+            sparse=[i for i, name in enumerate(here) if name in self._sparse],
+        )
+        made.listeners, made.present = self.listeners, set(here)
+        self._arrays = [(rows[name][0][0], rows[name][1][0]) for name in here]
+        return made
+
+    def rescale(self, divisor: float) -> None:
+        """`rescale_grad` was set with the optimizer."""
+
+    def samples(self, divisor: float) -> float:
+        """The batch size."""
+        return self.batch_size
+
+    def update(self, places: Sequence[int], sums: Sequence[NDArray]) -> None:
+        """Update these parameters on all contexts."""
+        trained = self.trained()
+        if self._by_name:  # one state for all contexts, as in a store
+            first = [trained.weights[0][i] for i in places]
+            self._updater([trained.keys[i] for i in places], list(sums), first)
+            for replicas in trained.weights[1:]:
+                for i, weight in zip(places, first, strict=True):
+                    weight.copyto(replicas[i])
+            return
+        for k, replicas in enumerate(trained.weights):
+            weights = [replicas[i] for i in places]
+            beside = [total.as_in_context(w.context) for total, w in zip(sums, weights, strict=True)]
+            self._updater([self._index(trained.names[i], k) for i in places], beside, weights)
+
+    def update_apart(self, places: Sequence[Sequence[int]]) -> None:
+        """Update the parameters `places[k]` on context k by the gradients there."""
+        trained = self.trained()
+        for k, mine in enumerate(places):
+            if mine:
+                indices = [self._index(trained.names[i], k) for i in mine]
+                self._updater(indices, [trained.array(i, k) for i in mine], [trained.weights[k][i] for i in mine])
+
+    def _index(self, name: str, k: int) -> Key:
+        return name if self._by_name else self._numbers[name] * self._contexts + k
+
+    def everything(self) -> list[torch.Tensor]:
+        """All parameters and auxiliary states."""
+        assert self._group is not None
+        rows = [*self._group.param_arrays, *self._group.aux_arrays]
+        return [array._data for row in rows for array in row]
+
+    def updater(self) -> Updater:
+        """The one updater."""
+        return self._updater
+
+    def indices(self) -> list[Key]:
+        """What the states in a file may belong to."""
+        return [self._index(name, k) for name in self.names for k in range(self._contexts)]
+
+    def take_updater(self, updater: Updater) -> None:
+        """Go on with an updater whose states came from a file."""
+        self._updater = updater
+        self.take_optimizer(updater.optimizer)
+
+    def take_optimizer(self, optimizer: Optimizer) -> None:
+        """Go on with an optimizer that came from a file."""
+        self._optimizer = optimizer
+
+    def take_states(self, content: bytes) -> None:
+        """Go on from the optimizer and the states of another worker."""
+        self._updater.set_states(content)
+        self.take_optimizer(self._updater.optimizer)
+
+
+def _rows(group: DataParallelExecutorGroup) -> dict[str, tuple[list[NDArray], list[NDArray]]]:
+    """Weights and gradients, one for each context, of the parameters that have gradients."""
+    rows = zip(group.param_names, group.param_arrays, group.grad_arrays or (), strict=True)
+    return {name: (weights, gradients) for name, weights, gradients in rows if gradients[0] is not None}
+
+
+def _with_gradients(group: DataParallelExecutorGroup) -> set[str]:
+    return set(_rows(group))

@@ -1,0 +1,163 @@
+"""Training steps under a layout: gradients are summed over the workers that take different samples, then cut."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+
+from ..base import MXNetError
+from ..comm.group import Group
+from ..comm.rounds import Round
+from ..formats.atomic import replacing
+from ..ndarray import NDArray
+from ..optimizer import Updater
+from ..optimizer.part import Part
+from ..optimizer.states import loads
+from ..step import AllReduce
+from .placement import Ensemble
+from .shares import apply_in_shares, share_of
+
+
+class LayoutStrategy(AllReduce):
+    """Sums over data x shard; what `fully_shard` has summed in backward is taken as it is.
+
+    All workers step together: under a layout, forward and backward need all of them, so all have as many batches.
+    """
+
+    updates_early = False  # the optimizer may need sums over the workers that hold the other parts, in the same order
+
+    def __init__(self, ensemble: Ensemble) -> None:
+        super().__init__(ensemble.batch_group, shows_sums=True)
+        self._ensemble = ensemble
+        self._shares: dict[int, Part] = {}
+
+    @property
+    def _batch(self) -> Group:
+        return self._ensemble.batch_group
+
+    def join(self) -> None:
+        """There are no rounds: whoever has no data cannot take part."""
+        self._group = self._batch.clone("gradients")
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """`apply` has done it."""
+
+    def await_others(self) -> None:
+        """All have as many batches."""
+
+    def begin_round(self, divisor: float, wants_flags: bool) -> Round:
+        """Hear what all workers say before a step."""
+        said = self._batch.all_gather_small(torch.tensor([divisor, wants_flags], dtype=torch.float64), "a step")
+        divisors = said[:, 0].tolist()
+        return Round([0] * len(said), divisors, divisors, True, bool(said[:, 1].any()))
+
+    def divisor_of(self, round: Round) -> float:
+        """The samples of all workers."""
+        return sum(round.divisors)
+
+    def agree(self, divisor: float) -> float:
+        """What all workers divide by, where gradients have been summed before."""
+        return self.divisor_of(self.begin_round(divisor, False))
+
+    def prepare(self) -> None:
+        """Pack the new parameters."""
+        for i in self.trained.sparse:
+            raise MXNetError(
+                f"Parameter {self.trained.names[i]!r} has row-sparse gradients, which a layout cannot sum. Make the "
+                "layer with sparse_grad=False"
+            )
+        self._shares = {}
+        super().prepare()
+
+    def summed_before(self) -> set[int]:
+        """The parameters whose gradients are sums over all workers when backward is done."""
+        alone = self._batch.size == 1  # no other worker has samples for these parameters
+        return set(range(len(self.trained))) if alone or self._ensemble.sharded else set()
+
+    # ---- updating parts ----
+
+    def apply(self, places: Sequence[int], gradients: Sequence[NDArray]) -> None:
+        """Update this worker's parts."""
+        if not self._in_shares:
+            super().apply(places, gradients)
+            return
+        weights = [self.trained.weights[0][i] for i in places]
+        indices = [self.trained.keys[i] for i in places]
+        apply_in_shares(self.training.updater(), indices, list(gradients), weights, self._seen(weights), self._batch)
+
+    def update(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Update by gradients that `reduce` has summed."""
+        if not self._in_shares:
+            super().update(divisor, ignore_stale)
+            return
+        self.follow()
+        self.training.rescale(self.agree(divisor))
+        stale = self.find_stale(ignore_stale)[0]
+        fresh = [i for i in range(len(self.trained)) if i not in stale]
+        gradients = [self.trained.gradients[0][i] for i in fresh]
+        if not self.training.overflowed(gradients):
+            self.apply(fresh, gradients)
+        self.trained.use_all()
+
+    @property
+    def _in_shares(self) -> bool:
+        """Whether each worker updates some rows of weights that all have whole."""
+        return self._ensemble.shard == "optimizer" and self._batch.size > 1
+
+    def _seen(self, weights: Sequence[NDArray]) -> list[Any]:
+        """What the Updater sees of weights."""
+        if not self._in_shares:
+            return list(weights)
+        for weight in weights:
+            if id(weight) not in self._shares:
+                self._shares[id(weight)] = share_of(weight, self._batch)
+        return [self._shares[id(weight)] for weight in weights]
+
+    # ---- states in files ----
+
+    def _held(self) -> dict[int | str, NDArray]:
+        """What the Updater sees of each weight."""
+        self.follow()
+        return dict(zip(self.trained.keys, self._seen(self.trained.weights[0]), strict=True))
+
+    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
+        """Write the file that one process would have written. All workers call it."""
+        whole = self.training.updater().gathered(self._held(), _assembled)
+        stages = self._ensemble.pipeline_group
+        if stages is not None:
+            _merge(whole, stages)
+        with self._ensemble.writing() as writes, replacing(fname) if writes else nullcontext() as file:
+            if file is not None:
+                file.write(whole.get_states(dump_optimizer=dump_optimizer))
+        return True
+
+    def load_states(self, fname: str) -> bool:
+        """Go on from the states in a file, of which this worker keeps its part."""
+        held = self._held()
+        other = self.training.updater().restored(fname, {i: held.get(i) for i in self.training.indices()})
+        other.states = {i: state for i, state in other.states.items() if i in held}
+        self.training.take_updater(other)
+        return True
+
+
+def _assembled(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+    """The whole of a tensor that is divided as a part is: each worker adds its own to zeros."""
+    whole = tensor.new_zeros(part.whole_shape)
+    whole[part.split] = tensor
+    return part.total(whole)
+
+
+def _merge(updater: Updater, stages: Group) -> None:
+    """Bring the states of all stages, and the counts of their updates, to the first."""
+    mine = torch.frombuffer(bytearray(updater.get_states(dump_optimizer=True)), dtype=torch.uint8)
+    optimizer = updater.optimizer
+    for rank, content in enumerate(stages.all_gather(mine, "the optimizer's states")):
+        if rank != stages.rank:
+            states, other = loads(content.numpy().tobytes())
+            updater.states = {**states, **updater.states}
+            for name in ("_index_update_count", *optimizer._arrays_by_index):
+                setattr(optimizer, name, {**getattr(other, name), **getattr(optimizer, name)})
+    optimizer._all_index_update_counts = {0: optimizer._index_update_count}

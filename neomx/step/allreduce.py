@@ -1,0 +1,392 @@
+"""All-reduce: every worker gets the sums of all gradients and updates its weights by itself.
+
+The way of a gradient:
+
+    ready -> bucket -> encode -> sum -> decode -> update
+
+`ready` is called in backward. Full buckets leave at once, in a thread of their own (`comm.buckets`). `reducer` chooses
+how a bucket is summed: through memory that the workers of a host share and the network between hosts, or encoded by a
+compressor. The update of a bucket may run while later ones are still on their way. Each part can be overridden.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from .. import events
+from ..comm.buckets import Buckets, Reducer, Rows, Span
+from ..comm.compress import Compressor
+from ..comm.group import Group
+from ..comm.rounds import Round, Rounds
+from ..comm.session import session
+from ..ndarray import NDArray
+from ..ndarray.sparse import RowSparseNDArray
+from .strategy import StepStrategy
+from .trained import Training, sum_rows
+
+_log = logging.getLogger("neomx")
+_MEASURED = 2  # rounds after which the order is known in which gradients become ready
+
+
+class AllReduce(StepStrategy):
+    """Sums over all workers of the job, or of `group`, whose `rounds` keep them in step.
+
+    `compressor` makes gradients small for the way; see `comm.compress`. With `shows_sums` a step leaves the sums in the
+    place of gradients, where a program can read them.
+    """
+
+    def __init__(
+        self,
+        group: Group | None = None,
+        rounds: Rounds | None = None,
+        compressor: Compressor | None = None,
+        shows_sums: bool = False,
+    ) -> None:
+        super().__init__()
+        self._members, self._rounds, self.compressor, self.shows_sums = group, rounds, compressor, shows_sums
+        self._number = 0
+        self._group: Group | None = None  # for this strategy's messages alone
+        self._side: Group | None = None  # for those of the buckets' thread
+        self._buckets: Buckets | None = None
+        self._since_prepared = 0
+        self._named: set[str] = set()
+        self.sums: list[NDArray] = []  # valid until the next backward
+
+    # ---- among the workers ----
+
+    def bind(self, training: Training) -> None:
+        """Join the workers that step together."""
+        super().bind(training)
+        if self._group is None:
+            self.join()
+
+    def join(self) -> None:
+        """Be one of those who step together. All workers make their strategies in the same order."""
+        self._members, self._rounds = self._members or session().group, self._rounds or session().rounds
+        self._number = self._rounds.enter(self)
+        self._group = self._members.clone(f"gradients {self._number}")
+
+    @property
+    def group(self) -> Group:
+        """The workers whose gradients are summed."""
+        if self._group is None:
+            self.join()
+        assert self._group is not None
+        return self._group
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        """Whose gradients are summed in a step."""
+        return (self._members or session().group).size
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give all workers the first one's values of these tensors."""
+        self._members = self._members or session().group
+        self._members.broadcast_all_(list(tensors))
+
+    def await_others(self) -> None:
+        """Wait for workers that still have data, and take part in their steps meanwhile."""
+        if self._rounds is not None:
+            self._rounds.pause()
+
+    def take_over(self, source: int) -> None:
+        """Take over the weights, and the optimizer's states, that the worker `source` has."""
+        give_over(self.training, self.group, source)
+
+    # ---- a step ----
+
+    def ready(self, i: int) -> None:
+        """A gradient is complete: pack it into its bucket, which leaves when it is full."""
+        self.buckets.stage(i)
+
+    def step(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Sum over all workers, divide by what all agree on, and update."""
+        self._exchange(divisor, ignore_stale=ignore_stale, updates=True)
+
+    def reduce(self) -> None:
+        """Put the sums over all workers in place of gradients."""
+        stale = self._exchange(float("nan"))  # `update` will say what to divide by
+        self.trained.put(self.sums, stale)
+
+    def update(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Update by gradients that `reduce` has summed."""
+        self.follow()
+        self.update_each(self.agree(divisor), ignore_stale)
+
+    def agree(self, divisor: float) -> float:
+        """What all workers divide by, where gradients have been summed before."""
+        assert self._rounds is not None
+        return self._rounds.step(self._number, divisor, self.training.samples(divisor), reduces=False).divisor
+
+    def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
+        """Sum this round's gradients; of which parameters no worker made one."""
+        began = time.perf_counter()
+        self.follow()
+        made = self.trained.fresh()
+        spoiled = self.buckets.send_rest(set(made))
+        round = self.begin_round(divisor, bool(spoiled) or len(made) < len(self.trained))
+        agreed = time.perf_counter()
+        again, stale = self._flags(round, spoiled, made)
+        self._name_lacking(made, stale)
+        if updates:
+            self.training.rescale(self.divisor_of(round))
+        if updates and self.updates_early and (ignore_stale or not any(stale)):
+            last = [i for number in again for i in self.buckets.members(number)]
+            self._update_early(set(again), stale)
+            self._settle(round, again, made)
+            self._finish([i for i in last if not stale[i]], stale)
+        else:
+            self._settle(round, again, made)
+            if updates:
+                self._update_all(stale, ignore_stale)
+        events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
+        return stale
+
+    def begin_round(self, divisor: float, wants_flags: bool) -> Round:
+        """Hear what all workers say before a step."""
+        assert self._rounds is not None
+        return self._rounds.step(self._number, divisor, self.training.samples(divisor), wants_flags=wants_flags)
+
+    def divisor_of(self, round: Round) -> float:
+        """What all workers divide by."""
+        return round.divisor
+
+    def shadow(self, round: Round) -> None:
+        """Take part in the others' step with gradients of zero."""
+        if round.reduces:
+            self.follow()
+            again, _ = self._flags(round, self.buckets.send_rest(()), [])
+            self._settle(round, again, [])
+
+    def has_sent(self) -> bool:
+        """Whether gradients of a step that has not come yet have left."""
+        return self._buckets is not None and self._buckets.has_sent()
+
+    # ---- updating ----
+
+    @property
+    def updates_early(self) -> bool:
+        """Whether the update of a bucket runs while later ones are on their way.
+
+        On one host that would gain nothing. A worker that is lost meanwhile leaves some parameters updated and others
+        not: a strategy that goes on without it says False.
+        """
+        several_hosts = len(set(self.group.hosts)) > 1
+        return several_hosts and not self.training.looks_at_all and self.training.optimizer.updates_apart
+
+    def _update_early(self, again: set[int], stale: list[bool]) -> None:
+        """Update bucket after bucket as their sums arrive, but not those that are to be sent again."""
+        for numbers in self.buckets.arrivals():
+            places = [i for n in numbers if n not in again for i in self.buckets.members(n) if not stale[i]]
+            self._take_rows(places)
+            self._apply_sums(places)
+
+    def _update_all(self, stale: list[bool], ignore_stale: bool) -> None:
+        kept = [i for i, each in enumerate(stale) if not each]
+        if self.training.overflowed(self.sums[i] for i in kept):
+            self.trained.use_all()
+            return
+        if any(stale) and not ignore_stale:
+            self.training.refuse_stale(stale.index(True), 0)
+        self._finish(kept, stale)
+
+    def _finish(self, places: Sequence[int], stale: list[bool]) -> None:
+        """The last update of a step."""
+        if self.shows_sums:
+            self.trained.put(self.sums, stale)
+        self._apply_sums(places)
+        self.trained.use_all()
+
+    def apply(self, places: Sequence[int], gradients: Sequence[NDArray]) -> None:
+        """Update these parameters by these gradients."""
+        self.training.update(places, gradients)
+
+    def _apply_sums(self, places: Iterable[int]) -> None:
+        ordered = sorted(places)
+        if ordered:
+            self.apply(ordered, [self.sums[i] for i in ordered])
+
+    # ---- sums ----
+
+    @property
+    def buckets(self) -> Buckets:
+        """The buckets of the current parameters."""
+        if self._buckets is None:
+            self.follow()
+        assert self._buckets is not None
+        return self._buckets
+
+    def prepare(self) -> None:
+        """Pack the new parameters: those at the end of a model have their gradients first."""
+        self._pack([i for i in reversed(range(len(self.trained))) if i not in self.summed_before()], self.trained.late)
+        self._since_prepared = 0
+
+    def summed_before(self) -> set[int]:
+        """The parameters whose gradients are sums over all workers when backward is done."""
+        return set()
+
+    def reducer(self, spans: Sequence[Span], size: int, like: torch.Tensor) -> Reducer:
+        """How a bucket of `size` numbers, in which each parameter has a span, is summed."""
+        if self.compressor is None:
+            return self.group.staging(size, like.dtype, like.device)
+        keys = [self.trained.keys[span.member] for span in spans]
+        return Encoded(self.compressor, keys, spans, self.side, size, like)
+
+    def sum_rows(self, rows: Rows, what: str) -> Rows:
+        """Sum row-sparse gradients: every worker's rows go to all."""
+        values, numbers = (self.side.all_gather(part.contiguous(), what=what) for part in rows)
+        return sum_rows(values, numbers)
+
+    @property
+    def side(self) -> Group:
+        """The same workers, for calls in the buckets' thread."""
+        assert self._side is not None
+        return self._side
+
+    def _pack(self, order: Sequence[int], late: Iterable[int]) -> None:
+        if self._buckets is not None:
+            self._buckets.close()
+        trained = self.trained
+        needs_side = self.compressor is not None or any(i in trained.sparse for i in order)
+        if needs_side and self._side is None:
+            self._side = self.group.clone("beside")
+        leaves = [weight._data for weight in trained.weights[0]]
+        self._buckets = buckets = Buckets(
+            leaves,
+            trained.names,
+            order,
+            late,
+            trained.sparse,
+            trained.any_gradient,
+            trained.stamp,
+            self.reducer,
+            self.sum_rows,
+        )
+        self.sums = [
+            NDArray(buckets.sums[i], weight._ctx) if i in buckets.sums else gradient
+            for i, (weight, gradient) in enumerate(zip(trained.weights[0], trained.gradients[0], strict=True))
+        ]
+        trained.watch([i for i in order if i not in buckets.late], self._pass_on)
+
+    def _pass_on(self, i: int) -> None:
+        if not self.holds:
+            with torch.no_grad():
+                self.ready(i)
+
+    def _flags(self, round: Round, spoiled: set[int], made: list[int]) -> tuple[list[int], list[bool]]:
+        """Which buckets some worker must send again, and of which parameters nobody has a gradient."""
+        count = len(self.trained)
+        if not round.wants_flags:
+            return [], [False] * count
+        buckets = len(self.buckets)
+        mine = torch.zeros(buckets + count, dtype=torch.uint8)
+        mine[sorted(spoiled)] = 1
+        mine[[buckets + i for i in made]] = 1
+        said = self.group.all_gather_small(mine).amax(0).tolist()
+        return [number for number in range(buckets) if said[number]], [not each for each in said[buckets:]]
+
+    def _settle(self, round: Round, again: list[int], made: list[int]) -> None:
+        """Wait for all sums, and have sent again what was sent too early."""
+        buckets = self.buckets
+        buckets.wait()
+        if again:
+            self._take_back(again)
+            buckets.send_again(again, set(made))
+        self._take_rows([i for i in range(len(self.trained)) if i in self.trained.sparse])
+        readiness = buckets.readiness
+        buckets.end_round()
+        self._since_prepared += 1
+        if again or self._since_prepared == _MEASURED:
+            self._pack_anew(round.active[0], readiness)
+
+    def _take_back(self, numbers: list[int]) -> None:
+        if self.compressor is not None:
+            for number in numbers:
+                for i in self.buckets.members(number):
+                    if i not in self.trained.sparse:
+                        self.compressor.take_back(self.trained.keys[i])
+
+    def _take_rows(self, places: Iterable[int]) -> None:
+        """Make arrays of the summed rows."""
+        packed = set(self.buckets.order)
+        for i in places:
+            if i in self.trained.sparse and i in packed:
+                weight = self.trained.weights[0][i]
+                self.sums[i] = RowSparseNDArray(self.buckets.rows(i), weight.shape, weight.context)
+
+    def _pack_anew(self, source: int, readiness: list[int]) -> None:
+        """New buckets: in the order in which one worker saw the gradients become ready, and late ones apart."""
+        seen = list(dict.fromkeys(readiness))
+        order = torch.tensor([*seen, *(i for i in self.buckets.order if i not in set(seen))])
+        if len(order):
+            self.group.broadcast_(order, source)
+        sums = self.sums  # of this round: they have yet to be read
+        self._pack(order.tolist(), self.buckets.late)
+        for i, old in enumerate(sums):
+            if i in self.trained.sparse:
+                self.sums[i] = old
+            elif old is not self.sums[i]:
+                old.copyto(self.sums[i])
+
+    def _name_lacking(self, made: list[int], stale: list[bool]) -> None:
+        """Say which gradients other workers made and this one did not."""
+        known = set(made)
+        names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
+        lacking = [name for name in names if name not in self._named]
+        self._named.update(lacking)
+        if lacking:
+            _log.warning(
+                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
+                "is logged once for each parameter",
+                self.group.rank,
+                ", ".join(lacking),
+            )
+
+    def close(self) -> None:
+        """End the buckets' thread."""
+        super().close()
+        if self._buckets is not None:
+            self._buckets.close()
+            self._buckets = None
+
+
+class Encoded:
+    """The memory of a bucket whose gradients travel encoded."""
+
+    def __init__(
+        self,
+        compressor: Compressor,
+        keys: Sequence[int | str],
+        spans: Sequence[Span],
+        group: Group,
+        size: int,
+        like: torch.Tensor,
+    ) -> None:
+        self.local, self.result = (torch.zeros(size, dtype=like.dtype, device=like.device) for _ in range(2))
+        self._compressor, self._keys, self._group = compressor, list(keys), group
+        self._sent = [self.local[span.start : span.start + span.count] for span in spans]
+        self._sums = [self.result[span.start : span.start + span.count] for span in spans]
+
+    def reduce(self, what: str) -> None:
+        """Encode, send to all workers, decode and sum."""
+        with torch.no_grad():
+            self._compressor.sum_(self._keys, self._sent, self._sums, self._group, what)
+
+
+def give_over(training: Training, group: Group, source: int) -> None:
+    """Give all workers of a group the weights, the optimizer's states and the loss scale of the worker `source`."""
+    group.broadcast_all_(training.everything(), source)
+    states = training.updater().get_states(dump_optimizer=True) if group.rank == source else b""
+    size = torch.tensor([len(states)])
+    group.broadcast_(size, source)
+    content = torch.zeros(int(size), dtype=torch.uint8)
+    if states:
+        content.copy_(torch.frombuffer(bytearray(states), dtype=torch.uint8))
+    group.broadcast_(content, source)
+    if group.rank != source:
+        training.take_states(content.numpy().tobytes())
+    training.take_over_scale(lambda numbers: group.broadcast_(numbers, source))

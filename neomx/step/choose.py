@@ -1,0 +1,153 @@
+"""What `kvstore=`, `update_on_kvstore=` and `compression_params=` mean together: the one place that decides.
+
+| kvstore=                                   | strategy                                                              |
+|--------------------------------------------|-----------------------------------------------------------------------|
+| None                                       | OneDevice: every context for itself                                   |
+| 'local', 'device', ... on one context      | OneDevice                                                             |
+| 'local', 'device', ... on several contexts | Store: they sum, and by default update, in a store                    |
+| 'dist_sync', 'horovod', ...                | Servers if the job has any, else AllReduce; alone, as on one context  |
+| 'dist_async', 'dist_stale'                 | Servers                                                               |
+| a KVStore, or the name of a registered one | what is right for its kind, also on one context                       |
+| a StepStrategy                             | that one                                                              |
+
+Where a layout (`mx.parallel`) holds the parameters, it says how gradients meet, and `kvstore` must not.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .. import kvstore as kv
+from ..comm import compress
+from ..kvstore import KVStoreBase
+from ..kvstore.collective import CollectiveStore
+from ..kvstore.remote import RemoteStore
+from ..kvstore.shared import SharedStore
+from .allreduce import AllReduce
+from .one_device import OneDevice
+from .servers import Servers
+from .store import Store
+from .strategy import StepStrategy
+
+_log = logging.getLogger("neomx")
+VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
+_LARGE = 16 * 1024 * 1024  # elements: a larger array is updated on its contexts, not in a 'local' store
+
+
+@dataclass
+class Asked:
+    """What a program says about how its gradients meet."""
+
+    kvstore: Any
+    update_on_kvstore: bool | None = None
+    compression: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        kvstore = self.kvstore
+        if not (kvstore is None or isinstance(kvstore, (str, KVStoreBase, StepStrategy))):
+            raise TypeError(
+                f"kvstore must be KVStore, str or None, received {kvstore!r:.80}. A StepStrategy of mx.step works too"
+            )
+
+    @property
+    def is_between_workers(self) -> bool:
+        """Whether a store of that name is shared by workers, or is a registered one: then one context needs it too."""
+        kvstore = self.kvstore
+        if isinstance(kvstore, str):
+            return kv.is_distributed(kvstore) or kvstore.lower() in KVStoreBase.kv_registry
+        return kvstore is not None
+
+    def open(self) -> None:
+        """Make the store that the name stands for, if workers share it: all must do so at the same point."""
+        if isinstance(self.kvstore, str) and kv.is_distributed(self.kvstore):
+            self.kvstore = kv.create(self.kvstore)
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give all workers the first one's values of these tensors, if they step together."""
+        if isinstance(self.kvstore, StepStrategy):
+            self.kvstore.begin_alike(tensors)
+        elif isinstance(self.kvstore, SharedStore) and self.kvstore.begins_alike:
+            self.kvstore.group.broadcast_all_(list(tensors))
+
+
+def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepStrategy] | None = None) -> StepStrategy:
+    """The strategy for parameters on so many contexts, the largest with so many elements, perhaps under a layout."""
+    if layout is not None:
+        refuse_beside_layout(asked)
+        return layout()
+    if isinstance(asked.kvstore, StepStrategy):
+        return _given(asked.kvstore, asked)
+    store = kv.create(asked.kvstore) if isinstance(asked.kvstore, str) else asked.kvstore
+    if store is None or (contexts == 1 and not asked.is_between_workers):
+        return _without_store(asked)
+    updates = updates_in(store, asked, largest)
+    if isinstance(store, CollectiveStore) and store.num_workers > 1:
+        compressor = None if asked.compression is None else compress.make(asked.compression)
+        return ByStore(store, compressor or store.compressor, updates)
+    if asked.compression:
+        store.set_gradient_compression(asked.compression)
+    return Servers(store, updates) if isinstance(store, RemoteStore) else Store(store, updates)
+
+
+def updates_in(store: KVStoreBase, asked: Asked, largest: int) -> bool:
+    """Whether the optimizer runs in a store, if the largest parameter has so many elements."""
+    capable = store.is_capable(KVStoreBase.OPTIMIZER)
+    if asked.update_on_kvstore is not None:
+        if asked.update_on_kvstore and not capable:
+            raise ValueError(f"update_on_kvstore=True: the kvstore {store.type!r} cannot run an optimizer")
+        if not asked.update_on_kvstore and isinstance(store, RemoteStore) and not store.is_synchronous:
+            raise ValueError(f"Please set update_on_kvstore=True when training in async mode: {store.type!r}")
+        return asked.update_on_kvstore
+    wanted = bool(int(os.environ.get(VARIABLE, "1")))
+    if asked.kvstore == "local" and largest > _LARGE:
+        wanted = False
+    return wanted and capable
+
+
+def _without_store(asked: Asked) -> StepStrategy:
+    if asked.update_on_kvstore:
+        raise ValueError("Cannot set update_on_kvstore=True when no kvstore is in use")
+    if asked.compression:
+        compress.make(asked.compression)  # which says what is wrong with it
+        _log.info("compression_params=%s has no effect: gradients do not leave their context", asked.compression)
+    return OneDevice()
+
+
+def _given(strategy: StepStrategy, asked: Asked) -> StepStrategy:
+    for name, value in (("update_on_kvstore", asked.update_on_kvstore), ("compression_params", asked.compression)):
+        if value is not None:
+            raise ValueError(
+                f"{name}={value!r} has no effect beside kvstore={type(strategy).__name__}(): the strategy decides. "
+                "Give its constructor what it needs"
+            )
+    return strategy
+
+
+def refuse_beside_layout(asked: Asked) -> None:
+    """Raise if a program says how gradients meet, which a layout does already."""
+    given: list[str] = []
+    if asked.kvstore is not None and (asked.is_between_workers or not isinstance(asked.kvstore, str)):
+        given.append(f"kvstore={getattr(asked.kvstore, 'type', asked.kvstore)!r}")
+    if asked.compression:
+        given.append(f"compression_params={asked.compression!r}")
+    if asked.update_on_kvstore:
+        given.append("update_on_kvstore=True")
+    if given:
+        raise ValueError(
+            f"{', '.join(given)}: a layout says already how the gradients of these parameters meet. Leave it out"
+        )
+
+
+class ByStore(AllReduce):
+    """All-reduce among the workers of a store that a program has made, or asked for by name."""
+
+    def __init__(self, store: CollectiveStore, compressor: compress.Compressor | None, updates: bool):
+        super().__init__(store.group, store.rounds, compressor, shows_sums=not updates)
+        self.store = store
+        self.splits = not updates  # programs are told that the store updates, as MXNet's does

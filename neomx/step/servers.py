@@ -1,0 +1,284 @@
+"""Servers: gradients are pushed while backward runs; servers sum them, and update if they have the optimizer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+
+import torch
+
+from .. import events
+from .. import ndarray as nd
+from ..comm.buckets import Stamp
+from ..comm.group import Group
+from ..comm.rounds import Round, Rounds
+from ..kvstore.remote import RemoteStore
+from ..ndarray import NDArray
+from .allreduce import give_over
+from .strategy import StepStrategy
+from .trained import Key, Training
+
+_log = logging.getLogger("neomx")
+_WORTH_SENDING = 1 << 20  # bytes of gradients in one message
+
+
+class Servers(StepStrategy):
+    """Gradients go to the servers of a store. With `updates` they run the optimizer, and weights come back.
+
+    Workers of a synchronous store step together, in rounds; those of an asynchronous one wait for nobody.
+    """
+
+    def __init__(self, store: RemoteStore, updates: bool):
+        super().__init__()
+        self.store: RemoteStore = store
+        self._updates, self.splits = updates, not updates
+        self._rounds: Rounds | None = None
+        self._group: Group | None = None
+        self._number = 0
+        self._known: set[Key] = set()
+        self._sent: dict[int, Stamp] = {}
+        self._waiting: list[int] = []  # ready, too small to be sent alone
+        self._named: set[str] = set()
+        self.sums: list[NDArray] = []
+
+    # ---- among the workers ----
+
+    def bind(self, training: Training) -> None:
+        """Join the workers that step together; asynchronous workers wait for nobody."""
+        super().bind(training)
+        if self._group is None and self.store.is_synchronous:
+            self._rounds = self.store.rounds
+            self._number = self._rounds.enter(self)
+            self._group = self.store.group.clone(f"gradients {self._number}")
+
+    @property
+    def workers(self) -> int:  # type: ignore[override]
+        """Whose gradients are summed in a step: an asynchronous store applies each worker's by themselves."""
+        return self.store.num_workers if self.store.is_synchronous else 1
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Give all workers the first one's values of these tensors; who joins an asynchronous job late cannot."""
+        if self.store.is_synchronous:
+            self.store.group.broadcast_all_(list(tensors))
+
+    def parameter_was_set(self) -> None:
+        """Raises where servers hold the weights, as in MXNet."""
+        if self._updates:
+            raise RuntimeError("Cannot reset distributed KVStore.")
+
+    def await_others(self) -> None:
+        """Wait for workers that still have data, and take part in their steps meanwhile."""
+        if self._rounds is not None:
+            self._rounds.pause()
+
+    def prepare(self) -> None:
+        """Declare new parameters to the servers, and have backward send their gradients."""
+        trained = self.trained
+        if not self._known and self._updates:
+            self.store.set_optimizer(self.training.optimizer)
+        new = [i for i, key in enumerate(trained.keys) if key not in self._known]
+        if new:
+            self.store.init([trained.keys[i] for i in new], [trained.weights[0][i] for i in new])
+            self._known.update(trained.keys[i] for i in new)
+        self._sent, self._waiting = {}, []
+        self.sums = [nd.zeros_like(weight) for weight in trained.weights[0]]
+        trained.watch([i for i in range(len(trained)) if i not in trained.late], self._pass_on)
+
+    # ---- sending ----
+
+    def _pass_on(self, i: int) -> None:
+        if not self.holds:
+            with torch.no_grad():
+                self.ready(i)
+
+    def ready(self, i: int) -> None:
+        """A gradient is complete: send it, with those that were too small before."""
+        self._waiting.append(i)
+        if sum(self.trained.gradients[0][each].size for each in self._waiting) * 4 >= _WORTH_SENDING:
+            self._send(self._waiting)
+            self._waiting = []
+
+    def _send(self, places: Sequence[int]) -> None:
+        trained = self.trained
+        again = [i for i in places if i in self._sent]
+        for i in again:
+            self.store.take_back(trained.keys[i])
+        rows = [i for i in places if i in trained.sparse]
+        dense = [i for i in places if i not in trained.sparse]
+        if dense:
+            self.store.exchange_push([trained.keys[i] for i in dense], [trained.gradient(i) for i in dense])
+        for i in rows:
+            self.store.exchange_push_rows(trained.keys[i], *trained.rows(i))
+        self._sent.update({i: trained.stamp(i) for i in places})
+
+    def _push(self, divisor: float) -> tuple[float, list[bool]]:
+        """Send what has not left, and what has changed since; what to divide by, and what nobody has."""
+        began = time.perf_counter()
+        self.follow()
+        made = self.trained.fresh()
+        self._waiting = []
+        with torch.no_grad():
+            self._send([i for i in made if not self._has_left(i)])
+            self._send_zeros([i for i in self._sent if i not in set(made)])
+        self._sent = {}
+        if self._rounds is None:
+            known = set(made)
+            stale = [i not in known for i in range(len(self.trained))]
+            samples = -1.0
+        else:
+            wants_flags = len(made) < len(self.trained)
+            said = self.training.samples(divisor)
+            round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags)
+            stale = self._stale(round, made)
+            divisor, samples = round.divisor, round.all_samples
+            self._name_lacking(made, stale)
+        events.emit("reduce", waiting=0.0, seconds=time.perf_counter() - began, samples=samples)
+        return divisor, stale
+
+    def _has_left(self, i: int) -> bool:
+        sent = self._sent.get(i)
+        return sent is not None and sent.is_same(self.trained.stamp(i))
+
+    def _send_zeros(self, places: Sequence[int]) -> None:
+        """In place of gradients that have left and do not count: their step never came."""
+        trained = self.trained
+        for i in places:
+            self.store.take_back(trained.keys[i])
+            weight = trained.weights[0][i]._data.detach()
+            if i in trained.sparse:
+                none = torch.empty(0, dtype=torch.int64)
+                self.store.exchange_push_rows(trained.keys[i], weight.new_empty(0, *weight.shape[1:]), none)
+            else:
+                self.store.exchange_push([trained.keys[i]], [torch.zeros_like(weight)])
+
+    def _stale(self, round: Round, made: Sequence[int]) -> list[bool]:
+        if not round.wants_flags:
+            return [False] * len(self.trained)
+        assert self._group is not None
+        mine = torch.zeros(len(self.trained), dtype=torch.uint8)
+        mine[list(made)] = 1
+        return [not each for each in self._group.all_gather_small(mine).amax(0).tolist()]
+
+    def _name_lacking(self, made: Sequence[int], stale: list[bool]) -> None:
+        """Say which gradients other workers made and this one did not."""
+        known = set(made)
+        names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
+        lacking = [name for name in names if name not in self._named]
+        self._named.update(lacking)
+        if lacking:
+            _log.warning(
+                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
+                "is logged once for each parameter",
+                self.store.rank,
+                ", ".join(lacking),
+            )
+
+    # ---- a step ----
+
+    def step(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Have the servers update by this round's gradients and take the new weights, or sum and update here."""
+        if not self._updates:
+            self._sum_and_update(divisor, ignore_stale)
+            return
+        divisor, stale = self._push(divisor)
+        self.training.rescale(divisor)
+        if any(stale) and not ignore_stale:
+            self.training.refuse_stale(stale.index(True), 0)
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live)
+        self._pull_weights(live)
+        self.trained.use_all()
+
+    def _sum_and_update(self, divisor: float, ignore_stale: bool) -> None:
+        divisor, stale = self._sum(divisor)
+        self.training.rescale(divisor)
+        kept = [i for i, each in enumerate(stale) if not each]
+        if self.training.overflowed(self.sums[i] for i in kept):
+            self.trained.use_all()
+            return
+        if any(stale) and not ignore_stale:
+            self.training.refuse_stale(stale.index(True), 0)
+        self.trained.put(self.sums, stale)
+        self.training.update(kept, [self.sums[i] for i in kept])
+        self.trained.use_all()
+
+    def reduce(self) -> None:
+        """Put the sums over all workers in place of gradients."""
+        _, stale = self._sum(float("nan"))  # `update` will say what to divide by
+        self.trained.put(self.sums, stale)
+
+    def update(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Update by gradients that `reduce` has summed."""
+        self.follow()
+        if self._rounds is not None:
+            said = self.training.samples(divisor)
+            divisor = self._rounds.step(self._number, divisor, said, reduces=False).divisor
+        self.update_each(divisor, ignore_stale)
+
+    def _sum(self, divisor: float) -> tuple[float, list[bool]]:
+        divisor, stale = self._push(divisor)
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live)
+        self._pull(live, [[total] for total in self.sums])
+        return divisor, stale
+
+    def _commit(self, live: Sequence[int], follows: bool = False) -> None:
+        if live:
+            self.store.exchange_commit([self.trained.keys[i] for i in live], follows)
+
+    def _pull_weights(self, live: Sequence[int]) -> None:
+        self._pull(live, [list(replicas) for replicas in zip(*self.trained.weights, strict=True)])
+
+    def _pull(self, live: Sequence[int], targets: list[list[NDArray]]) -> None:
+        keys = self.trained.keys
+        dense = [i for i in live if targets[i][0].stype == "default"]
+        self.store.exchange_pull([keys[i] for i in dense], [targets[i][0]._data.data for i in dense])
+        for i in live:
+            if targets[i][0].stype != "default":
+                self.store.pull(keys[i], targets[i][0], ignore_sparse=False)
+            for other in targets[i][1:]:
+                targets[i][0].copyto(other)
+
+    # ---- workers without data ----
+
+    def has_sent(self) -> bool:
+        """Whether gradients of a step that has not come yet have left."""
+        return bool(self._sent)
+
+    def shadow(self, round: Round) -> None:
+        """Take part in the others' step with gradients of zero."""
+        if not round.reduces:
+            return
+        self.follow()
+        self._send_zeros(list(self._sent))
+        self._sent, self._waiting = {}, []
+        stale = self._stale(round, ())
+        live = [i for i, each in enumerate(stale) if not each]
+        self._commit(live, follows=True)
+        if self._updates:
+            self._pull_weights(live)
+        else:
+            self._pull(live, [[total] for total in self.sums])
+
+    def take_over(self, source: int) -> None:
+        """Who took part has the weights; where workers update by themselves, not yet."""
+        if not self._updates:
+            assert self._group is not None
+            give_over(self.training, self._group, source)
+
+    # ---- states ----
+
+    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
+        """Have the servers' states written if they update."""
+        if self._updates:
+            self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
+        return self._updates
+
+    def load_states(self, fname: str) -> bool:
+        """Give the servers the states of a file if they update."""
+        if self._updates:
+            self.follow()
+            self.store.load_optimizer_states(fname)
+            self.training.take_optimizer(self.store.optimizer)
+        return self._updates

@@ -1,0 +1,165 @@
+"""The seam between backward and update: what every strategy does in the life of a training step.
+
+    bind                   the parameters are known
+    ready(i)    backward   the gradient of parameter i is complete
+    step        step       exchange what is left, agree on the divisor, update
+    shadow                 another worker steps, and this one has no data
+    state, load_state      what a checkpoint must keep
+    close
+
+A strategy of one's own derives from one of those in this package and overrides some of these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..base import MXNetError
+from ..comm.rounds import Round
+from .trained import Trained, Training
+
+if TYPE_CHECKING:
+    from ..kvstore import KVStoreBase
+
+
+class StepStrategy(ABC):
+    """How the gradients of a step meet those of other devices and workers, and who updates."""
+
+    splits = True  # whether `reduce` and `update` may be called by themselves
+    holds = False  # whether gradients stay here until `step`, because more will be added to them
+    workers = 1  # whose gradients are summed in a step
+    store: KVStoreBase | None = None  # the key-value store that it goes through, if it does
+
+    def __init__(self) -> None:
+        self._training: Training | None = None
+        self._trained: Trained | None = None
+
+    # ---- parameters ----
+
+    @property
+    def training(self) -> Training:
+        """Who trains by this strategy."""
+        if self._training is None:
+            raise MXNetError(f"{type(self).__name__} belongs to no Trainer or Module yet: pass it as kvstore=")
+        return self._training
+
+    @property
+    def trained(self) -> Trained:
+        """The parameters of the current step."""
+        if self._trained is None:
+            self.follow()
+        assert self._trained is not None
+        return self._trained
+
+    def bind(self, training: Training) -> None:
+        """Be the strategy of this Trainer or Module, and of no other."""
+        if self._training is not None and self._training is not training:
+            raise MXNetError(
+                f"this {type(self).__name__} belongs to another Trainer or Module already. Make one for each"
+            )
+        self._training = training
+
+    def follow(self) -> None:
+        """Take notice if the program has changed what it trains."""
+        trained = self.training.trained()
+        if trained is not self._trained:
+            if self._trained is not None:
+                self._trained.unwatch()
+            self._trained = trained
+            self.prepare()
+
+    def prepare(self) -> None:  # noqa: B027
+        """Make ready for new parameters: they are in `trained`."""
+
+    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:  # noqa: B027
+        """Give all workers the first one's values of these tensors, which have just been initialised."""
+
+    def parameter_was_set(self) -> None:  # noqa: B027
+        """The program has written other values into a parameter: a store that holds weights must take them over."""
+
+    # ---- a step ----
+
+    def ready(self, i: int) -> None:  # noqa: B027
+        """Backward has completed the gradient of parameter i, which is dense or row-sparse, on the only context."""
+
+    @abstractmethod
+    def step(self, divisor: float, ignore_stale: bool = False) -> None:
+        """Exchange gradients, agree with all workers on what to divide them by, and update."""
+
+    @abstractmethod
+    def reduce(self) -> None:
+        """The first half of a step: put the sums over all in place of gradients."""
+
+    @abstractmethod
+    def update(self, divisor: float, ignore_stale: bool = False) -> None:
+        """The second half: update by gradients that have been summed."""
+
+    # ---- workers without data ----
+
+    def await_others(self) -> None:  # noqa: B027
+        """Wait for workers that still have data, and take part in their steps meanwhile."""
+
+    def shadow(self, round: Round) -> None:
+        """Take part in the others' step without data of one's own."""
+        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
+
+    def take_over(self, source: int) -> None:
+        """Take the weights and states that the worker `source` has, after steps without data."""
+        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
+
+    def has_sent(self) -> bool:
+        """Whether gradients of a step that has not come yet have left."""
+        return False
+
+    # ---- states ----
+
+    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
+        """Write the optimizer's states to a file if they are not with the updaters; else return False."""
+        return False
+
+    def load_states(self, fname: str) -> bool:
+        """Read the optimizer's states from a file if they do not belong to the updaters; else return False."""
+        return False
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the strategy itself must not lose in a restart, beside weights and the optimizer's states."""
+        return {}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from such a state."""
+        if state:
+            raise MXNetError(f"{type(self).__name__} keeps no state, received {', '.join(state)}")
+
+    def close(self) -> None:
+        """Let go of hooks, threads and connections."""
+        if self._trained is not None:
+            self._trained.unwatch()
+            self._trained = None
+
+    # ---- for subclasses ----
+
+    def find_stale(self, ignore_stale: bool) -> list[set[int]]:
+        """The parameters without a new gradient, by context; they are refused unless ignored."""
+        trained = self.trained
+        contexts = range(len(trained.weights))
+        stale = [{i for i in range(len(trained)) if not trained.is_fresh(i, k)} for k in contexts]
+        for k, found in enumerate(stale):
+            if found and not ignore_stale:
+                self.training.refuse_stale(min(found), k)
+        return stale
+
+    def update_each(self, divisor: float, ignore_stale: bool) -> None:
+        """Update every replica by its own gradient, those with a new one."""
+        self.training.rescale(divisor)
+        trained = self.trained
+        contexts = range(len(trained.weights))
+        fresh = [trained.gradients[k][i] for k in contexts for i in range(len(trained)) if trained.is_fresh(i, k)]
+        if self.training.overflowed(fresh):
+            trained.use_all()
+            return
+        stale = self.find_stale(ignore_stale)
+        self.training.update_apart([[i for i in range(len(trained)) if i not in stale[k]] for k in contexts])
