@@ -10,6 +10,7 @@ import time
 
 import neomx
 
+LIMIT = 1800.0  # seconds after which a wait hangs: many times what any takes, also on a machine that is busy otherwise
 ROOT = str(pathlib.Path(neomx.__file__).parents[1])
 
 # A worker with a child of its own, one that will not be asked to stop, and one that left its session.

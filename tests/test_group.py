@@ -6,14 +6,18 @@ import pathlib
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from launching import LIMIT
 
-from neomx.comm.group import open_group
-from neomx.comm.network import interface_of
-from neomx.comm.store import StoreServer
+from neomx.comm.group import Group, open_group
+from neomx.comm.network import Broken, interface_of
+from neomx.comm.store import PeerError, StoreServer
+from neomx.comm.torch_store import TorchStore
 from neomx.comm.world import World
 
 HERE = pathlib.Path(__file__).parent
@@ -103,6 +107,38 @@ def test_a_program_ends_though_gloo_still_waits():
         _, err = worker.communicate(timeout=60)
     assert worker.returncode == 1 and "PeerError" in err and "dense6_weight" in err, err
     assert "is gone: it was stopped" in err and time.monotonic() - start < 10
+
+
+@pytest.fixture
+def two():
+    """Two groups of one job in this process, as two workers would have them, and the job's store."""
+    server = StoreServer("127.0.0.1", 0, SECRET.encode()).start()
+    stores = [TorchStore(server.address, SECRET.encode(), LIMIT) for _ in range(2)]
+
+    def made(rank):
+        stores[rank].join(f"worker {rank}")
+        return Group(World(rank=rank, size=2, timeout=LIMIT), stores[rank], {0: 0, 1: 0})
+
+    with ThreadPoolExecutor(2) as pool:
+        groups = list(pool.map(made, range(2)))
+    yield groups, server
+    for each in (*groups, *stores, server):
+        each.close()
+
+
+@pytest.mark.parametrize("message", ["send to", "recv from"])
+def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_comes_later(two, message):
+    (group, other), server = two
+    other.close()  # the connections end, as when the process dies, and the roll call knows nothing yet
+    tensor = torch.ones(3)
+    with pytest.raises(Broken):
+        group._network.send(tensor, 1, 0)()  # gloo has noticed
+    late = threading.Timer(0.5, lambda: server.mark_gone("worker 1", -9))
+    late.start()
+    start = {"send to": group.start_send, "recv from": group.start_recv}[message]
+    with pytest.raises(PeerError, match=f"{message} worker 1 of gradients .*Connection.*: worker 1 .*gone: .* code -9"):
+        start(tensor, 1, what="gradients")
+    late.join()
 
 
 def test_a_group_of_one():
