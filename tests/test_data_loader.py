@@ -183,7 +183,8 @@ def test_nothing_is_left_when_a_loader_or_its_iterator_is_dropped():
 
 
 PROGRAM = """
-import os, time, neomx as mx
+import os, signal, time, neomx as mx
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs, as we may be, ignore it
 class Numbers(mx.gluon.data.Dataset):
     def __len__(self): return 1_000_000_000
     def __getitem__(self, i):
