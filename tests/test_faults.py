@@ -169,6 +169,8 @@ def check(row, notes, ended, said):
         seconds[rank] = caught["time"] - notes.fault()
         assert caught["kind"] == "PeerError"
         assert not [word for word in words if word not in caught["message"]], caught["message"]
+        if "not heard from for" not in words:  # a death is seen, and need not be guessed from silence
+            assert "not heard from" not in caught["message"], caught["message"]
         assert seconds[rank] <= SOON, (seconds, said)
     told = [rank for rank in range(row.workers) if notes.has("caught", rank)]
     assert told == list(row.told), said

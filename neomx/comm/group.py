@@ -24,13 +24,12 @@ import torch.distributed as dist
 from ..base import MXNetError
 from . import memory, network
 from .memory import OPS, Absent, Late, Mismatch
-from .store import THE_STORE, PeerError
+from .store import NEWS, THE_STORE, PeerError
 from .torch_store import TorchStore
 from .world import World
 
 _log = logging.getLogger("neomx")
 _PACK = 64 << 20  # bytes that travel together
-_NEWS = 10.0  # seconds to wait for the name of who is behind a broken connection
 
 
 class _Gone(MXNetError):
@@ -269,7 +268,7 @@ class Group:
     def _wait_for_news(self) -> list[int]:
         """Who is gone. The roll call learns of it when the connection breaks; on a busy machine some seconds later."""
         assert self.store is not None
-        limit = time.monotonic() + _NEWS
+        limit = time.monotonic() + NEWS
         while THE_STORE not in self.store.gone and time.monotonic() < limit:
             gone = [member for member in range(self.size) if self._is_gone(member)]
             if gone:
