@@ -12,7 +12,7 @@ import time
 import pytest
 from launching import FAMILY, LIMIT, assert_gone, assert_they_go, environment, family_of, launcher, until, write
 
-from neomx.comm import spawn
+from neomx.comm import output, spawn
 from neomx.comm.store import StoreServer
 from neomx.launch.cli import main
 
@@ -24,7 +24,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def ended(tmp_path, monkeypatch):
-    """What a script does that waits until the launcher has seen the end of a process: a line of Python for its name."""
+    """The launcher leaves a file when it has seen the end of a process; this gives the code that waits for it."""
     real = spawn.Verdict.ended
 
     def noted(verdict, child):
@@ -181,19 +181,28 @@ def on_a_terminal(monkeypatch, run):
 def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeypatch, ended, tmp_path):
     monkeypatch.delenv("NO_COLOR", raising=False)
     path = script(rf"""
-        import os, sys
+        import os, sys, time
         if os.environ["RANK"] == "1":
             print(sys.stdout.isatty())
         else:
             sys.stdout.write(f"\r{{sys.stdout.isatty()}}")
-            exec({ended("worker 1")!r})
+            while not os.path.exists({str(tmp_path / "shown")!r}): time.sleep(0.02)
     """)
+    real = output.Screen.tick
+
+    def tick(screen):
+        real(screen)
+        if (tmp_path / "worker 1 ended").exists() and not screen._waiting:
+            (tmp_path / "shown").touch()
+
+    monkeypatch.setattr(output.Screen, "tick", tick)
     code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
     assert code == 0
     assert "\rTrue" in shown
     assert "\x1b[33m[1] \x1b[0mFalse\r\n" in shown
     assert "\r\x1b[K\x1b[33m[1] \x1b[0mFalse\r\nTrue" in shown or shown.index("[1]") < shown.index("\rTrue")
-    (tmp_path / "worker 1 ended").unlink()
+    for name in ("worker 1 ended", "shown"):
+        (tmp_path / name).unlink()
     monkeypatch.setenv("NO_COLOR", "1")
     code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
     assert "[1] False" in shown and "\x1b[33m" not in shown
