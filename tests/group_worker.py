@@ -9,12 +9,16 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 import torch
 
 torch.set_num_threads(1)
 
+from launching import LIMIT, until  # noqa: E402
+
 from neomx.base import MXNetError  # noqa: E402
+from neomx.comm.group import Group  # noqa: E402
 from neomx.comm.session import session  # noqa: E402
 from neomx.comm.store import PeerError  # noqa: E402
 
@@ -117,7 +121,7 @@ def stagings(group):
             thread = threading.Thread(target=lambda: result.append(staging.reduce()))  # noqa: B023
             thread.start()
             assert group.all_gather_small(torch.tensor([turn])).sum() == turn * group.size  # other calls go on
-            thread.join(20)
+            thread.join(LIMIT)
             wanted = sum(values(rank + turn, (count,), dtype) for rank in range(group.size))
             same(result[0], wanted, f"a bucket of {dtype}")
             assert result[0].data_ptr() == staging.result.data_ptr()
@@ -215,6 +219,12 @@ def caught(action):
     return ["nothing was raised", time.monotonic() - start]
 
 
+def has_stopped(name):
+    """Whether the kernel has stopped a worker's process."""
+    pid = session().store.roster()[name]["pid"]
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def losses():
     """The last worker is lost, the others go on without it; by shared memory and by gloo, killed and stopped."""
     group = session().group
@@ -241,13 +251,15 @@ def losses():
         os.kill(os.getpid(), signal.SIGKILL)
     found["killed without memory"] = caught(lambda: plain.all_reduce_(tensor, what="dense3_weight"))
     group.rebuild([0, 1])
+    hurried = replace(session().world, timeout=3.0)
+    group = Group(hurried, group.store, group._nodes, "hurried")
     with no_memory():
         plain = group.clone("plain again")
     group.barrier()
     if rank == 1:
         print(json.dumps(found), flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(60)
+    until(lambda: has_stopped("worker 1"))
     found["stopped"] = caught(lambda: group.all_reduce_(tensor, what="dense4_weight"))
     found["stopped without memory"] = caught(lambda: plain.all_reduce_(tensor, what="dense5_weight"))
     plain.close()

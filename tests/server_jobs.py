@@ -13,11 +13,11 @@ import secrets
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
+from launching import LIMIT, until
 
 from neomx.comm.store import StoreServer
 
@@ -48,7 +48,7 @@ class Job:
     """Servers and workers of one job; a context, at the end of which no process of it is left."""
 
     def __init__(
-        self, workers: int, servers: int, script: str, timeout: float = 60, argument: str = "", apart: bool = False
+        self, workers: int, servers: int, script: str, timeout: float = LIMIT, argument: str = "", apart: bool = False
     ):
         self.workers, self.servers, self.script, self.argument = workers, servers, script, argument
         self.secret = secrets.token_hex(16).encode()
@@ -98,32 +98,35 @@ class Job:
     def log(self, name: str) -> str:
         return (self.folder / name).read_text()
 
-    def await_line(self, name: str, text: str, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while text not in self.log(name):
-            assert time.monotonic() < deadline and self.processes[name].is_alive(), f"{name}: {self.log(name)}"
-            time.sleep(0.02)
+    def await_line(self, name: str, text: str) -> None:
+        until(lambda: text in self.log(name) or not self.processes[name].is_alive())
+        assert text in self.log(name), f"{name}: {self.log(name)}"
+
+    def await_server(self, number: int) -> None:
+        """Until it can be reached."""
+        until(lambda: self.store.get(f"server/{number}") or not self.processes[f"server {number}"].is_alive())
+        assert self.store.get(f"server/{number}"), self.log(f"server {number}")
 
     def signal(self, name: str, number: int) -> None:
         os.kill(self.processes[name].pid, number)
 
-    def finish(self, name: str, seconds: float = 60) -> int:
+    def finish(self, name: str) -> int:
         """The code with which a process ends."""
-        self.processes[name].join(seconds)
+        self.processes[name].join(LIMIT)
         code = self.processes[name].exitcode
         assert code is not None, f"{name} does not end; it said: {self.log(name)}"
         return int(code)
 
-    def finish_all(self, seconds: float = 90) -> None:
+    def finish_all(self) -> None:
         """All workers end well, and then all servers by themselves."""
         for rank in range(self.workers):
-            code = self.finish(f"worker {rank}", seconds)
+            code = self.finish(f"worker {rank}")
             assert code == 0, f"worker {rank} ended with {code}:\n{self.logs()}"
         self.finish_servers()
 
     def finish_servers(self) -> None:
         for number in range(self.servers):
-            assert self.finish(f"server {number}", 20) == 0, self.log(f"server {number}")
+            assert self.finish(f"server {number}") == 0, self.log(f"server {number}")
 
     def logs(self) -> str:
         return "\n".join(f"{name}: {self.log(name)}" for name in self.processes)

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import torch
+from launching import LIMIT, until
 
 import neomx as mx
 from neomx.comm.session import session
@@ -338,7 +339,7 @@ def tell(what):
 
 
 def told(kv, what):
-    kv._store.get(what, timeout=40)
+    kv._store.get(what, timeout=LIMIT)
 
 
 def without_rounds(argument):
@@ -397,6 +398,8 @@ def back_again(argument):
 
 def faults(argument):
     """Worker 1 is stopped, then killed; then server 1 is killed. Worker 0 says what it saw."""
+    tell("here")
+    session().store.get("begin", timeout=LIMIT)
     kv = RemoteStore("dist_sync")
     kv.init(["a", "b"], [mx.nd.zeros((4,)), mx.nd.zeros((4,))])
     out = mx.nd.zeros((4,))
@@ -406,16 +409,14 @@ def faults(argument):
     tell("ready")
     told(kv, "stopped")
     if RANK:
-        time.sleep(60)
+        time.sleep(3600)
     seen = watch(lambda: kv.pushpull("a", mx.nd.ones((4,)), out=out))
     assert "worker 1" in seen and "'a'" in seen and "round 2" in seen and "heard" in seen, seen
     tell("stopped was seen")
     told(kv, "killed")
     seen = watch(lambda: second.pushpull("c", mx.nd.ones((4,)), out=out))
     assert "worker 1" in seen and "'c'" in seen and "gone" in seen, seen
-    deadline = time.monotonic() + 3
-    while kv.get_num_dead_node(4) != 1:
-        assert time.monotonic() < deadline
+    assert until(lambda: kv.get_num_dead_node(4) == 1)
     tell("killed was seen")
     third = RemoteStore("dist_async")
     third.set_optimizer(mx.optimizer.SGD())

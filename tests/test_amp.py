@@ -457,7 +457,7 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 
 def written_by(count, script, folder):
     """What each of some workers wrote down."""
-    run = neomx_run("-n", count, HERE / "workers" / script, f"{folder}/w", timeout=600)
+    run = neomx_run("-n", count, HERE / "workers" / script, f"{folder}/w")
     assert run.returncode == 0, run.stdout + run.stderr
     return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
 

@@ -8,6 +8,7 @@ import weakref
 import numpy as np
 import pytest
 import torch
+from launching import LIMIT
 
 import neomx as mx
 from neomx import autograd, nd
@@ -67,7 +68,7 @@ def test_recording_is_a_threads_own():
     with autograd.record():
         thread = threading.Thread(target=lambda: seen.append(autograd.is_recording()))
         thread.start()
-        thread.join(10)
+        thread.join(LIMIT)
     assert seen == [False]
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx.base import MXNetError
@@ -59,11 +60,11 @@ def picture_records(folder, number=6):
 
 
 def in_a_forked_process(use):
-    """What `use` says in a process forked from this one, within ten seconds."""
+    """What `use` says in a process forked from this one."""
     there, here = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(10)  # ends the process if it waits for threads that it has not
+        signal.alarm(int(LIMIT))  # ends the process if it waits for threads that it has not
         try:
             use()
             os.write(here, b"no error")

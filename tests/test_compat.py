@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from launching import environment, write
+from launching import LIMIT, environment, write
 
 from neomx.launch.cli import main
 
@@ -34,7 +34,7 @@ ALIASES = """
         queue = context.Queue()
         process = context.Process(target=child, args=(queue,))
         process.start()
-        name = queue.get(timeout=120)
+        name = queue.get()
         process.join()
         return name
 
@@ -133,7 +133,7 @@ def test_the_roles_of_mxnets_launcher(tmp_path):
     ours = write(tmp_path, ROLES.replace("import mxnet", "import neomx"), "ours.py")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
-    common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "NEOMX_TIMEOUT": "100"}
+    common = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "NEOMX_TIMEOUT": str(LIMIT)}
     common |= {"DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     roles = [("scheduler", theirs), ("server", ours), ("worker", theirs), ("worker", ours)]
@@ -142,7 +142,7 @@ def test_the_roles_of_mxnets_launcher(tmp_path):
         for role, script in roles
     ]
     try:
-        said = [process.communicate(timeout=150) for process in started]
+        said = [process.communicate(timeout=LIMIT) for process in started]
     finally:
         for process in started:
             process.kill()

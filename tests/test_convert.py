@@ -10,6 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from launching import LIMIT
 
 import neomx as mx
 from neomx.base import MXNetError
@@ -48,7 +49,9 @@ data = torch.from_numpy(np.load({SMALL + ".npz"!r})["data"])
 print(json.dumps([net(data).tolist(), net(data[:1]).tolist(), sorted(net.state_dict())]))
 """
     environ = {**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, timeout=120, env=environ)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, timeout=LIMIT, env=environ
+    )
     assert done.returncode == 0, done.stderr.decode()
     both, one, names = json.loads(done.stdout)
     np.testing.assert_allclose(both, RECORDED["predicted"], 1e-5, 1e-6)

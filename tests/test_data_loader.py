@@ -8,11 +8,13 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.pool import ThreadPool
 
 import numpy as np
 import pytest
+from launching import LIMIT, SOON, alive, until
 
 import neomx as mx
 from neomx.gluon import data
@@ -39,17 +41,8 @@ def values(loader):
 
 
 def gone(pid):
-    """Whether the process has ended (waiting a little for it)."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except OSError:
-            return True
-        time.sleep(0.01)
-    return False
+    """Whether the process ends."""
+    return until(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -149,11 +142,11 @@ def test_a_batch_that_cannot_be_pickled():
     ],
 )
 def test_a_worker_that_dies_is_named_at_once(end, told):
-    loader = data.DataLoader(Numbers(lambda i: end() if i == 2 else i), 2, num_workers=2, timeout=60)
+    loader = data.DataLoader(Numbers(lambda i: end() if i == 2 else i), 2, num_workers=2, timeout=LIMIT)
     start = time.monotonic()
     with pytest.raises(mx.MXNetError, match=told):
         values(loader)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < SOON
     assert next(iter(loader)).asnumpy().tolist() == [0, 1]  # new workers
 
 
@@ -168,9 +161,14 @@ def test_a_worker_that_died_between_epochs_is_named_once():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_slow_batch_is_named_at_the_timeout(kind):
-    loader = data.DataLoader(Numbers(lambda i: time.sleep(1.5) if i == 2 else i), 2, num_workers=1, timeout=0.3, **kind)
+    end = threading.Event()
+    loader = data.DataLoader(Numbers(lambda i: end.wait() if i == 2 else i), 2, num_workers=1, timeout=LIMIT, **kind)
+    batches = iter(loader)
+    next(batches)
+    loader._timeout = 0.3  # from now on: the first batch may take as long as it wants
     with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.3") as caught:
-        values(loader)
+        next(batches)
+    end.set()
     assert isinstance(caught.value, multiprocessing.TimeoutError)
     if not kind:
         assert "worker 0 (pid" in str(caught.value)
@@ -185,9 +183,10 @@ def test_nothing_is_left_when_a_loader_or_its_iterator_is_dropped():
 
 
 PROGRAM = """
-import os, time, neomx as mx
+import os, signal, time, neomx as mx
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs, as we may be, ignore it
 class Numbers(mx.gluon.data.Dataset):
-    def __len__(self): return 100
+    def __len__(self): return 1_000_000_000
     def __getitem__(self, i):
         time.sleep(0.05)
         return os.getpid()
@@ -214,7 +213,7 @@ def test_nothing_is_left_when_the_program_is_ended(how):
         os.killpg(program.pid, how)
     else:
         program.send_signal(how)
-    _, errors = program.communicate(timeout=20)
+    _, errors = program.communicate(timeout=LIMIT)
     assert all(map(gone, pids))
     if how is signal.SIGINT:
         assert errors.count("KeyboardInterrupt") == 1  # no worker prints a traceback
@@ -288,7 +287,7 @@ def _doubled(samples, batchify_fn):
 def test_other_libraries_extend_the_iterator_over_a_pool():
     sampler = data.BatchSampler(data.SequentialSampler(5), 2, "keep")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        batches = Doubled(pool, data.dataloader.default_mp_batchify_fn, sampler, prefetch=2, timeout=100)
+        batches = Doubled(pool, data.dataloader.default_mp_batchify_fn, sampler, prefetch=2, timeout=LIMIT)
         assert len(batches) == 3
         assert [batch.asnumpy().tolist() for batch in batches] == [[0, 2], [4, 6], [8]]
 
@@ -297,15 +296,20 @@ def test_the_iterator_over_a_pool_of_threads():
     items = [1.0, 2.0, 4.0]
     sampler = data.BatchSampler(data.SequentialSampler(3), 2, "keep")
 
+    end = threading.Event()
+
     def slowly(samples, batchify_fn, dataset):
-        time.sleep(dataset[samples[0]] - 1)
+        if samples[0]:
+            end.wait()
         return batchify_fn([dataset[i] for i in samples])
 
     with ThreadPool(1) as pool:
-        batches = dataloader._MultiWorkerIter(pool, list, sampler, worker_fn=slowly, dataset=items, timeout=0.5)
+        batches = dataloader._MultiWorkerIter(pool, list, sampler, worker_fn=slowly, dataset=items, timeout=LIMIT)
         assert batches.next() == [1.0, 2.0]
+        batches._timeout = 0.5
         with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.5 seconds"):
             next(batches)
+        end.set()
 
 
 FORKED = """
@@ -320,7 +324,7 @@ if __name__ == "__main__":
     torch.set_num_threads(2)
     compute(3_000_000)  # starts torch's threads, which a fork lacks
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply_async(compute, (3_000_000,)).get(60) == (True, 1)
+        assert pool.apply_async(compute, (3_000_000,)).get() == (True, 1)
     assert torch.get_num_threads() == 2
 """
 
@@ -330,4 +334,4 @@ def test_a_pool_of_the_program_does_not_wait_for_threads_that_it_lacks(tmp_path)
     (tmp_path / "forked.py").write_text(FORKED)
     path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": path}
-    subprocess.run([sys.executable, str(tmp_path / "forked.py")], env=environment, check=True, timeout=100)
+    subprocess.run([sys.executable, str(tmp_path / "forked.py")], env=environment, check=True, timeout=LIMIT)

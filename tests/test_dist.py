@@ -20,7 +20,7 @@ def test_among_workers(n):
     for rank, each in enumerate(found):
         assert "splits must be" in each["ordered"]
         assert each["open after import"] == []
-        assert each["waited"] >= 0.25
+        assert each["left"] >= max(other["came"] for other in found)  # by the clock of the machine
         assert each["place"] == [rank, n, rank, n, 0, 1]
         if rank % 2 == 0:
             assert each["subgroups"] == [

@@ -24,7 +24,7 @@ def alone():
 
 def launched(*command, workers=2):
     """What a program that runs under the launcher prints."""
-    done = neomx_run("-n", workers, "--timeout", 60, *command, timeout=240)
+    done = neomx_run("-n", workers, *command)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     return done.stdout
 

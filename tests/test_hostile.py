@@ -7,10 +7,10 @@ import os
 import socket
 import struct
 import threading
-import time
 
 import pytest
 import torch
+from launching import LIMIT, until
 from server_jobs import Job
 
 from neomx.comm import wire
@@ -38,14 +38,11 @@ def address(job):
 
 def is_refused(job, address, *words):
     """The server says so in its log."""
-    deadline = time.monotonic() + 10
-    while not all(word in job.log("server 0") for word in words):
-        assert time.monotonic() < deadline, job.log("server 0")
-        time.sleep(0.02)
+    assert until(lambda: all(word in job.log("server 0") for word in words)), job.log("server 0")
 
 
 def is_closed(sock):
-    sock.settimeout(40)
+    sock.settimeout(LIMIT)
     try:
         while sock.recv(4096):
             pass
@@ -54,9 +51,20 @@ def is_closed(sock):
     return True
 
 
+def is_open(sock):
+    """Whether the server has not closed it so far."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(4096):
+            pass
+    except BlockingIOError:
+        return True
+    return False
+
+
 def caller(address):
     host, port = wire.split_address(address)
-    return socket.create_connection((host, port), timeout=10)
+    return socket.create_connection((host, port), timeout=LIMIT)
 
 
 # ---- before the secret is proved ----
@@ -71,7 +79,7 @@ def test_random_bytes_are_refused(job, address):
 
 def test_a_wrong_secret_is_refused(job, address):
     with pytest.raises(wire.WireError, match="secret"):
-        wire.connect(address, b"a guess", {"rank": 0, "space": 0, "staleness": 0}, timeout=5)
+        wire.connect(address, b"a guess", {"rank": 0, "space": 0, "staleness": 0}, timeout=LIMIT)
 
 
 def test_a_recorded_hello_is_of_no_use(job, address):
@@ -87,7 +95,7 @@ def record_hello(job, address):
     with socket.create_server(("127.0.0.1", 0)) as between, caller(address) as server:
         through = f"127.0.0.1:{between.getsockname()[1]}"
         hello = {"rank": 1, "space": 99, "staleness": 0}
-        thread = threading.Thread(target=lambda: wire.connect(through, job.secret, hello, timeout=5).close())
+        thread = threading.Thread(target=lambda: wire.connect(through, job.secret, hello, timeout=LIMIT).close())
         thread.start()
         worker, _ = between.accept()
         with worker:
@@ -106,7 +114,8 @@ def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slot
         sock.sendall(b"NEOMX/1\n" + b"x" * 10)
         half._sock.send(HEADER.pack(b"NMX1", m.PUSH, 16, 48) + b'{"k":')
         connection.send(m.PULL, {"k": [slot]})
-        assert connection.receive(timeout=5).kind == m.READY
+        assert connection.receive(timeout=LIMIT).kind == m.READY
+        assert is_open(sock) and is_open(half._sock)  # the answer came while the server waited for the other halves
 
 
 # ---- a peer that holds the secret ----
@@ -114,7 +123,7 @@ def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slot
 
 def guest(job, address, space=1, rank=1, **said):
     hello = {"name": f"guest {rank}", "rank": rank, "node": FAR_NODE, "space": space, "staleness": 0, **said}
-    return wire.connect(address, job.secret, hello, timeout=10)
+    return wire.connect(address, job.secret, hello, timeout=LIMIT)
 
 
 @pytest.fixture
@@ -124,7 +133,7 @@ def slots(job, address):
     connection = guest(job, address, slots.space, rank=0)
     value = torch.arange(12.0)
     connection.send(m.DECLARE, {"keys": [["k", [4, 3], "float32", [[0, 0, 12]], 0]]}, value)
-    (placed,) = connection.receive(timeout=10).meta["slots"]
+    (placed,) = connection.receive(timeout=LIMIT).meta["slots"]
     yield connection, placed[0]
     connection.close()
 
@@ -144,9 +153,9 @@ def slots(job, address):
 def test_a_hello_without_sense_is_refused(job, address, hello):
     connection = guest(job, address, **hello)
     with contextlib.closing(connection):
-        assert connection.receive(timeout=10).kind == m.FAILED
+        assert connection.receive(timeout=LIMIT).kind == m.FAILED
         with pytest.raises(wire.Closed):
-            connection.receive(timeout=10)
+            connection.receive(timeout=LIMIT)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +182,10 @@ def refused(connection, kind, meta, *payload):
     """A frame for which the server closes the connection, after it has perhaps said why."""
     connection.send(kind, meta, *payload)
     try:
-        answer = connection.receive(timeout=10)
+        answer = connection.receive(timeout=LIMIT)
         assert answer.kind == m.FAILED, answer
         with pytest.raises(wire.Closed):
-            connection.receive(timeout=10)
+            connection.receive(timeout=LIMIT)
     except wire.Closed:
         pass
 
@@ -223,13 +232,13 @@ def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
 def test_names_of_memory_cannot_reach_files(job, address):
     connection = guest(job, address, 50, rank=0, node=NEAR_NODE)
     connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2))
-    assert connection.receive(timeout=10).kind == m.DONE
+    assert connection.receive(timeout=LIMIT).kind == m.DONE
     refused(connection, m.ATTACH, {"chunk": 0, "name": "../../etc/passwd", "reads": False})
     connection.close()
     foreign = guest(job, address, 50, rank=0, node=NEAR_NODE)
     file = os.open("/etc/hostname", os.O_RDONLY)
     foreign.send(m.ATTACH, {"chunk": 0, "name": f"{os.getpid()}/{file}/{'0' * 32}", "reads": False})
-    assert foreign.receive(timeout=10).meta == {"shared": False}
+    assert foreign.receive(timeout=LIMIT).meta == {"shared": False}
     os.close(file)
     foreign.close()
 
@@ -238,14 +247,14 @@ def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(j
     connection, _ = slots
     for generation, data in enumerate([b"\x80\x04cos\nsystem\n(S'true'\ntR.", os.urandom(100), b""], 1):
         connection.send(m.OPTIMIZER, {"generation": generation}, data)
-        answer = connection.receive(timeout=10)
+        answer = connection.receive(timeout=LIMIT)
         assert answer.kind == m.FAILED and "optimizer" in answer.meta["message"]
 
 
 def test_what_was_refused_is_in_the_log_and_the_server_serves_on(job, address, slots):
     connection, slot = slots
     connection.send(m.PULL, {"k": [slot]})
-    answer = connection.receive(timeout=10)
+    answer = connection.receive(timeout=LIMIT)
     assert torch.frombuffer(bytearray(answer.payload), dtype=torch.float32).tolist() == list(range(12))
     log = job.log("server 0")
     assert log.count("refused: ") > 10 and "Traceback" not in log, log

@@ -13,6 +13,7 @@ import threading
 
 import numpy as np
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx.base import MXNetError
@@ -246,7 +247,7 @@ def test_no_thread_is_left():
     del iterator
     gc.collect()
     for thread in threads:
-        thread.join(10)
+        thread.join(LIMIT)
     assert threads and not any(thread.is_alive() for thread in threads)
 
 
@@ -294,9 +295,9 @@ def test_get_mnist():
 
 
 def test_the_example_with_iterators():
-    run = [sys.executable, "-m", "neomx", "run", "-n", "2", "--timeout", "60"]
+    run = [sys.executable, "-m", "neomx", "run", "-n", "2"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [*run, "examples/horovod_mnist_iter.py", "--epochs", "1"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     assert float(re.search(r"test accuracy ([\d.]+)", done.stdout)[1]) > 0.85

@@ -9,11 +9,11 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from random import Random
 
 import numpy as np
 import pytest
+from launching import LIMIT, until
 
 import neomx as mx
 from neomx import recordio
@@ -301,7 +301,7 @@ def test_threads_end_with_the_iterator():
     assert len(threads) > before
     del iterator  # nothing refers to it in a circle, so that this is enough
     for thread in threads[before:]:
-        thread.join(10)
+        thread.join(LIMIT)
     assert len(threads_of("ImageRecordIter")) <= before
 
 
@@ -313,7 +313,7 @@ def test_the_program_can_end_with_batches_on_the_way():
         "it.next()\n"
         "print('done')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stderr
 
 
@@ -329,10 +329,7 @@ def test_a_reset_in_the_middle_begins_again():
 def test_it_works_ahead():
     iterator = pictures(mx, batch_size=1, preprocess_threads=1, prefetch_buffer=3)
     iterator.next()
-    end = time.monotonic() + 20
-    while not all(part.done() for batch in waiting(iterator) for part in batch._parts):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    assert until(lambda: all(part.done() for batch in waiting(iterator) for part in batch._parts))
     assert len(waiting(iterator)) == 3
 
 

@@ -9,6 +9,7 @@ import sys
 import kvstore_job
 import numpy as np
 import pytest
+from launching import LIMIT
 
 from parity import tolerance
 from parity.kvstore_programs import BIG, PROGRAMS
@@ -30,9 +31,9 @@ def run_job(workers, servers, folder):
     else:
         command = [sys.executable, "-m", "neomx", "run", "-n", str(workers), "-s", str(servers)]
         command += [str(HERE / "kvstore_job.py"), str(folder)]
-        environ = dict(os.environ, PYTHONPATH=str(HERE.parent), OMP_NUM_THREADS="1", NEOMX_TIMEOUT="60")
+        environ = dict(os.environ, PYTHONPATH=str(HERE.parent), OMP_NUM_THREADS="1")
         environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(BIG)
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return {rank: dict(np.load(str(folder / f"{rank}.npz"))) for rank in range(workers)}
 

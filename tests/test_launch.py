@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
-from launching import FAMILY, assert_gone, environment, family_of, launcher, write
+from launching import FAMILY, LIMIT, assert_gone, assert_they_go, environment, family_of, launcher, until, write
 
-from neomx.comm import spawn
+from neomx.comm import output, spawn
 from neomx.comm.store import StoreServer
 from neomx.launch.cli import main
 
@@ -20,6 +20,21 @@ from neomx.launch.cli import main
 @pytest.fixture
 def script(tmp_path):
     return lambda text: write(tmp_path, text)
+
+
+@pytest.fixture
+def ended(tmp_path, monkeypatch):
+    """The launcher leaves a file when it has seen the end of a process; this gives the code that waits for it."""
+    real = spawn.Verdict.ended
+
+    def noted(verdict, child):
+        real(verdict, child)
+        (tmp_path / f"{child.name} ended").touch()
+
+    monkeypatch.setattr(spawn.Verdict, "ended", noted)
+    monkeypatch.setattr(spawn, "FAREWELL", LIMIT)
+    seen = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.02)\n"
+    return lambda name: seen.format(str(tmp_path / f"{name} ended"))
 
 
 def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, capfd, tmp_path, monkeypatch):
@@ -52,13 +67,13 @@ def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, 
     assert told.format(2) in log and "__main__ script.py" in log and "[2]" not in log
 
 
-def test_the_first_failure_is_named_with_its_last_lines_and_its_code(script, capfd):
-    path = script("""
-        import os, sys, time
+def test_the_first_failure_is_named_with_its_last_lines_and_its_code(script, capfd, ended):
+    path = script(f"""
+        import os, sys
         if os.environ["RANK"] == "1":
             for i in range(30): print("line", i)
             raise ValueError("no good")
-        time.sleep(0.5)
+        exec({ended("worker 1")!r})
         sys.exit(7)  # what the others do when they learn of it
     """)
     assert main(["run", "-n", "3", path]) == 1
@@ -81,7 +96,7 @@ def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_
     monkeypatch.setattr(spawn, "FAREWELL", 0.5)
     started = time.monotonic()
     assert main(["run", "-n", "2", script(FAMILY), str(tmp_path), "fail"]) == 4
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < LIMIT  # it did not wait for their own ends
     assert_gone(family_of(tmp_path, 2))
     assert "worker 1" in capfd.readouterr().err
 
@@ -91,7 +106,7 @@ def test_an_interrupt_leaves_no_process(script, tmp_path, signum, code):
     with launcher("-n", 2, script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.send_signal(signum)
-        _, err = process.communicate(timeout=90)
+        _, err = process.communicate(timeout=LIMIT)
     assert process.returncode == code
     assert f"{signal.Signals(signum).name} received" in err
     assert_gone(pids)
@@ -101,15 +116,15 @@ def test_a_launcher_that_is_killed_leaves_no_process(script, tmp_path):
     with launcher("-n", 2, script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.kill()
-        process.communicate(timeout=90)
-    assert_gone(pids, seconds=5.0)
+        process.communicate(timeout=LIMIT)
+    assert_they_go(pids)
 
 
 def test_a_reader_that_goes_away_ends_the_job(script, tmp_path):
     with launcher("-n", 2, script("import time\nwhile True: print('x' * 99); time.sleep(0.01)")) as process:
         assert process.stdout.readline()
         process.stdout.close()
-        assert process.wait(timeout=90) == 141
+        assert process.wait(timeout=LIMIT) == 141
 
 
 def test_a_taken_port_is_named(script, capfd):
@@ -163,32 +178,42 @@ def on_a_terminal(monkeypatch, run):
     return code, shown.decode()
 
 
-def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeypatch):
+def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeypatch, ended, tmp_path):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    path = script(r"""
+    path = script(rf"""
         import os, sys, time
         if os.environ["RANK"] == "1":
             print(sys.stdout.isatty())
         else:
-            sys.stdout.write(f"\r{sys.stdout.isatty()}")
-            time.sleep(1)
+            sys.stdout.write(f"\r{{sys.stdout.isatty()}}")
+            while not os.path.exists({str(tmp_path / "shown")!r}): time.sleep(0.02)
     """)
+    real = output.Screen.tick
+
+    def tick(screen):
+        real(screen)
+        if (tmp_path / "worker 1 ended").exists() and not screen._waiting:
+            (tmp_path / "shown").touch()
+
+    monkeypatch.setattr(output.Screen, "tick", tick)
     code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
     assert code == 0
     assert "\rTrue" in shown
     assert "\x1b[33m[1] \x1b[0mFalse\r\n" in shown
     assert "\r\x1b[K\x1b[33m[1] \x1b[0mFalse\r\nTrue" in shown or shown.index("[1]") < shown.index("\rTrue")
+    for name in ("worker 1 ended", "shown"):
+        (tmp_path / name).unlink()
     monkeypatch.setenv("NO_COLOR", "1")
     code, shown = on_a_terminal(monkeypatch, lambda: main(["run", "-n", "2", path]))
     assert "[1] False" in shown and "\x1b[33m" not in shown
 
 
-def run_tasks(store, **commands):
+def run_tasks(store, interrupts=None, **commands):
     """Run bare commands, named 'worker_0' and so on, to the end of the job."""
     job = spawn.new_job()
     environ = {**os.environ, "NEOMX_JOB": job, "NEOMX_NODE": "0"}
     verdict = spawn.Verdict(store)
-    with spawn.Interrupts() as interrupts, spawn.Tree(job) as tree:
+    with interrupts or spawn.Interrupts() as interrupts, spawn.Tree(job) as tree:
         for name, text in commands.items():
             tree.start(spawn.Task(name.replace("_", " "), [sys.executable, "-S", "-c", text], environ))
         spawn.supervise(tree, verdict, interrupts)
@@ -205,48 +230,49 @@ def store():
 
 def test_servers_end_with_the_workers_and_a_failed_worker_is_marked_gone(store, capfd):
     started = time.monotonic()
-    forever = "import time; time.sleep(60)"
+    forever = "import time; time.sleep(3600)"
     assert run_tasks(store, worker_0="pass", server_0=forever).failure() is None
     assert run_tasks(store, worker_1="raise SystemExit(3)", server_0=forever).failure().exit_code == 3
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < LIMIT
     member = store.roster()["worker 1"]
     assert (member.state, member.why) == ("gone", "exit code 3")
 
 
-def test_a_failed_server_is_a_failure(store, capfd):
-    failure = run_tasks(store, worker_0="import time; time.sleep(1)", server_0="raise SystemExit(5)").failure()
+def test_a_failed_server_is_a_failure(store, capfd, ended):
+    failure = run_tasks(store, worker_0=ended("server 0"), server_0="raise SystemExit(5)").failure()
     assert (failure.name, failure.code) == ("server 0", 5)
 
 
-def test_where_losses_are_tolerated_the_job_goes_on(store, capfd):
+def test_where_losses_are_tolerated_the_job_goes_on(store, capfd, ended):
     store.set(spawn.TOLERATES, b"1")
-    verdict = run_tasks(store, worker_0="import time; time.sleep(1)", worker_1="raise SystemExit(3)")
+    verdict = run_tasks(store, worker_0=ended("worker 1"), worker_1="raise SystemExit(3)")
     assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
     assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
     assert store.roster()["worker 1"].state == "gone"
     assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
 
 
-def test_a_second_ctrl_c_ends_all_at_once(store, tmp_path, capfd):
-    ready, done = tmp_path / "ready", threading.Event()
+def test_a_second_ctrl_c_ends_all_at_once(store, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(spawn, "PATIENCE", LIMIT)
+    ready, done, interrupts = tmp_path / "ready", threading.Event(), spawn.Interrupts()
     stubborn = f"""
 import signal, time
 for number in (2, 15): signal.signal(number, signal.SIG_IGN)
 open({str(ready)!r}, "w").close()
-time.sleep(60)
+time.sleep(3600)
 """
 
     def interrupt_twice():
-        while not ready.exists() and not done.wait(0.05):
-            pass
-        for _ in range(2):
-            if not done.wait(0.5):
+        until(lambda: ready.exists() or done.is_set())
+        for received in range(2):
+            until(lambda: len(interrupts.received) == received or done.is_set())  # noqa: B023
+            if not done.is_set():
                 os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt_twice)
     thread.start()
     try:
-        run_tasks(store, worker_0=stubborn)
+        run_tasks(store, interrupts, worker_0=stubborn)
     finally:
         done.set()
         thread.join()
@@ -261,15 +287,15 @@ def test_a_notebooks_stream_takes_text_only(store, monkeypatch):
     assert sorted(cell.getvalue().splitlines()) == ["[0] half ä", "[1] two"]
 
 
-def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd):
+def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd, ended):
     """The others may be quicker to end than the one that they lost."""
     lost = "import sys; sys.exit('neomx.comm.store.PeerError: worker 1 is gone')"
-    verdict = run_tasks(store, worker_0=lost, worker_1="import time, sys; time.sleep(0.5); sys.exit(3)")
+    verdict = run_tasks(store, worker_0=lost, worker_1=ended("worker 0") + "raise SystemExit(3)")
     assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
     assert verdict.failure().name == "worker 1"
 
 
 def test_the_launcher_does_not_wait_for_torch():
     text = "import sys, neomx.launch.cli, neomx.launch.hosts, neomx.launch.nodes; print('torch' in sys.modules)"
-    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, env=environment())
+    run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=LIMIT, env=environment())
     assert run.stdout == "False\n", run.stdout + run.stderr

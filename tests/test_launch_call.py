@@ -10,7 +10,7 @@ import textwrap
 import threading
 
 import pytest
-from launching import assert_gone, environment
+from launching import LIMIT, assert_gone, environment, until
 
 from neomx.comm import byvalue, spawn
 from neomx.comm.call import WorkerError
@@ -101,7 +101,7 @@ CELLS = """
 def test_functions_and_classes_that_only_main_knows():
     text = textwrap.dedent(CELLS)
     ran = subprocess.run(
-        [sys.executable, "-"], input=text, env=environment(), capture_output=True, text=True, timeout=180
+        [sys.executable, "-"], input=text, env=environment(), capture_output=True, text=True, timeout=LIMIT
     )
     assert ran.returncode == 0, ran.stderr
     assert "all good" in ran.stdout and "\n[1] rank 1" in "\n" + ran.stdout
@@ -115,7 +115,7 @@ def fails_on_one(directory):
         file.write(str(os.getpid()))
     if rank == "1":
         raise ValueError("no good")
-    time.sleep(60)
+    time.sleep(3600)
 
 
 def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
@@ -144,14 +144,12 @@ def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
 
         with open(f"{directory}/pid", "w") as file:
             file.write(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(3600)
 
     def interrupt():
-        while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
-            stop.wait(0.05)
-            if stop.is_set():
-                return
-        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() or stop.is_set())
+        if not stop.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
     stop = threading.Event()
     thread = threading.Thread(target=interrupt)

@@ -2,10 +2,9 @@
 
 import signal
 import socket
-import time
 
 import pytest
-from launching import FAMILY, assert_gone, family_of, launcher, write
+from launching import FAMILY, LIMIT, assert_gone, assert_they_go, family_of, launcher, until, write
 
 from neomx.comm import spawn, wire
 from neomx.comm.store import THE_STORE, StoreClient, StoreServer
@@ -27,7 +26,8 @@ def meeting(monkeypatch):
 
 
 def node(number, meeting, *arguments):
-    return ["--nnodes", "2", "--node-rank", str(number), "--rdzv", meeting, "--timeout", "120", *map(str, arguments)]
+    place = ["--nnodes", "2", "--node-rank", str(number), "--rdzv", meeting, "--timeout", str(LIMIT)]
+    return [*place, *map(str, arguments)]
 
 
 PLACE = """
@@ -43,7 +43,7 @@ def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd)
     path = script(PLACE)
     with launcher(*node(1, meeting, "-n", 1, path)) as other:
         assert main(["run", *node(0, meeting, "-n", 2, path)]) == 0
-        theirs, _ = other.communicate(timeout=90)
+        theirs, _ = other.communicate(timeout=LIMIT)
     assert other.returncode == 0
     ours = capfd.readouterr().out.splitlines()
     assert f"place 0 3 0 2 0 2 {meeting} 127.0.0.1 True" in ours
@@ -54,9 +54,14 @@ def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd)
 def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(spawn, "FAREWELL", 0.5)
     family = write(tmp_path, FAMILY, "family.py")
-    with launcher(*node(1, meeting, "-n", 1, script(PLACE.replace('"2"', '"1"')), "fail")) as other:
+    fails = f"""
+        import os, sys, time
+        while not os.path.exists({str(tmp_path / "pids0")!r}): time.sleep(0.05)
+        sys.exit("last words")
+    """
+    with launcher(*node(1, meeting, "-n", 1, script(fails))) as other:
         assert main(["run", *node(0, meeting, "-n", 1, family, tmp_path)]) == 1
-        _, theirs = other.communicate(timeout=90)
+        _, theirs = other.communicate(timeout=LIMIT)
     ours = capfd.readouterr().err
     assert other.returncode == 1
     for err in (ours, theirs):
@@ -70,10 +75,10 @@ def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
     with launcher(*ours) as first, launcher(*theirs) as other:
         pids = family_of(tmp_path, 2)
         other.kill()
-        _, err = first.communicate(timeout=90)
+        _, err = first.communicate(timeout=LIMIT)
     assert first.returncode == 1
     assert "node 1 on " in err and "its launcher is gone" in err
-    assert_gone(pids, seconds=5.0)
+    assert_they_go(pids)
 
 
 def test_who_does_not_come_is_named(script, meeting, capfd):
@@ -90,7 +95,6 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
 def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
     from neomx.launch import nodes
 
-    monkeypatch.setattr(nodes, "PROBE", 0.5)
     real = nodes.wire.connect
 
     def behind_a_firewall(address, secret, hello, *rest):
@@ -102,7 +106,7 @@ def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, c
     path = script("print('started')")
     with launcher(*node(1, meeting, path)) as other:
         assert main(["run", *node(0, meeting, path)]) == 2
-        out, theirs = other.communicate(timeout=90)
+        out, theirs = other.communicate(timeout=LIMIT)
     ours = capfd.readouterr()
     assert other.returncode == 2 and out == "" and ours.out == ""
     for err in (ours.err, theirs):
@@ -153,9 +157,9 @@ def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
     with launcher("--hosts", "localhost:1,127.0.0.1:1", script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.send_signal(signum)
-        process.communicate(timeout=90)
+        process.communicate(timeout=LIMIT)
     assert process.returncode == code
-    assert_gone(pids, seconds=20.0 if signum == signal.SIGKILL else 0.0)
+    assert_they_go(pids) if signum == signal.SIGKILL else assert_gone(pids)
 
 
 def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypatch):
@@ -165,10 +169,7 @@ def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypa
     delegate = Delegate(client, 1)
     assert not delegate.over(running=True)
     server.close()
-    limit = time.monotonic() + 30
-    while THE_STORE not in client.gone:
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    assert until(lambda: THE_STORE in client.gone)
     patience = []
     real = wire.connect
     monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[-1]) or real(*given))

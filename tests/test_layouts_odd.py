@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
-from launching import environment, neomx_run
+from launching import LIMIT, environment, neomx_run
 
 PROGRAM = pathlib.Path(__file__).parent / "workers" / "layouts_odd.py"
 TOLERANCE = {"half_precision_in_a_pipeline": 1e-2}  # others differ by the rounding of float32 sums
@@ -13,10 +13,10 @@ TOLERANCE = {"half_precision_in_a_pipeline": 1e-2}  # others differ by the round
 
 def test_losses_are_those_of_one_process(tmp_path):
     alone = subprocess.run(
-        [sys.executable, PROGRAM, tmp_path], capture_output=True, text=True, timeout=120, env=environment()
+        [sys.executable, PROGRAM, tmp_path], capture_output=True, text=True, timeout=LIMIT, env=environment()
     )
     assert alone.returncode == 0, alone.stderr
-    ran = neomx_run("-n", 2, "--timeout", 30, PROGRAM, tmp_path)
+    ran = neomx_run("-n", 2, PROGRAM, tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     expected = dict(np.load(tmp_path / "1-0.npz"))
     for rank in range(2):

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from launching import environment, neomx_run, write
+from launching import LIMIT, environment, neomx_run, write
 
 PROGRAM = pathlib.Path(__file__).parent / "workers" / "module_training.py"
 TOLERANCE = 1e-6
@@ -44,7 +44,7 @@ ASYNCHRONOUS = """
 def one_process(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     command = [sys.executable, str(PROGRAM), str(folder / "w"), "local"]
-    subprocess.run(command, check=True, timeout=120, capture_output=True, env=environment())
+    subprocess.run(command, check=True, timeout=LIMIT, capture_output=True, env=environment())
     return dict(np.load(folder / "w-0.npz"))
 
 

@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx.base import MXNetError
@@ -124,7 +125,7 @@ print("torch._dynamo" in sys.modules)
 
 def test_to_bind_a_network_loads_no_compiler():
     """torch's compiler takes seconds to import, and some ops import it when they run on tensors without memory."""
-    run = subprocess.run([sys.executable, "-c", BIND], capture_output=True, text=True, timeout=120)
+    run = subprocess.run([sys.executable, "-c", BIND], capture_output=True, text=True, timeout=LIMIT)
     assert run.stdout.split() == ["False"], run.stderr[-500:]
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx import onednn
@@ -115,7 +116,7 @@ def test_bfloat16_trains_on_this_machine(first, launcher, tmp_path):
     script.write_text(TRAIN.format(first=first))
     environ = {name: value for name, value in os.environ.items() if name != onednn.VARIABLE}
     ran = subprocess.run(
-        [sys.executable, *launcher, str(script)], env=environ, capture_output=True, text=True, timeout=300
+        [sys.executable, *launcher, str(script)], env=environ, capture_output=True, text=True, timeout=LIMIT
     )
     assert ran.returncode == 0, ran.stderr
     assert "loss" in ran.stdout

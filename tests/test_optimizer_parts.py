@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 import torch
+from launching import LIMIT
 
 import neomx as mx
 from neomx.optimizer import Part
@@ -33,7 +34,7 @@ class Ranks:
     def _wait(self):
         self._turn.release()
         try:
-            self._barrier.wait(20)
+            self._barrier.wait(LIMIT)
         finally:
             self._turn.acquire()
 
@@ -65,7 +66,7 @@ class Ranks:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(LIMIT)
         if errors:
             raise errors[0]
         return results

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from launching import LIMIT
 
 import neomx as mx
 from neomx import gluon, nd
@@ -92,7 +93,7 @@ def test_a_share_of_a_dataset_is_that_of_the_samples(monkeypatch):
 def test_beginning_under_a_layout(tmp_path):
     """Two workers: Blocks filled part by part, torch modules, one program for any layout."""
     command = [sys.executable, "-m", "neomx", "run", "-n", "2", f"{ROOT}/tests/workers/beginning.py", str(tmp_path)]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found) == {"hollow", "unknown shape", "torch", "whole", "example"}

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from launching import neomx_run
+from launching import LIMIT, SOON, neomx_run
 from torch.distributed import pipelining
 
 import neomx as mx
@@ -360,7 +360,7 @@ def one_process(tmp_path_factory):
     """Losses, states and weights of one process with the same micro-batches."""
     folder = tmp_path_factory.mktemp("alone")
     command = [sys.executable, str(HERE / "workers" / "pipeline.py"), str(folder / "w"), "1"]
-    subprocess.run(command, check=True, timeout=600, capture_output=True)
+    subprocess.run(command, check=True, timeout=LIMIT, capture_output=True)
     return results_of(folder, 0)
 
 
@@ -375,7 +375,7 @@ def results_of(folder, rank):
 
 @pytest.mark.parametrize("workers", [2, 4])
 def test_training_equals_one_process(workers, one_process, tmp_path):
-    run = neomx_run("-n", workers, HERE / "workers" / "pipeline.py", tmp_path / "w", workers, timeout=1200)
+    run = neomx_run("-n", workers, HERE / "workers" / "pipeline.py", tmp_path / "w", workers)
     assert run.returncode == 0, run.stdout + run.stderr
     first, last = results_of(tmp_path, 0), results_of(tmp_path, workers - 1)
     names = [name.removesuffix(" report") for name in first if name.endswith(" report")]
@@ -420,10 +420,8 @@ def check_report(name, found):
 )
 def test_a_fault_in_a_stage_is_told_to_the_others(what, schedule, told, tmp_path):
     began = time.time()
-    timeout = 8 if what == "hang" else 60
-    run = neomx_run(
-        "-n", 3, "--timeout", timeout, HERE / "workers" / "pipeline_faulty.py", tmp_path, what, schedule, timeout=1200
-    )
+    timeout = 8 if what == "hang" else LIMIT
+    run = neomx_run("-n", 3, "--timeout", timeout, HERE / "workers" / "pipeline_faulty.py", tmp_path, what, schedule)
     assert run.returncode != 0
     when = float((tmp_path / "fault").read_text())
     assert when > began
@@ -431,4 +429,4 @@ def test_a_fault_in_a_stage_is_told_to_the_others(what, schedule, told, tmp_path
     for rank, stages in ((0, "(0 to 1|1 to 0)"), (2, "(1 to 2|2 to 1)")):
         at, error = (tmp_path / str(rank)).read_text().split(" ", 1)
         assert re.search(message.format(stages, told), error), error
-        assert float(at) - when < timeout + 5
+        assert float(at) - when < SOON

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx import profiler
@@ -265,5 +266,5 @@ def test_autostart_profiles_programs_from_import_to_exit(tmp_path):
     for arguments in (["-m", "neomx", "--help"], ["-c", "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"]):
         assert not os.listdir(tmp_path)  # nothing by the command
         command = [sys.executable, *arguments]
-        subprocess.run(command, cwd=tmp_path, env=environment, timeout=120, check=True, capture_output=True)
+        subprocess.run(command, cwd=tmp_path, env=environment, timeout=LIMIT, check=True, capture_output=True)
     assert "exp" in names(read(tmp_path / "profile.json"), "operator")

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 import torch
+from launching import LIMIT
 
 from neomx.base import MXNetError
 from neomx.comm.rounds import Round, Rounds
@@ -14,7 +15,7 @@ class Table:
 
     def __init__(self, size):
         self.size = size
-        self.barrier = threading.Barrier(size, timeout=10)
+        self.barrier = threading.Barrier(size, timeout=LIMIT)
         self.said = [None] * size
 
 
@@ -69,7 +70,7 @@ def run(*programs):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(LIMIT)
     return [stepper.happened for stepper in steppers], errors
 
 

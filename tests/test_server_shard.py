@@ -7,6 +7,7 @@ import time
 
 import pytest
 import torch
+from launching import LIMIT, SOON
 
 from neomx.base import MXNetError
 from neomx.comm.server import arena
@@ -104,14 +105,15 @@ def test_a_pull_waits_for_the_round_and_names_who_is_late():
     shard, _ = shard_of(2, 0)
     assert is_ready(shard, 0)
     push(shard, 0, torch.ones(3, 2))
-    with pytest.raises(PeerError, match="round 1 of key 'k' waits for the push of worker 1, last heard 0"):
+    with pytest.raises(PeerError, match="round 1 of key 'k' waits for the push of worker 1, last heard [0-9]"):
         is_ready(shard, 0)
+    shard.timeout = LIMIT
     threading.Timer(0.05, lambda: push(shard, 1, torch.ones(3, 2))).start()
     assert is_ready(shard, 0)
 
 
 def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
-    shard, _ = shard_of(2, 0, timeout=30)
+    shard, _ = shard_of(2, 0, timeout=LIMIT)
     push(shard, 1, torch.ones(3, 2))
     shard.gone(1, "it has left")
     push(shard, 0, torch.ones(3, 2))
@@ -120,7 +122,7 @@ def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
     began = time.monotonic()
     with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k'"):
         is_ready(shard, 0)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < SOON
 
 
 def test_without_rounds_each_push_is_applied_as_it_comes():

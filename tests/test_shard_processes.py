@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+from launching import LIMIT
 from shard_worker import CASES, train
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -15,9 +16,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 def test_two_workers_equal_one_and_show_it(tmp_path):
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
-    options = ["-n", "2", "--timeout", "120", "--tensorboard", str(tmp_path)]
+    options = ["-n", "2", "--tensorboard", str(tmp_path)]
     command = [sys.executable, "-m", "neomx", "run", *options, str(HERE / "shard_worker.py"), str(tmp_path)]
-    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240)
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stdout + run.stderr
 
     workers = [np.load(tmp_path / f"{rank}.npz") for rank in range(2)]

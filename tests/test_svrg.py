@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from launching import environment, neomx_run, write
+from launching import LIMIT, environment, neomx_run, write
 
 import neomx as mx
 from neomx.contrib.svrg_optimization.svrg_module import SVRGModule
@@ -63,7 +63,7 @@ def test_two_contexts_come_to_what_one_does():
 def test_two_workers_come_to_what_one_process_does(tmp_path):
     program = write(tmp_path, TRAINING)
     alone = [sys.executable, str(program), str(tmp_path / "one"), "local"]
-    subprocess.run(alone, check=True, timeout=120, capture_output=True, env=environment())
+    subprocess.run(alone, check=True, timeout=LIMIT, capture_output=True, env=environment())
     run = neomx_run("-n", 2, program, tmp_path / "two", "dist_sync")
     assert run.returncode == 0, run.stdout + run.stderr
     expected = np.load(tmp_path / "one-0.npz")

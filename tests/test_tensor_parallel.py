@@ -22,7 +22,7 @@ MORE = ["mlp hybridized", "mlp hybridized after", "gpt2 hybridized", "gpt2 as to
 
 
 def run(workers, folder):
-    job = neomx_run("-n", workers, WORKER, folder / "out", timeout=600)
+    job = neomx_run("-n", workers, WORKER, folder / "out")
     assert job.returncode == 0, job.stdout + job.stderr
     return [dict(np.load(folder / f"out-{rank}.npz")) for rank in range(workers)]
 

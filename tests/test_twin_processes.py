@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from launching import LIMIT
 from twin_models import ROWS, mlp, sgd_torch, sgd_trainer, train_block, train_torch
 
 STEPS = 4
@@ -82,7 +83,9 @@ def _worker(rank, port, results):
     torch.set_num_threads(1)
     from datetime import timedelta
 
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=timedelta(seconds=30))
+    dist.init_process_group(
+        "gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=2, timeout=timedelta(seconds=LIMIT)
+    )
     try:
         for row, way in enumerate(WAYS):
             losses = way(ROWS[4 * rank : 4 * rank + 4])

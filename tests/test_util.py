@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from launching import LIMIT
 
 import neomx as mx
 from neomx import util
@@ -15,7 +16,7 @@ def test_np_shape_is_off_and_of_one_thread():
     try:
         thread = threading.Thread(target=lambda: seen.append(mx.is_np_shape()))
         thread.start()
-        thread.join(10)
+        thread.join(LIMIT)
     finally:
         assert util.set_np_shape(False) is True
     assert seen == [False]

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from launching import neomx_run
+from launching import LIMIT, neomx_run
 
 HERE = pathlib.Path(__file__).parent
 TOLERANCE = 5e-6
@@ -27,7 +27,7 @@ def one_process(tmp_path_factory):
     def weights(program):
         if program not in known:
             command = [sys.executable, str(HERE / "workers" / program), str(folder / program), "local"]
-            subprocess.run(command, check=True, timeout=120, capture_output=True)
+            subprocess.run(command, check=True, timeout=LIMIT, capture_output=True)
             known[program] = dict(np.load(folder / f"{program}-0.npz"))
         return known[program]
 
@@ -81,7 +81,7 @@ def test_odd_steps_too(workers, servers, one_process, tmp_path):
 def test_under_torchrun(one_process, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*launcher, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
     assert run.returncode == 0, run.stdout + run.stderr
     check("equal.py", 2, one_process, tmp_path)
 
@@ -96,7 +96,7 @@ def test_with_the_variables_of_mpirun(one_process, tmp_path):
         for rank in ("0", "1")
     ]
     try:
-        assert [run.wait(120) for run in runs] == [0, 0]
+        assert [run.wait(LIMIT) for run in runs] == [0, 0]
     finally:
         for run in runs:
             run.kill()

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from ..base import MXNetError
 from . import memory, network
 from .memory import OPS, Absent, Late, Mismatch
-from .store import THE_STORE, PeerError
+from .store import NEWS, THE_STORE, PeerError
 from .torch_store import TorchStore
 from .world import World
 
@@ -266,9 +266,10 @@ class Group:
         return PeerError(f"{self._failed}. This is {self._member(self.rank)}, in a group of {self.size}")
 
     def _wait_for_news(self) -> list[int]:
-        """Who is gone, which the roll call knows within a second of a broken connection."""
+        """Who is gone. The roll call learns of it when the connection breaks; on a busy machine some seconds later."""
         assert self.store is not None
-        for _ in range(30):
+        limit = time.monotonic() + NEWS
+        while THE_STORE not in self.store.gone and time.monotonic() < limit:
             gone = [member for member in range(self.size) if self._is_gone(member)]
             if gone:
                 return gone
@@ -618,7 +619,8 @@ def open_group(world: World, store: TorchStore | None) -> Group:
     store.set(f"node/{world.rank}", str(world.node))
     nodes = {rank: int(store.get_from(f"worker {rank}", f"node/{rank}")) for rank in range(world.size)}
     group = Group(world, store, nodes, f"all#{next(_opened)}")
-    _open_default(world, store)
+    with group._named("open torch's group"), network.translated(world.timeout):
+        _open_default(world, store)
     return group
 
 

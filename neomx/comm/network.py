@@ -12,7 +12,8 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -33,6 +34,25 @@ class Broken(MXNetError):
     """A connection to another rank broke."""
 
 
+@contextmanager
+def translated(timeout: float, *late: int) -> Iterator[None]:
+    """Raise what gloo says of a lost rank as an error of ours; `late` are those who alone can be missing."""
+    begun = time.monotonic()
+    try:
+        yield
+    except MXNetError:  # the store's, in which gloo looks for the others: it says what is wrong
+        raise
+    except RuntimeError as error:
+        raise _failure(error, begun, timeout, *late) from error
+
+
+def _failure(error: RuntimeError, begun: float, timeout: float, *late: int) -> MXNetError:
+    """gloo's own error: its time was over, or a connection broke."""
+    if time.monotonic() - begun > 0.95 * timeout:
+        return Absent(list(late), timeout)  # gloo does not tell who
+    return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
+
+
 class Network:
     """Collectives on flat, contiguous tensors among the ranks that meet in `store`. For one thread at a time."""
 
@@ -41,7 +61,8 @@ class Network:
     ) -> None:
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self._store = store
-        self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, host, timeout)}
+        with translated(timeout):
+            self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, host, timeout)}
 
     def _backend(self, tensor: torch.Tensor) -> Any:
         kind = tensor.device.type
@@ -63,16 +84,10 @@ class Network:
                 return
             except RuntimeError as error:
                 if work.is_completed():
-                    raise self._failure(error, begun) from error
+                    raise _failure(error, begun, self.timeout) from error
             self.check(self._others)
             if time.monotonic() - begun > self.timeout:
                 raise Absent([], self.timeout)  # gloo does not tell who
-
-    def _failure(self, error: RuntimeError, begun: float) -> MXNetError:
-        """gloo's own error: its time was over, or a connection broke."""
-        if time.monotonic() - begun > 0.95 * self.timeout:
-            return Absent([], self.timeout)
-        return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
@@ -173,22 +188,23 @@ class Network:
 
     def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
         """Begin to send to one rank, which must receive as many bytes; the way to wait for it."""
-        return self._direct(self._backend(flat).send([flat.view(torch.uint8)], to, tag), to)
+        return self._direct(lambda: self._backend(flat).send([flat.view(torch.uint8)], to, tag), to)
 
     def recv(self, flat: torch.Tensor, source: int, tag: int) -> Callable[[], None]:
         """Begin to receive from one rank, in place; the way to wait for it."""
-        return self._direct(self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
+        return self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
-    def _direct(self, work: Any, other: int) -> Callable[[], None]:
-        """One wait for the whole time: of these, gloo cannot wait twice."""
+    def _direct(self, start: Callable[[], Any], other: int) -> Callable[[], None]:
+        """One wait for the whole time: of these, gloo cannot wait twice.
+
+        The start fails where gloo knows already that the connection broke, which may be before the roll call does.
+        """
+        with translated(self.timeout, other):
+            work = start()
 
         def finish() -> None:
-            begun = time.monotonic()
-            try:
+            with translated(self.timeout, other):
                 work.wait(timedelta(seconds=self.timeout))
-            except RuntimeError as error:
-                failure = self._failure(error, begun)
-                raise Absent([other], self.timeout) if isinstance(failure, Absent) else failure from error
 
         return finish
 

@@ -33,13 +33,21 @@ class Fault(gluon.HybridBlock):
             if WHAT == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
             if WHAT == "hang":
-                time.sleep(60)
+                time.sleep(3600)
             raise RuntimeError("a mistake in the model")
         return x * 1
 
 
+def await_others():
+    """Until all have imported the library, for which a hanging worker's time would be short."""
+    open(f"{FOLDER}/imported-{RANK}", "w").close()
+    while not all(os.path.exists(f"{FOLDER}/imported-{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))):
+        time.sleep(0.05)
+
+
 def main():
     torch.set_num_threads(1)
+    await_others()
     net = nn.Sequential()
     net.add(nn.Dense(4, in_units=4), Fault(), nn.Dense(4, in_units=4))
     net.initialize()

@@ -21,7 +21,7 @@ import torch
 
 from ...base import MXNetError
 from ..buckets import Courier
-from ..store import PeerError, StoreClient
+from ..store import NEWS, PeerError, StoreClient
 from ..wire import Connection, Frame, TimedOut, WireError, as_bytes, connect
 from ..world import World
 from . import messages as m
@@ -30,7 +30,6 @@ from .messages import Entry, Key, Piece, Rows
 
 _NOTHING: dict[str, Any] = {}
 Method = TypeVar("Method", bound=Callable[..., Any])
-_NEWS = 1.0  # seconds in which the roll call learns that a process has ended
 _GRACE = 10.0  # seconds after which a server that should have told who is late is late itself
 
 
@@ -186,7 +185,7 @@ class Client:
 
     def _await_news(self, server: Server) -> None:
         """A connection ends sooner than the roll call knows why."""
-        deadline = time.monotonic() + _NEWS
+        deadline = time.monotonic() + NEWS
         with contextlib.suppress(PeerError, KeyError):
             while time.monotonic() < deadline and self._store.roster()[server.name]["state"] == "here":
                 time.sleep(0.02)
