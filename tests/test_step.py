@@ -130,7 +130,7 @@ def test_what_a_store_has_follows_what_the_program_sets():
 
 def test_two_workers_train_by_strategies_and_compressors_of_a_program(tmp_path):
     """One process with twice the batch is what exchanging every second step comes to; sums differ by rounding."""
-    run = neomx_run("-n", 2, PROGRAM, tmp_path / "w", timeout=600)
+    run = neomx_run("-n", 2, PROGRAM, tmp_path / "w")
     assert run.returncode == 0, run.stdout + run.stderr
     one, other = (dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2))
     for name in one:
