@@ -3,6 +3,7 @@
 import instruction_sets
 import numpy as np
 import pytest
+from launching import LIMIT
 
 from parity import tolerance
 
@@ -55,7 +56,7 @@ def test_the_lowest_instruction_set_gives_mxnets_numbers_too():
         pytest.skip("torch's kernels can be chosen by variables on x86-64 Linux only")
     families = "rnn: or conv: or linalg: or norm: or trainings:"
     run = instruction_sets.run(
-        ["tests/test_parity.py", "-k", families], next(iter(found.values())), capture_output=True, timeout=1800
+        ["tests/test_parity.py", "-k", families], next(iter(found.values())), capture_output=True, timeout=LIMIT
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
     assert " passed" in run.stdout

@@ -13,6 +13,7 @@ from .utils import _brief_print_list
 
 if TYPE_CHECKING:
     from .parameter import Parameter
+    from .placement import Holders
 
 
 def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
@@ -24,10 +25,9 @@ def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
     return loaded
 
 
-def ensemble_of(params: Iterable[Any]) -> Any:
-    """The workers that hold Parameters together under a layout (`parallel.placement.Ensemble`); None without one."""
-    placements = (getattr(param, "_placement", None) for param in params)
-    return next((each.ensemble for each in placements if each is not None), None)
+def holders_of(params: Iterable[Parameter]) -> Holders | None:
+    """The workers that hold Parameters together under a layout; None without one."""
+    return next((param.placement.holders for param in params if param.placement.holders is not None), None)
 
 
 def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
@@ -36,8 +36,8 @@ def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
     If several workers hold them, all of them call it; one writes what a single process would have written.
     """
     arrays = {name: param._reduce() for name, param in params.items()}
-    ensemble = ensemble_of(params.values())
-    with nullcontext(True) if ensemble is None else ensemble.writing() as writes:
+    holders = holders_of(params.values())
+    with nullcontext(True) if holders is None else holders.writing() as writes:
         if writes:
             nd.save(filename, arrays)
 

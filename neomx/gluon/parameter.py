@@ -16,6 +16,7 @@ from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from ..step.gradients import is_fresh
+from .placement import WHOLE
 from .private_names import PrivateNames
 from .sparse_rows import rows_of
 from .utils import contexts, shape_is_known
@@ -74,14 +75,14 @@ class Parameter(PrivateNames):
         self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
         self._var: symbol.Symbol | None = None
         self._trainer: Any = None
-        self._placement: Any = None  # where its values are when several workers hold them: mx.parallel's Placement
+        self.placement = WHOLE  # where its values are; `mx.parallel` sets it
         self._grad_req = "null"
         self.grad_req = grad_req
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes over, in this process or another: the tensors, and no Trainer."""
         arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
-        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None, "_placement": None}
+        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None, "placement": WHOLE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -286,8 +287,7 @@ class Parameter(PrivateNames):
     def _find(self, ctx: Context | None) -> NDArray:
         if self._arrays is None:
             raise self._not_initialized()
-        if self._placement is not None:
-            self._placement.refuse_elsewhere(self.name)
+        self.placement.refuse_elsewhere(self.name)
         self._follow()
         if ctx is None:
             if len(self._arrays) == 1:
@@ -359,13 +359,9 @@ class Parameter(PrivateNames):
             return
         if self._trainer is not None:
             self._trainer._parameter_was_set()
-        if self._placement is not None:
-            self._placement.ensemble.reshard()
+        self.placement.settle()
         for array in self._list():
-            if self._placement is None:
-                array[:] = data
-            else:
-                self._placement.put(array, _as_array(data)._data)
+            self.placement.put(array, data)
 
     def zero_grad(self) -> None:
         """Set the gradient to zero, on all contexts."""
@@ -413,28 +409,20 @@ class Parameter(PrivateNames):
             self._init_impl(self._list()[0].detach(), listed)
 
     def _refuse_placed(self, call: str) -> None:
-        if self._placement is not None:
+        if self.placement.holders is not None:
             raise MXNetError(f"{call} of Parameter {self.name!r}, which workers hold together: do it before the layout")
 
     def _reduce(self) -> NDArray:
         """The mean of the replicas, on the CPU; of what workers hold together the whole on the first, else nothing."""
-        if self._placement is not None:
-            assert self._arrays is not None
-            self._placement.ensemble.reshard()
-            self._follow()
-            return NDArray(self._placement.whole(next(iter(self._arrays.values()))), cpu())
-        arrays = [array.detach().as_in_context(cpu()) for array in self._list()]
-        return arrays[0].copy() if len(arrays) == 1 else nd.add_n(*arrays) / len(arrays)
+        if self._arrays is None:
+            raise self._not_initialized()
+        self.placement.settle()
+        self._follow()
+        return self.placement.whole(list(self._arrays.values()))
 
     def _local(self, ctx: Context | None) -> NDArray:
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
-        array = Parameter.data(self, ctx)  # not what a subclass makes of it
-        return array if self._placement is None else self._placement.part(array)
-
-    @property
-    def _is_here(self) -> bool:
-        """Whether this worker has any of its values."""
-        return self._placement is None or self._placement.is_here
+        return self.placement.part(Parameter.data(self, ctx))  # not what a subclass makes of it
 
     def _set_trainer(self, trainer: Any) -> None:
         self._trainer = trainer

@@ -12,7 +12,7 @@ from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
 from ..ndarray import NDArray
 from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout
-from .loading import ensemble_of
+from .loading import holders_of
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
 from .training import ParameterTraining, Scaler
@@ -41,7 +41,7 @@ class Trainer:
         self._strategy: StepStrategy | None = None
         for param in self._params:
             param._set_trainer(self)
-        if ensemble_of(self._params) is not None:
+        if holders_of(self._params) is not None:
             refuse_beside_layout(self._asked)
         else:
             self._asked.open()
@@ -58,12 +58,12 @@ class Trainer:
         return self._strategy
 
     def _choose(self) -> None:
-        ensemble = ensemble_of(self._params)
+        holders = holders_of(self._params)
         known = [param.list_data()[0].size for param in self._params if param._arrays is not None]
-        layout = None if ensemble is None else ensemble.strategy
+        layout = None if holders is None else holders.strategy
         self._strategy = choose(self._asked, len(self._contexts), max(known, default=0), layout)
-        if ensemble is not None:
-            self._training.agree = ensemble.any
+        if holders is not None:
+            self._training.agree = holders.any
         self._strategy.bind(self._training)
 
     def _take_layout(self) -> None:

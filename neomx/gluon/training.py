@@ -47,7 +47,9 @@ class TrainedParameters(Trained):
             if leaf.grad is not None:
                 ready()
 
-        return leaf_of(self.weights[0][i]).register_post_accumulate_grad_hook(call)
+        leaf = leaf_of(self.weights[0][i])
+        hook: Hook = leaf.register_post_accumulate_grad_hook(call)  # type: ignore[no-untyped-call]
+        return hook
 
 
 class ParameterTraining(Training):
@@ -144,10 +146,11 @@ class ParameterTraining(Training):
             param._follow()
         arrays: list[object] = [param._arrays for param in self.params]
         kinds: list[object] = [
-            (param.grad_req, param._placement and param._placement.identity(param)) for param in self.params
+            (param.grad_req, [param.placement.identity(array) for array in (param._arrays or {}).values()])
+            for param in self.params
         ]
         if self._known is None or self._known[1] != kinds or _differ(self._known[0], arrays):
-            here = [(i, p) for i, p in enumerate(self.params) if p.grad_req != "null" and p._is_here]
+            here = [(i, p) for i, p in enumerate(self.params) if p.grad_req != "null" and p.placement.is_here]
             weights = [[param._local(ctx) for _, param in here] for ctx in self.contexts]
             made = TrainedParameters(
                 [i for i, _ in here],

@@ -17,7 +17,7 @@ from ..gluon.nn import HybridSequential, Sequential
 from .hollow import fill, hollow, is_uninitialised
 from .layout import Layout, check_layout
 from .module import laid_out
-from .placement import Ensemble, Placement, tell_trainers
+from .placement import Divided, Ensemble, tell_trainers
 
 SHARDS = ("full", "grads", "optimizer")
 
@@ -63,7 +63,7 @@ def check(net: Any, layout: Layout, shard: str | None) -> str | None:
             f"layout {layout}: ZeroRedundancyOptimizer, which serves shard='optimizer' for torch modules, takes "
             "workers that differ in their samples alone: data=N. Use shard='grads' or 'full'"
         )
-    if net in laid_out or any(param._placement is not None for param in _parameters(net).values()):
+    if net in laid_out or any(param.placement.holders is not None for param in _parameters(net).values()):
         raise MXNetError("the model has a layout already. Make a new one, and load its parameters")
     return "full" if shard is None and layout.shard > 1 else shard
 
@@ -81,7 +81,7 @@ def place(net: Any, layout: Layout, shard: str | None, plan: Any, checkpoint: An
     if not isinstance(net, Block):
         laid_out[net] = ensemble
     for param in _parameters(net).values():
-        param._placement = Placement(ensemble)
+        param.placement = Divided(ensemble)
         param._follow()
     tell_trainers(_parameters(net).values())
     return net

@@ -12,10 +12,9 @@ from torch.distributed.tensor import DTensor
 
 from ..context import cpu
 from ..gluon import Parameter, ParameterDict
-from ..gluon.loading import ensemble_of
 from ..ndarray import NDArray
 from ..optimizer.part import same_part, total_square
-from .placement import LeafPart
+from .placement import LeafPart, ensemble_of
 
 
 def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared: Collection[Any] = ()) -> np.float32:
@@ -44,19 +43,19 @@ def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared:
 
 
 def _is_placed(param: Any) -> bool:
-    return isinstance(param, Parameter) and param._placement is not None
+    return isinstance(param, Parameter) and param.placement.holders is not None
 
 
 def _has_gradient(param: Any) -> bool:
     if isinstance(param, Parameter):
-        return param.grad_req != "null" and param._is_here
+        return param.grad_req != "null" and param.placement.is_here
     return param.grad is not None
 
 
 def _local(param: Any, counts: bool) -> tuple[NDArray, bool]:
     """This worker's part of a gradient, and whether it counts: in a pipeline, once for all stages that share it."""
     if isinstance(param, Parameter):
-        weight, counts = param._local(None), not _is_placed(param) or param._placement.is_first
+        weight, counts = param._local(None), param.placement.is_first
     else:
         weight = NDArray(param.detach(), cpu())
         if isinstance(param, DTensor):

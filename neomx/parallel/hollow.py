@@ -50,7 +50,7 @@ def fill(net: Block, init: Any) -> None:
         with autograd.pause():
             default(described, whole)
         session().group.broadcast_(whole._data, what="a parameter as it begins")
-        param._placement.put(next(iter(param._arrays.values())), whole._data)
+        param.placement.put(next(iter(param._arrays.values())), whole)
 
 
 def _allocate(module: torch.nn.Module) -> None:

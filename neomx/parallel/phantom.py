@@ -76,7 +76,7 @@ def _tensors(net: Any) -> list[torch.Tensor]:
             raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
         return [*net.parameters(), *net.buffers()]
     params = net.collect_params().values()
-    if any(getattr(param, "_placement", None) is not None for param in params):
+    if any(param.placement.holders is not None for param in params):
         raise MXNetError("the Block has a layout already: estimate a new one, which takes no memory")
     return [array._data for param in params if param._arrays is not None for array in param.list_data()]
 

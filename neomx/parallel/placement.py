@@ -1,6 +1,6 @@
 """Where the values of a Block's Parameters are when several workers hold them together.
 
-`apply` and `train_step` give each Parameter a Placement. Parameter asks it when values are read or written as a whole,
+`apply` and `train_step` give each Parameter a placement. Parameter asks it when values are read or written as a whole,
 Trainer when they are updated. All Parameters of a Block share one Ensemble: the workers of the layout.
 """
 
@@ -17,9 +17,13 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
+from .. import ndarray as nd
 from ..base import MXNetError
 from ..comm.session import session
+from ..context import cpu
 from ..gluon.contrib.nn.basic_layers import sync_over
+from ..gluon.parameter import Parameter
+from ..gluon.placement import Placement
 from ..ndarray import NDArray
 from ..ndarray.ndarray import whole
 from ..optimizer.part import Part
@@ -105,11 +109,11 @@ def _group(everyone: Any, ranks: tuple[int, ...]) -> Any:
     return everyone.subgroup(ranks)
 
 
-class Placement:
-    """Where one Parameter's values are: here, as a part or whole, or in another stage of a pipeline."""
+class Divided(Placement):
+    """Where a Parameter's values are under a layout: here, as a part or whole, or in another stage of a pipeline."""
 
     def __init__(self, ensemble: Ensemble, stages: Sequence[int] = (0,)) -> None:
-        self.ensemble = ensemble
+        self.ensemble = self.holders = ensemble
         self.stages = tuple(stages)  # of the pipeline, that have it; several share it
         here = ensemble.layout.place().pipeline
         self.is_here, self.is_first = here in self.stages, here == self.stages[0]
@@ -122,22 +126,26 @@ class Placement:
                 f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all, writes all of them"
             )
 
-    def identity(self, param: Any) -> int:
+    def settle(self) -> None:
+        """Have each worker hold its part alone."""
+        self.ensemble.reshard()
+
+    def identity(self, array: NDArray) -> int:
         """A number that changes when torch puts another tensor in the place of the Parameter's."""
-        return id(next(iter(param._arrays.values()))._data)
+        return id(array._data)
 
     def part(self, array: NDArray) -> NDArray:
         """What this worker updates of it."""
         return LeafPart(array) if isinstance(array._data, DTensor) else array
 
-    def whole(self, array: NDArray) -> torch.Tensor:
+    def whole(self, arrays: list[NDArray]) -> NDArray:
         """All of its values, on the CPU of worker 0, which writes files; nothing elsewhere. All workers call it."""
-        values = None
+        array, values = arrays[0], None
         if self.is_here:
             values = whole(array._data.detach()).cpu()
         if self.ensemble.layout.pipeline > 1 and 0 not in self.stages:
             values = self._fetched(array, values)
-        return torch.empty(0) if values is None or self.ensemble.everyone.rank else values
+        return NDArray(torch.empty(0) if values is None or self.ensemble.everyone.rank else values, cpu())
 
     def _fetched(self, array: NDArray, values: torch.Tensor | None) -> torch.Tensor | None:
         """From the stage that has it to stage 0, between the first workers of both."""
@@ -151,23 +159,30 @@ class Placement:
             everyone.recv(values, owner, what="a parameter")
         return values
 
-    def put(self, array: NDArray, values: torch.Tensor) -> None:
+    def put(self, array: NDArray, values: Any) -> None:
         """Take this worker's part of whole values."""
         if not self.is_here:
             return
+        whole = (values if isinstance(values, NDArray) else nd.array(values))._data
         leaf = array._data.detach()
         with torch.no_grad():
             if isinstance(leaf, DTensor):
-                leaf.to_local().copy_(values[region(leaf)])
+                leaf.to_local().copy_(whole[region(leaf)])
             else:
-                leaf.copy_(values)
+                leaf.copy_(whole)
+
+
+def ensemble_of(params: Iterable[Any]) -> Ensemble | None:
+    """The workers that hold some of these Parameters, or torch parameters, together; None without a layout."""
+    placements = (param.placement for param in params if isinstance(param, Parameter))
+    return next((each.ensemble for each in placements if isinstance(each, Divided)), None)
 
 
 def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
     """Give Parameters to stages of a pipeline; a worker of other stages frees their memory."""
     for param, stages in params.items():
-        param._placement = Placement(ensemble, stages)
-        if not param._placement.is_here:
+        param.placement = Divided(ensemble, stages)
+        if not param.placement.is_here:
             for array in param._arrays.values():
                 empty = torch.empty_like(array._data, device="meta", requires_grad=False)
                 array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None

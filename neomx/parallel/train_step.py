@@ -13,14 +13,13 @@ from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block, Trainer
-from ..gluon.loading import ensemble_of
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
 from .apply import check, place
 from .clip import clip_global_norm
 from .layout import Layout, check_layout
 from .module import laid_out
-from .placement import Ensemble
+from .placement import Ensemble, ensemble_of
 from .schedules import find_schedule
 from .stages import Cut, Piece
 

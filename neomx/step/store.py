@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 from ..kvstore import KVStore, KVStoreBase
 from ..ndarray import NDArray
 from .strategy import StepStrategy
+from .trained import Key
 
 
 class Store(StepStrategy):
@@ -16,7 +17,7 @@ class Store(StepStrategy):
         super().__init__()
         self.store: KVStoreBase = store
         self._updates, self.splits = updates, not updates
-        self._known: set[Any] = set()
+        self._known: set[Key] = set()
         self._is_outdated = False
 
     @property
@@ -73,9 +74,9 @@ class Store(StepStrategy):
         self.follow()
         self.update_each(divisor, ignore_stale)
 
-    def _exchange(self, places: Any, targets: list[list[NDArray]]) -> None:
+    def _exchange(self, places: Iterable[int], targets: list[list[NDArray]]) -> None:
         """Push the gradients of these parameters, and pull what the store makes of them."""
-        trained = self.trained
+        trained, places = self.trained, list(places)
         keys = [trained.keys[i] for i in places]
         pushed = [[trained.array(i, k) for k in range(len(trained.gradients))] for i in places]
         outs = [[replicas[i] for replicas in targets] for i in places]

@@ -150,7 +150,7 @@ def in_steps(make, shape, dtype, labels, layout, how, counted):
     )
     step(x, y)  # the first also agrees on things
     counted.bytes = dict.fromkeys(counted.bytes, 0)
-    here = [p.data()._data for p in net.collect_params().values() if p._placement is None or p._placement.is_here]
+    here = [p.data()._data for p in net.collect_params().values() if p.placement.is_here]
     live = Live([*(local(leaf.detach()) for leaf in here), x._data])
     with live:
         step(x, y)
