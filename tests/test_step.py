@@ -167,3 +167,81 @@ def test_a_gradient_that_is_sent_again_counts_once():
     wrong = made.encode("w", second)
     assert wrong.tolist() == other.encode("w", second).tolist()
     assert made.residuals["w"].tolist() == other.residuals["w"].tolist()
+
+
+# ---- gradients leave during backward ----
+
+
+def sparse_net():
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Embedding(6, 4, sparse_grad=True), gluon.nn.Dense(2, in_units=4, flatten=False))
+    net.initialize()
+    return net
+
+
+@pytest.mark.parametrize("compression", [None, {"type": "2bit", "threshold": 0.1}, {"type": "fp16"}])
+def test_all_gradients_leave_during_backward(compression):
+    from neomx.comm import compress
+
+    net = sparse_net()
+    strategy = AllReduce(compressor=compression and compress.make(compression))
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=strategy)
+    trainer._init_kvstore()
+    before = net[0].weight.data().asnumpy()
+    for _ in range(4):
+        with autograd.record():
+            loss = net(nd.array([1, 3])).sum()
+        assert not strategy.has_sent()
+        loss.backward()
+        assert strategy.has_sent()
+        assert all(bucket.travel is not None for bucket in strategy.buckets._buckets)  # without waiting for `step`
+        trainer.step(1)
+    moved = np.abs(net[0].weight.data().asnumpy() - before).sum(axis=1) > 0
+    assert moved.tolist() == [False, True, False, True, False, False]  # rows without a gradient stay
+    strategy.close()
+
+
+def test_what_a_program_changes_after_backward_is_sent_again():
+    net = sparse_net()
+    other = sparse_net()
+    for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
+        two.set_data(one.data())
+    strategy = AllReduce()
+    trainers = [
+        gluon.Trainer(each.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store)
+        for each, store in ((net, strategy), (other, None))
+    ]
+    for step in range(5):
+        for each, trainer in zip((net, other), trainers, strict=True):
+            with autograd.record():
+                loss = (each(nd.array([1, 3 + step % 2])) * nd.array([1, 2])).sum()
+            loss.backward()
+            each[1].weight.grad()[:] *= 0.5
+            trainer.step(1)
+    for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
+        np.testing.assert_allclose(one.data().asnumpy(), two.data().asnumpy(), rtol=1e-6, err_msg=one.name)
+    strategy.close()
+
+
+def test_a_modules_gradients_leave_during_backward():
+    symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="a")
+    symbol = mx.sym.MakeLoss(mx.sym.FullyConnected(symbol, num_hidden=1, name="b"))
+    modules = [mx.mod.Module(symbol, label_names=None) for _ in range(2)]
+    strategy = AllReduce()
+    values = {"a_weight": nd.ones((2, 3)), "a_bias": nd.zeros(2), "b_weight": nd.ones((1, 2)), "b_bias": nd.zeros(1)}
+    for module, store in zip(modules, (strategy, None), strict=True):
+        module.bind([("data", (4, 3))])
+        module.init_params(arg_params=values)
+        module.init_optimizer(kvstore=store, optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    for step in range(4):
+        for module in modules:
+            module.forward_backward(mx.io.DataBatch([nd.array(np.arange(12).reshape(4, 3) + step)]))
+            if module is modules[0]:
+                assert strategy.has_sent() is (step < 3)  # what was changed once waits from then on
+            if step == 2:  # a gradient that is changed after it has left
+                module._exec_group.grad_arrays[0][0][:] = 0.25
+            module.update()
+    found = [module.get_params()[0] for module in modules]
+    for name in values:
+        np.testing.assert_allclose(found[0][name].asnumpy(), found[1][name].asnumpy(), rtol=1e-6, err_msg=name)
+    strategy.close()
