@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -18,6 +18,8 @@ __all__ = ["GroupAdaGrad"]
 @register
 class GroupAdaGrad(Optimizer):
     """AdaGrad with one sum of squares for each row of a weight; has no decay."""
+
+    needs_whole_weights: ClassVar[bool] = True
 
     def __init__(self, eps: float = 1e-5, **kwargs: Any):
         super().__init__(**kwargs)
