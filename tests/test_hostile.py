@@ -132,7 +132,7 @@ def slots(job, address):
     slots.space = getattr(slots, "space", 10) + 1
     connection = guest(job, address, slots.space, rank=0)
     value = torch.arange(12.0)
-    connection.send(m.DECLARE, {"keys": [["k", [4, 3], "float32", [[0, 0, 12]], 0]]}, value)
+    connection.send(m.DECLARE, {"keys": [["k", [4, 3], "float32", [[0, 0, 12]], 0, False]]}, value)
     (placed,) = connection.receive(timeout=LIMIT).meta["slots"]
     yield connection, placed[0]
     connection.close()
@@ -190,6 +190,10 @@ def refused(connection, kind, meta, *payload):
         pass
 
 
+def declared(shape, pieces, *value, key="x", dtype="float32", row_sparse=False):
+    return m.DECLARE, {"keys": [[key, shape, dtype, pieces, 0, row_sparse]]}, *value
+
+
 BAD_PUSHES = {
     "unknown slot": lambda slot: (m.PUSH, {"k": [slot + 1000]}),
     "slot twice": lambda slot: (m.PUSH, {"k": [slot, slot]}),
@@ -212,14 +216,16 @@ BAD_PUSHES = {
     "settings of less sense": lambda slot: (m.COMMIT, {"k": [slot], "s": {"lr_mult": [["a", "b"]]}}),
     "a chunk that is not there": lambda slot: (m.ATTACH, {"chunk": 99, "name": "", "reads": True}),
     "a chunk before the first": lambda slot: (m.ATTACH, {"chunk": -1, "name": "", "reads": True}),
-    "an unknown dtype": lambda slot: (m.DECLARE, {"keys": [["x", [2], "object", [[0, 0, 2]], 0]]}),
-    "pieces with a gap": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 1, 2]], 0]]}),
-    "pieces too long": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 0, 9]], 0]]}, torch.zeros(9)),
-    "an unknown server": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[7, 0, 2]], 0]]}),
-    "a negative shape": lambda slot: (m.DECLARE, {"keys": [["x", [-2, -1], "float32", [[0, 0, 2]], 0]]}),
-    "a huge array": lambda slot: (m.DECLARE, {"keys": [["x", [1 << 50], "float32", [[0, 0, 1 << 50]], 0]]}, b"1"),
-    "a value too short": lambda slot: (m.DECLARE, {"keys": [["x", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(1)),
-    "a key that is none": lambda slot: (m.DECLARE, {"keys": [[[1], [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2)),
+    "an unknown dtype": lambda slot: declared([2], [[0, 0, 2]], dtype="object"),
+    "pieces with a gap": lambda slot: declared([2], [[0, 1, 2]]),
+    "pieces too long": lambda slot: declared([2], [[0, 0, 9]], torch.zeros(9)),
+    "an unknown server": lambda slot: declared([2], [[7, 0, 2]]),
+    "a negative shape": lambda slot: declared([-2, -1], [[0, 0, 2]]),
+    "a huge array": lambda slot: declared([1 << 50], [[0, 0, 1 << 50]], b"1"),
+    "rows in pieces": lambda slot: declared([2, 2], [[0, 0, 1], [1, 1, 4]]),
+    "a storage that is none": lambda slot: declared([2], [[0, 0, 2]], row_sparse="csr"),
+    "a value too short": lambda slot: declared([2], [[0, 0, 2]], torch.zeros(1)),
+    "a key that is none": lambda slot: declared([2], [[0, 0, 2]], torch.zeros(2), key=[1]),
 }
 
 
@@ -230,12 +236,12 @@ def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
 
 
 def test_names_of_memory_cannot_reach_files(job, address):
-    connection = guest(job, address, 50, rank=0, node=NEAR_NODE)
-    connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0]]}, torch.zeros(2))
+    connection = guest(job, address, 500, rank=0, node=NEAR_NODE)
+    connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0, False]]}, torch.zeros(2))
     assert connection.receive(timeout=LIMIT).kind == m.DONE
     refused(connection, m.ATTACH, {"chunk": 0, "name": "../../etc/passwd", "reads": False})
     connection.close()
-    foreign = guest(job, address, 50, rank=0, node=NEAR_NODE)
+    foreign = guest(job, address, 500, rank=0, node=NEAR_NODE)
     file = os.open("/etc/hostname", os.O_RDONLY)
     foreign.send(m.ATTACH, {"chunk": 0, "name": f"{os.getpid()}/{file}/{'0' * 32}", "reads": False})
     assert foreign.receive(timeout=LIMIT).meta == {"shared": False}

@@ -24,8 +24,8 @@ class Recorder:
     def __init__(self):
         self.calls = []
 
-    def update(self, keys, gradients, weights, settings):
-        self.calls.append((list(keys), settings))
+    def update(self, entries, gradients, weights, settings):
+        self.calls.append(([entry.key for entry in entries], settings))
         for gradient, weight in zip(gradients, weights, strict=True):
             weight.add_(gradient)
 
@@ -211,8 +211,19 @@ def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
     assert placement.place((20,), 4)[0].server == 1
     assert [p[1:] for p in placement.place((1000,), 4)] == [(0, 333), (333, 666), (666, 1000)]
     assert [p[1:] for p in placement.place((100, 7), 4)] == [(0, 231), (231, 462), (462, 700)]  # whole rows
-    assert [p[1:] for p in placement.place((2, 600), 4)] == [(0, 400), (400, 800), (800, 1200)]
     assert len(placement.place((2, 600), 4, whole=True)) == 1
+
+
+def test_rows_stay_whole_however_few_they_are():
+    placement = Placement(3, bound=100)
+    assert [p[1:] for p in placement.place((4, 60), 4)] == [(0, 60), (60, 120), (120, 240)]
+    assert placement.loads == [240, 240, 480]
+    assert placement.place((2, 60), 4) == (Piece(0, 0, 60), Piece(1, 60, 120))  # where least is kept
+    assert placement.place((1, 600), 4) == (Piece(0, 0, 600),)
+    assert placement.place((5, 0), 4) == (Piece(1, 0, 0),)
+    assert placement.place((), 4) == (Piece(1, 0, 1),)
+    with pytest.raises(Refused, match="cut its rows"):
+        Entry.heard(["k", [2, 60], "float32", [[0, 0, 90], [1, 90, 120]], 0, False], 2)
 
 
 def test_shared_memory_is_reached_by_its_name_and_by_nothing_else():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..base import MXNetError, suggest
 from ..comm.session import session
+from . import teststore as teststore  # which registers its store
 from .base import KVStoreBase
-from .local import KVStore
+from .local import LocalStore
 from .roles import take_role
+from .store import KVStore
 
 __all__ = ["KVStore", "KVStoreBase", "create", "is_distributed"]
 
@@ -23,7 +23,7 @@ _KNOWN = (*_IN_PROCESS, *_SYNCHRONOUS, *_ASYNCHRONOUS)
 _BY_ALL_REDUCE = ("horovod", "byteps")  # even where there are servers
 
 
-def create(name: str = "local", *, staleness: int | None = None) -> Any:
+def create(name: str = "local", *, staleness: int | None = None) -> KVStoreBase:
     """A store of that kind.
 
     'local', 'device' and 'nccl' sum over the contexts of this process. 'dist_sync' and its like sum over all workers:
@@ -39,7 +39,7 @@ def create(name: str = "local", *, staleness: int | None = None) -> Any:
     if name in KVStoreBase.kv_registry:
         return KVStoreBase.kv_registry[name]()
     if name in _IN_PROCESS:
-        return KVStore(name)
+        return LocalStore(name)
     if name in _SYNCHRONOUS or name in _ASYNCHRONOUS:
         return _between_workers(name, staleness)
     known = (*_KNOWN, *KVStoreBase.kv_registry)

@@ -5,20 +5,24 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from ..comm.compress import Compressor
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
-from .local import Key, _sum
+from .calls import Key
+from .local import LocalStore, summed
 from .shared import SharedStore
+
+if TYPE_CHECKING:
+    from ..comm.group import Group
 
 Arrays = dict[Key, NDArray]
 
 
-class CollectiveStore(SharedStore):
+class CollectiveStore(SharedStore, LocalStore):
     """A key's pushed arrays are summed over contexts, then over workers. All workers must push the same keys together.
 
     An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
@@ -27,8 +31,7 @@ class CollectiveStore(SharedStore):
     def __init__(self, name: str):
         super().__init__(name)
         self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with
-        self.exchanges_by = "workers" if self.begins_alike else None
-        self._group: Any = self.group if self.begins_alike else None
+        self._group: Group | None = self.group if self.begins_alike else None
 
     def barrier(self) -> None:
         """Wait until all workers are here, taking part in the steps of those that still have some."""
@@ -40,42 +43,39 @@ class CollectiveStore(SharedStore):
 
     def _first(self, values: Arrays) -> Arrays:
         """Worker 0's values."""
-        own = super()._first(values)
         if self._group is None:
-            return own
-        dense = _dense(own)
-        self._group.broadcast_all_([array._data for array in dense.values()], 0, _told("init", own, list(dense)))
-        for name, array in own.items():
-            if isinstance(array, RowSparseNDArray):
-                own[name] = self._rows_of_first(array, _told("init", own, [name]))
-        return own
-
-    def _rows_of_first(self, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
-        parts = [part if self.rank == 0 else part[:0] for part in array._parts]
-        values, ids = (self._group.all_gather(part, what=what)[0] for part in parts)
-        return _row_sparse(array, values, ids)
+            return values
+        dense = _dense(values)
+        self._group.broadcast_all_([array._data for array in dense.values()], 0, _told("init", values, list(dense)))
+        rows = {name: array for name, array in values.items() if isinstance(array, RowSparseNDArray)}
+        return dense | {
+            name: _rows_of_first(self._group, array, _told("init", values, [name])) for name, array in rows.items()
+        }
 
     def _totals(self, pushed: dict[Key, list[NDArray]]) -> Arrays:
         """The sums over contexts and workers."""
-        own = {name: _sum(arrays) for name, arrays in pushed.items()}
+        own = {name: summed(arrays) for name, arrays in pushed.items()}
         dense = _dense(own)
         if self._compressor is not None:
-            summed = self._compressed(dense, self._compressor)
+            totals = self._compressed(dense, self._compressor)
         else:
-            summed = self._reduced(dense)
-        return {name: summed[name] if name in dense else self._rows(name, array) for name, array in own.items()}
+            totals = self._reduced(dense)
+        return {
+            name: self._summed_rows(name, array) if isinstance(array, RowSparseNDArray) else totals[name]
+            for name, array in own.items()
+        }
 
     def _reduced(self, arrays: Arrays) -> Arrays:
         """Dense arrays, all of one dtype in one all-reduce."""
         if self._group is None:
             return arrays
-        summed: Arrays = {}
+        totals: Arrays = {}
         for same in _by_dtype(arrays):
             flat = torch.cat([arrays[name]._data.detach().reshape(-1) for name in same])
             self._group.all_reduce_(flat, what=_told("push", arrays, same))
             parts = flat.split([arrays[name].size for name in same])
-            summed |= {name: _like(arrays[name], part) for name, part in zip(same, parts, strict=True)}
-        return summed
+            totals |= {name: _like(arrays[name], part) for name, part in zip(same, parts, strict=True)}
+        return totals
 
     def _compressed(self, arrays: Arrays, compressor: Compressor) -> Arrays:
         """Dense arrays: each worker's few bytes go to all, who decode and sum them."""
@@ -87,7 +87,7 @@ class CollectiveStore(SharedStore):
         compressor.sum_(list(arrays), tensors, sums, self.group, what)
         return {name: _like(array, total) for (name, array), total in zip(arrays.items(), sums, strict=True)}
 
-    def _rows(self, name: Key, array: Any) -> RowSparseNDArray:
+    def _summed_rows(self, name: Key, array: RowSparseNDArray) -> RowSparseNDArray:
         """A row-sparse array: all workers' rows, those of one number summed in the order of the workers."""
         if self._group is None:
             return array
@@ -97,6 +97,13 @@ class CollectiveStore(SharedStore):
         rows, places = torch.unique(ids, return_inverse=True)
         total = values.new_zeros((len(rows), *values.shape[1:])).index_add_(0, places, values)
         return _row_sparse(array, total, rows)
+
+
+def _rows_of_first(group: Group, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
+    """Worker 0's rows."""
+    parts = [part if group.rank == 0 else part[:0] for part in array._parts]
+    values, ids = (group.all_gather(part, what=what)[0] for part in parts)
+    return _row_sparse(array, values, ids)
 
 
 def _dense(arrays: Arrays) -> Arrays:

@@ -11,23 +11,24 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 
 from ..base import MXNetError
 from ..comm import wire
-from ..comm.server import Rows, Service, host_of
+from ..comm.server import Entry, Gradient, Rows, Service, Settings, host_of
 from ..comm.session import Session, close, session
 from ..comm.store import THE_STORE
 from ..context import cpu
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
 from ..optimizer import Optimizer, Updater, states
+from ..optimizer.remote import apply_settings
+from .calls import Key
 
 _log = logging.getLogger("neomx")
 _LOOK = 0.5  # seconds between two looks at who is still there
-Key = int | str
 
 
 class OptimizerRule:
@@ -35,57 +36,59 @@ class OptimizerRule:
 
     def __init__(self, description: bytes):
         self._updater = Updater(_made(description))
-        self._arrays: dict[
-            Key, tuple[NDArray, NDArray]
-        ] = {}  # the same objects at each step: the updater plans for them
-        self._settings: Any = None
+        self._weights: dict[Key, tuple[torch.Tensor, NDArray]] = {}  # the same arrays at each step: the updater
+        self._gradients: dict[Key, NDArray] = {}  # plans for them
+        self._settings: Settings | None = None
 
-    def update(self, keys: list[Key], gradients: list[Any], weights: list[torch.Tensor], settings: Any) -> None:
+    def update(
+        self, entries: list[Entry], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
+    ) -> None:
         """Change weights in place by gradients, with a worker's settings."""
-        if settings is not self._settings:
-            self._apply_settings(settings)
-        arrays = [self._weight(key, weight) for key, weight in zip(keys, weights, strict=True)]
-        slopes = [self._gradient(*each) for each in zip(keys, gradients, weights, strict=True)]
-        self._updater(keys, slopes, arrays)
+        if settings is not None and settings is not self._settings:
+            apply_settings(self._updater.optimizer, settings)
+            self._settings = settings
+        arrays = [self._weight(entry, weight) for entry, weight in zip(entries, weights, strict=True)]
+        slopes = [self._gradient(*each) for each in zip(entries, gradients, weights, strict=True)]
+        self._updater([entry.key for entry in entries], slopes, arrays)
+        for array, weight in zip(arrays, weights, strict=True):
+            if isinstance(array, RowSparseNDArray) and array._values is not weight:  # it was put anew
+                weight.copy_(array._data)
+                array._parts = _all_rows(weight)
 
-    def _weight(self, key: Key, weight: torch.Tensor) -> NDArray:
-        known = self._arrays.get(key)
-        if known is None or known[0]._data is not weight:
-            known = self._arrays[key] = NDArray(weight, cpu()), NDArray(weight, cpu())
-        return known[0]
+    def _weight(self, entry: Entry, weight: torch.Tensor) -> NDArray:
+        known = self._weights.get(entry.key)
+        if known is None or known[0] is not weight:
+            known = self._weights[entry.key] = weight, _array(entry, weight)
+        return known[1]
 
-    def _gradient(self, key: Key, gradient: Any, weight: torch.Tensor) -> NDArray:
+    def _gradient(self, entry: Entry, gradient: Gradient, weight: torch.Tensor) -> NDArray:
         if isinstance(gradient, Rows):
             return RowSparseNDArray((gradient.values, gradient.indices), tuple(weight.shape), cpu())
-        array = self._arrays[key][1]
+        array = self._gradients.setdefault(entry.key, NDArray(gradient, cpu()))
         array._data = gradient
         return array
-
-    def _apply_settings(self, settings: dict[str, Any]) -> None:
-        """Take over what a worker has set since: rates, decays, factors."""
-        optimizer = self._updater.optimizer
-        for name, value in settings.items():
-            if isinstance(value, list):
-                if name in ("lr_mult", "wd_mult"):
-                    getattr(optimizer, name).update({key: factor for key, factor in value})
-            elif _is_setting(vars(optimizer).get(name, ...)):
-                setattr(optimizer, name, value)
-        self._settings = settings
 
     def states(self) -> bytes:
         """The states of its weights, and the optimizer."""
         return self._updater.get_states(dump_optimizer=True)
 
-    def restore(self, data: bytes, weights: dict[Key, torch.Tensor]) -> None:
+    def restore(self, states: bytes, entries: list[Entry], weights: list[torch.Tensor]) -> None:
         """Go on from such states, if they are of these weights."""
         other = Updater(self._updater.optimizer)
-        other.set_states(data)
-        other._check_states({key: NDArray(weight, cpu()) for key, weight in weights.items()})
+        other.set_states(states)
+        other.check_states({entry.key: _array(entry, weight) for entry, weight in zip(entries, weights, strict=True)})
         self._updater, self._settings = other, None
 
 
-def _is_setting(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float))
+def _array(entry: Entry, weight: torch.Tensor) -> NDArray:
+    """A weight as the optimizer sees it, in the same memory."""
+    if entry.row_sparse:
+        return RowSparseNDArray(_all_rows(weight), tuple(weight.shape), cpu())
+    return NDArray(weight, cpu())
+
+
+def _all_rows(weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return weight, torch.arange(len(weight))
 
 
 def _made(description: bytes) -> Optimizer:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..comm.session import Session, session
-from .local import KVStore
+from .store import KVStore
+
+if TYPE_CHECKING:  # loaded when the session first needs them
+    from ..comm.group import Group
+    from ..comm.rounds import Rounds
 
 
 class SharedStore(KVStore):
@@ -26,14 +30,16 @@ class SharedStore(KVStore):
         return self._session.world.size
 
     @property
-    def group(self) -> Any:
+    def group(self) -> Group:
         """Collectives among the workers."""
-        return self._session.group
+        group: Group = self._session.group
+        return group
 
     @property
-    def rounds(self) -> Any:
+    def rounds(self) -> Rounds:
         """The rounds in which the workers step."""
-        return self._session.rounds
+        rounds: Rounds = self._session.rounds
+        return rounds
 
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
         """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""

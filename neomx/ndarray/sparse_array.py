@@ -386,6 +386,8 @@ class RowSparseNDArray(BaseSparseNDArray):
     def _at_rows(self, rows: Tensor) -> Tensor:
         """The values of these rows, which may lack some: zeros there."""
         values, stored = self._parts
+        if self._has_all_rows():
+            return values[rows]
         result = torch.zeros((len(rows), *self._shape[1:]), dtype=values.dtype, device=values.device)
         if len(stored):
             order = torch.argsort(stored)
@@ -395,8 +397,16 @@ class RowSparseNDArray(BaseSparseNDArray):
             result[there] = values[found[there]]
         return result
 
+    def _has_all_rows(self) -> bool:
+        """Whether every row is stored, in order: then row i is at place i."""
+        stored = self._indices
+        return len(stored) == self._shape[0] and bool((stored[1:] > stored[:-1]).all())
+
     def _put_rows(self, rows: Tensor, values: Tensor) -> None:
         """Overwrite rows, adding those that are not stored yet."""
+        if self._stored is not None and self._graph is None and self._has_all_rows():
+            self._values[rows] = values
+            return
         union = torch.unique(torch.cat((self._indices, rows)))
         merged = self._at_rows(union)
         merged[torch.searchsorted(union, rows)] = values

@@ -49,16 +49,29 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
     if result is None or (recorded and op.name not in _LAZY):
         dense = [NDArray(a._data, a._ctx) if a is not None and a._sparse else a for a in arrays]
         result = invoke.apply(op, dense, attrs, None if stype != "default" else out, cls)
-        for name in op.mutates:
-            i = op.input_index[name]
-            if i < len(arrays) and arrays[i] is not None and arrays[i]._sparse:
-                arrays[i]._assign(dense[i]._data)
+        for i in _changed(op, arrays, dense, out):
+            arrays[i]._assign(dense[i]._data)
         if stype == "default":
             return result
         result = STORAGES[stype](None, result.shape, result._ctx, result._data)
     if out is None or result is out:
         return result
     return _store(op, result, out)
+
+
+def _changed(op: Op, arrays: Sequence[Any], dense: Sequence[Any], out: Any) -> list[int]:
+    """The places of the sparse arrays whose dense copies an op has changed."""
+    if not op.variadic:
+        places = [op.input_index[name] for name in op.mutates if op.input_index[name] < len(arrays)]
+        return [i for i in places if arrays[i] is not None and arrays[i]._sparse]
+    if not op.mutates:
+        return []
+    written = out if isinstance(out, (list, tuple)) else [out]  # it has the results already
+    return [
+        i
+        for i, (array, copy) in enumerate(zip(arrays, dense, strict=True))
+        if array._sparse and not any(array is each for each in written) and not torch.equal(array._data, copy._data)
+    ]
 
 
 def _in_graph(array: Any) -> bool:

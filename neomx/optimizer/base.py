@@ -29,12 +29,16 @@ class Optimizer:
 
     A subclass gives `create_state(index, weight)`, what it remembers of a weight, and
     `update(index, weight, grad, state)`, which changes weight and state in place.
+
+    A subclass whose update of one element depends on other elements of the weight, by a norm for example, sets
+    `needs_whole_weights = True`: servers then keep each weight on one server, where they would split a large one.
     """
 
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
     # Whether the update of a parameter uses nothing of other parameters, so that they may be updated in any order, some
     # now and some later. An optimizer of one's own says True if that holds for it.
     updates_apart: ClassVar[bool] = False
+    needs_whole_weights: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -211,6 +215,11 @@ class Optimizer:
             counts[each] = count = counts.get(each, self.begin_num_update) + 1
             if count > self.num_update:
                 self.num_update = count
+
+    def begin_updates(self, indices: Sequence[Index]) -> float:
+        """Count an update of each parameter; the learning rate, before multipliers, at which they are updated."""
+        self._update_count(indices)
+        return self.learning_rate
 
     # ---- for the updates of subclasses ----
 

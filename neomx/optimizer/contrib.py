@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -19,6 +19,7 @@ __all__ = ["GroupAdaGrad"]
 class GroupAdaGrad(Optimizer):
     """AdaGrad with one sum of squares for each row of a weight; has no decay."""
 
+    needs_whole_weights: ClassVar[bool] = True
     updates_apart = True
 
     def __init__(self, eps: float = 1e-5, **kwargs: Any):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -25,6 +26,7 @@ class LARS(MasterLast):
     change of the rate.
     """
 
+    needs_whole_weights: ClassVar[bool] = True
     updates_apart = True
 
     _decaying: ClassVar[tuple[str, ...]] = ("_weight",)
@@ -95,6 +97,7 @@ class LBSGD(Optimizer):
     `warmup_epochs`, or 'lars'.
     """
 
+    needs_whole_weights: ClassVar[bool] = True
     _arrays_by_index: ClassVar[tuple[str, ...]] = ("cumgrads",)
 
     def __init__(
@@ -123,13 +126,19 @@ class LBSGD(Optimizer):
         """The momentum, if there is any."""
         return zeros_of(weight, weight.stype) if self.momentum != 0.0 else None
 
+    def begin_updates(self, indices: Sequence[Index]) -> float:
+        """Count an update of each parameter; the rate is the one before it, as in MXNet."""
+        lr = self.learning_rate
+        self._update_count(indices)
+        return lr
+
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
         """Add the gradient to those gathered; when `batch_scale` are, change the weight and its state."""
         in_step([self._steps(index, weight, grad, state)])
 
     def _steps(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Steps:
-        lr, wd = self._get_lr(index), self._get_wd(index)
-        self._update_count(index)
+        lr = self.begin_updates([index]) * self._multipliers([index], "lr_mult")[0]
+        wd = self._get_wd(index)
         gathered = self.cumgrads.setdefault(index, {"cum_grad": 0, "num_cums": self.init_updates})
         gathered["cum_grad"] = gathered["cum_grad"] + grad
         gathered["num_cums"] = count = gathered["num_cums"] + 1
@@ -164,6 +173,7 @@ class LBSGD(Optimizer):
 class LAMB(OfLists):
     """Adam's direction with decay, its length scaled to the weight's (within `lower_bound` and `upper_bound`)."""
 
+    needs_whole_weights: ClassVar[bool] = True
     updates_apart = True
 
     def __init__(

@@ -69,11 +69,24 @@ class Updater:
         rows = self._rows(indices, grads, weights)
         if any(isinstance(weight, Part) for weight in weights):
             _refuse_sparse(indices, grads, weights)
+            self._refuse_parts(indices, weights)
             if "_steps" in vars(type(self.optimizer)):  # a subclass may have changed what an update is
                 in_step(self.optimizer._steps_multi_precision(*row) for row in rows)
                 return
         for row in rows:
             self.optimizer.update_multi_precision(*row)
+
+    def _refuse_parts(self, indices: Any, weights: Any) -> None:
+        """An optimizer of a program's own that needs whole weights cannot update Parts: it has no `_steps`."""
+        kind = type(self.optimizer)
+        if not kind.needs_whole_weights or hasattr(kind, "_steps"):
+            return
+        for i, weight in zip(indices, weights, strict=True):
+            if isinstance(weight, Part) and weight.shape != weight.whole_shape:
+                raise MXNetError(
+                    f"{kind.__name__} needs whole weights, and weight {i!r} of shape {weight.whole_shape} is divided "
+                    "among ranks. Use a layout that leaves weights whole, or another optimizer"
+                )
 
     def _rows(self, indices: Any, grads: Any, weights: Any) -> Iterator[Any]:
         """The arguments for each call of that method: (index, weight, gradient, state), or lists of each."""
@@ -122,14 +135,15 @@ class Updater:
             content = file.read()
         try:
             other.set_states(content)
-            other._check_states(weights)
+            other.check_states(weights)
         except MXNetError as error:
             raise MXNetError(f"{fname}: {error}") from error
         except (AttributeError, TypeError, ValueError) as error:  # of an optimizer made from damaged bytes
             raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error}") from error
         return other
 
-    def _check_states(self, weights: Mapping[Index, NDArray | None]) -> None:
+    def check_states(self, weights: Mapping[Index, NDArray | None]) -> None:
+        """Refuse states that are not of these weights, as far as they are known, and bring the others to them."""
         foreign = [index for index in self.states if index not in weights] if weights else []
         if foreign:
             raise MXNetError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,27 @@ def _gathered(state: Any, weight: Any, gather: Gather) -> Any:
 def cut_state(state: Any, weight: Any) -> Any:
     """The state of one weight, cut if the weight is a Part."""
     return _of_arrays(state, lambda array, data: _cut(array, data, weight)) if isinstance(weight, Part) else state
+
+
+def join_state(pieces: Sequence[Any], parts: Sequence[Part | None]) -> Any:
+    """The state of a weight from the states of its Parts, which cut it along its first dimension and come in order."""
+    first = pieces[0]
+    if len(pieces) == 1:
+        return first
+    if isinstance(first, (list, tuple)):
+        return type(first)(join_state(each, parts) for each in zip(*pieces, strict=True))
+    if isinstance(first, Moment) and len({piece._factor for piece in pieces}) == 1:
+        return Moment.restored(_joined(first, [piece._kept for piece in pieces], parts), first._factor)
+    if isinstance(first, NDArray):
+        return _joined(first, [piece.tostype("default")._data for piece in pieces], parts)
+    return first
+
+
+def _joined(array: NDArray, data: Sequence[torch.Tensor], parts: Sequence[Part | None]) -> NDArray:
+    """The pieces of an array of a state, one after the other; one of them where it is not cut as its weight is."""
+    shared = None if parts[0] is None else _shared(array, data[0], parts[0])
+    whole = NDArray(data[0] if shared is None or shared[0] else torch.cat(list(data)), array._ctx)
+    return whole.tostype(array.stype)
 
 
 def _of_arrays(state: Any, change: Callable[[NDArray, torch.Tensor], NDArray]) -> Any:
@@ -67,7 +88,7 @@ def _shared(array: NDArray, data: torch.Tensor, weight: Part) -> list[bool] | No
 
 
 def _cut(array: NDArray, data: torch.Tensor, weight: Part) -> NDArray:
-    return NDArray(weight.cut(data).clone() if data.dim() == weight.ndim else data, array._ctx)
+    return NDArray(weight.cut(data).clone() if data.dim() == weight.ndim else data, array._ctx).tostype(array.stype)
 
 
 def marked(state: Any, fresh: Any) -> Any:

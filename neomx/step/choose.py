@@ -25,7 +25,7 @@ import torch
 
 from .. import kvstore as kv
 from ..comm import compress
-from ..kvstore import KVStoreBase
+from ..kvstore import KVStore, KVStoreBase
 from ..kvstore.collective import CollectiveStore
 from ..kvstore.remote import RemoteStore
 from ..kvstore.shared import SharedStore
@@ -91,6 +91,8 @@ def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepS
         compressor = None if asked.compression is None else compress.make(asked.compression)
         return ByStore(store, compressor or store.compressor, updates)
     if asked.compression:
+        if not isinstance(store, KVStore):
+            raise ValueError(f"compression_params={asked.compression!r}: the kvstore {store.type!r} does not compress")
         store.set_gradient_compression(asked.compression)
     return Servers(store, updates) if isinstance(store, RemoteStore) else Store(store, updates)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..kvstore import KVStore, KVStoreBase
+from ..kvstore.local import LocalStore
 from ..ndarray import NDArray
 from .strategy import StepStrategy
 from .trained import Key
@@ -43,7 +44,7 @@ class Store(StepStrategy):
         self._is_outdated = self._updates
 
     def _bring_up_to_date(self) -> None:
-        if self._is_outdated and isinstance(self.store, KVStore):
+        if self._is_outdated and isinstance(self.store, LocalStore):
             self.store.assign(self.trained.keys, self.trained.weights[0])
         self._is_outdated = False
 

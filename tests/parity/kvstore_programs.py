@@ -205,6 +205,49 @@ def sparse_adam(mx, kv, rank, size):
     return sparse_rounds(mx, kv, rank, mx.optimizer.Adam(learning_rate=0.5))
 
 
+@program()
+def sparse_ftrl(mx, kv, rank, size):
+    return sparse_rounds(mx, kv, rank, mx.optimizer.Ftrl(learning_rate=0.5, wd=0.1))
+
+
+@program()
+def sparse_adagrad(mx, kv, rank, size):
+    return sparse_rounds(mx, kv, rank, mx.optimizer.AdaGrad(learning_rate=0.5))
+
+
+@program()
+def few_rows(mx, kv, rank, size):
+    """A big array of few rows, some of which are pushed: the others keep their values and their momentum."""
+    shape, seen = (5, 10), {}
+    kv.init("e", values(mx, shape, 1).tostype("row_sparse"))
+    kv.set_optimizer(mx.optimizer.SGD(learning_rate=0.5, momentum=0.9))
+    for turn in range(4):
+        kv.push("e", row_sparse(mx, shape, [turn % 2, 3 + rank], 2, turn, rank))
+        seen["rows %d" % turn] = rows(mx, kv, "e", list(range(5)), shape)[1]
+    return seen
+
+
+@program(workers=(1, 2))
+def late_rate(mx, kv, rank, size):
+    """LBSGD asks its schedule before it counts an update; other optimizers ask after."""
+    return scheduled(mx, kv, "lbsgd")
+
+
+@program(workers=(1, 2))
+def early_rate(mx, kv, rank, size):
+    return scheduled(mx, kv, "sgd")
+
+
+def scheduled(mx, kv, optimizer):
+    schedule, seen = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=0.5), {}
+    kv.init(1, mx.nd.ones((2,)))
+    kv.set_optimizer(mx.optimizer.create(optimizer, learning_rate=0.5, lr_scheduler=schedule))
+    for turn in range(4):
+        kv.push(1, mx.nd.ones((2,)))
+        seen[str(turn)] = pulled(mx, kv, 1, (2,))
+    return seen
+
+
 @program(workers=(1, 2, 3))
 def two_bits(mx, kv, rank, size):
     """2bit compression over rounds, with residuals; a changed threshold keeps them; several devices; big arrays."""

@@ -5,9 +5,22 @@ workers, `client` is a worker's side. Only tensors are known here; what an optim
 """
 
 from .client import Client, open_client
-from .messages import Entry, Rows, host_of
+from .messages import Entry, Piece, Rows, Settings, host_of
 from .placement import Placement
 from .service import Service
-from .shard import Rule, Shard
+from .shard import Gradient, Rule, Shard
 
-__all__ = ["Client", "Entry", "Placement", "Rows", "Rule", "Service", "Shard", "host_of", "open_client"]
+__all__ = [
+    "Client",
+    "Entry",
+    "Gradient",
+    "Piece",
+    "Placement",
+    "Rows",
+    "Rule",
+    "Service",
+    "Settings",
+    "Shard",
+    "host_of",
+    "open_client",
+]

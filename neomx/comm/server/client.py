@@ -67,19 +67,14 @@ class Place:
         """The elements of this piece in a tensor of the whole array, or flat, in the shape of the slot or flat."""
         if len(self.entry.pieces) == 1:
             return whole
-        if whole.dim() > 1 and self.entry.by_rows:
-            return whole[self.piece.start // self.entry.row : self.piece.stop // self.entry.row]
-        return whole.reshape(-1)[self.piece.start : self.piece.stop]
+        if whole.shape == self.entry.shape:
+            return whole[self.entry.rows_of(self.piece)]
+        return whole[self.piece.start : self.piece.stop]
 
-    def copies(self, whole: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """(target, source) by which the weight gets to its elements in a tensor; none if it is there already."""
-        if len(self.entry.pieces) > 1 and not (whole.is_contiguous() or self.entry.by_rows):
-            flat = whole.reshape(-1)  # a copy, in the order of the elements
-            flat[self.piece.start : self.piece.stop] = self.weight
-            whole.copy_(flat.view(whole.shape))
-            return []
+    def copy(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(target, source) by which the weight gets to its elements in a tensor of the whole array, or flat."""
         part = self.part(whole)
-        return [(part, self.weight if self.weight.shape == part.shape else self.weight.view(part.shape))]
+        return part, self.weight if self.weight.shape == part.shape else self.weight.view(part.shape)
 
 
 class Server:
@@ -350,7 +345,7 @@ class Client:
         targets = {place: tensors for key, tensors in zip(keys, outs, strict=True) for place in self.keys[key]}
 
         def copy(ready: list[Place]) -> None:
-            pairs = [pair for place in ready for tensor in targets[place] for pair in place.copies(tensor)]
+            pairs = [place.copy(tensor) for place in ready for tensor in targets[place]]
             if pairs:
                 torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])
 

@@ -47,6 +47,7 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 Key = int | str
+Settings = dict[str, Any]  # of an optimizer, as JSON has them: numbers by name, or lists of (key, number)
 
 
 class Rows(NamedTuple):
@@ -66,13 +67,17 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A key, its array, and the pieces it is kept in. A later generation takes the place of an earlier one."""
+    """A key, its array, and the pieces it is kept in: whole rows, on a server each, or all of it on one server.
+
+    A later generation takes the place of an earlier one.
+    """
 
     key: Key
     shape: tuple[int, ...]
     dtype: torch.dtype
     pieces: tuple[Piece, ...]
     generation: int = 0
+    row_sparse: bool = False  # whether workers gave it by rows, as which optimizers update it
 
     @property
     def name(self) -> tuple[Key, int]:
@@ -89,34 +94,37 @@ class Entry:
         """How many elements a row of the array has."""
         return math.prod(self.shape[1:])
 
-    @property
-    def by_rows(self) -> bool:
-        """Whether every piece consists of whole rows."""
-        return bool(self.shape and self.row) and all(piece.start % self.row == 0 for piece in self.pieces)
+    def rows_of(self, piece: Piece) -> slice:
+        """The rows of the array that a piece consists of, where the array is split."""
+        return slice(piece.start // self.row, piece.stop // self.row)
 
     def shape_of(self, piece: Piece) -> tuple[int, ...]:
         """The shape in which a piece is kept."""
         if len(self.pieces) == 1:
             return self.shape
-        count = piece.stop - piece.start
-        return (count // self.row, *self.shape[1:]) if self.by_rows else (count,)
+        rows = self.rows_of(piece)
+        return (rows.stop - rows.start, *self.shape[1:])
 
     def told(self) -> list[Any]:
         """As a frame has it."""
-        return [self.key, list(self.shape), NAMES[self.dtype], [list(piece) for piece in self.pieces], self.generation]
+        pieces = [list(piece) for piece in self.pieces]
+        return [self.key, list(self.shape), NAMES[self.dtype], pieces, self.generation, self.row_sparse]
 
     @staticmethod
     def heard(told: Any, servers: int) -> Entry:
         """As it came in a frame, checked."""
         try:
-            key, shape, dtype, pieces, generation = told
+            key, shape, dtype, pieces, generation, row_sparse = told
             entry = Entry(
                 key,
                 tuple(shape),
                 DTYPES[dtype],
                 tuple(Piece(*map(whole, piece)) for piece in pieces),
                 whole(generation),
+                row_sparse,
             )
+            if not isinstance(row_sparse, bool):
+                raise ValueError(f"expected whether it is row_sparse, received {row_sparse!r:.40}")
             if not isinstance(key, (int, str)) or isinstance(key, bool) or len(entry.shape) > 32:
                 raise ValueError("a key is an int or a string, of an array of at most 32 dimensions")
             list(map(whole, entry.shape))
@@ -125,6 +133,9 @@ class Entry:
         ends = [0, *(piece.stop for piece in entry.pieces)]
         fits = all(piece.start == end for piece, end in zip(entry.pieces, ends[:-1], strict=True))
         holders = [piece.server for piece in entry.pieces]
+        split = len(entry.pieces) > 1
+        if split and (not entry.size or any(piece.start % entry.row for piece in entry.pieces)):
+            raise Refused(f"the pieces of key {key!r:.40}, of shape {entry.shape}, cut its rows: {pieces!r:.120}")
         if not fits or ends[-1] != entry.size or len({*holders}) < len(holders) or max(holders, default=0) >= servers:
             raise Refused(
                 f"the pieces of key {key!r:.40} do not make up an array of shape {entry.shape}: {pieces!r:.120}"
@@ -160,7 +171,7 @@ def field(meta: Any, name: str, kind: Any) -> Any:
     return value
 
 
-def settings(said: Any) -> dict[str, Any]:
+def settings(said: Any) -> Settings:
     """Settings of an optimizer as a worker sent them: numbers by name, or lists of (key, number)."""
     pairs = [pair for value in _values(said) if isinstance(value, list) for pair in value]
     sound = all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], (int, str)) for pair in pairs)

@@ -7,8 +7,6 @@ import os
 
 from .messages import Piece
 
-_ROWS_ENOUGH = 8  # rows for each server from which on a split by rows is even enough
-
 
 def big_array_bound() -> int:
     """The number of elements above which an array is split over all servers."""
@@ -22,7 +20,8 @@ def big_array_bound() -> int:
 class Placement:
     """Puts one array after the other: large ones in even parts on all servers, others where least is kept.
 
-    Every worker that places the same arrays in the same order finds the same places.
+    Parts are whole rows, whatever the array: a gradient may come by rows, and what it does not have of a row must not
+    count as zeros. Every worker that places the same arrays in the same order finds the same places.
     """
 
     def __init__(self, servers: int, bound: int | None = None):
@@ -31,12 +30,12 @@ class Placement:
 
     def place(self, shape: tuple[int, ...], itemsize: int, whole: bool = False) -> tuple[Piece, ...]:
         """Where the elements of an array go; to one server if it must stay whole."""
-        size, servers = math.prod(shape), len(self.loads)
-        if whole or size <= self.bound or size < servers or servers == 1:
-            ends = {self.loads.index(min(self.loads)): (0, size)}
-        else:
-            ends = dict(enumerate(_even(size, shape[0] if shape else 1, servers)))
-        pieces = tuple(Piece(server, start, stop) for server, (start, stop) in ends.items())
+        size, rows = math.prod(shape), shape[0] if shape else 1
+        split = not whole and size > max(self.bound, 0)
+        count = min(rows, len(self.loads)) if split else 1
+        emptiest = sorted(range(len(self.loads)), key=self.loads.__getitem__)[:count]
+        cuts = [rows * i // count * (size // rows) if rows else 0 for i in range(count + 1)]
+        pieces = tuple(Piece(*each) for each in zip(sorted(emptiest), cuts[:-1], cuts[1:], strict=True))
         self.add(pieces, itemsize)
         return pieces
 
@@ -44,10 +43,3 @@ class Placement:
         """Count what pieces weigh; with `sign` -1, that they are no more."""
         for piece in pieces:
             self.loads[piece.server] += sign * (piece.stop - piece.start) * itemsize
-
-
-def _even(size: int, rows: int, servers: int) -> list[tuple[int, int]]:
-    """Even parts: of whole rows where there are many, so that rows can be pushed and pulled by themselves."""
-    count, unit = (rows, size // rows) if rows >= _ROWS_ENOUGH * servers else (size, 1)
-    cuts = [count * i // servers * unit for i in range(servers + 1)]
-    return list(zip(cuts[:-1], cuts[1:], strict=True))

@@ -354,7 +354,8 @@ class Guest:
         self._once("load_optimizer_states", frame, self._restore)
 
     def _restore(self, data: bytes) -> None:
-        self._rule().restore(data, {slot.entry.key: slot.weight for slot in self.shard.slots.values()})
+        slots = {slot.entry.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each
+        self._rule().restore(data, [slot.entry for slot in slots], [slot.weight for slot in slots])
 
     def _once(self, what: str, frame: Frame, act: Callable[[bytes], None]) -> None:
         generation, data = field(frame.meta, "generation", int), bytes(frame.payload)

@@ -13,29 +13,32 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from ...base import MXNetError
 from ..store import PeerError
 from ..wire import Refused
-from .messages import Entry, Key, Piece, Rows
+from .messages import Entry, Key, Piece, Rows, Settings
 
-Part = torch.Tensor | Rows | None  # what a worker pushed for a slot; None counts as zero
+Gradient = torch.Tensor | Rows
+Part = Gradient | None  # what a worker pushed for a slot; None counts as zero
 _AT_ONCE = 1 << 22  # bytes of weights that are updated before those who wait for them are told
 
 
 class Rule(Protocol):
     """How gradients change weights."""
 
-    def update(self, keys: list[Key], gradients: list[Any], weights: list[torch.Tensor], settings: Any) -> None:
-        """Change weights in place by gradients (tensors or Rows)."""
+    def update(
+        self, entries: list[Entry], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
+    ) -> None:
+        """Change weights in place by gradients. Without settings, those that held before hold."""
 
     def states(self) -> bytes:
         """What it remembers of its weights."""
 
-    def restore(self, states: bytes, weights: dict[Key, torch.Tensor]) -> None:
+    def restore(self, states: bytes, entries: list[Entry], weights: list[torch.Tensor]) -> None:
         """Go on from what `states` gave, if it is of these weights."""
 
 
@@ -59,7 +62,7 @@ class Slot:
         self.sum: Part = None
         self.summed = 0
         self.taken = False  # whether a thread is applying it
-        self.settings: Any = None  # of the first worker that steps
+        self.settings: Settings | None = None  # of the first worker that steps
         self.teller = sys.maxsize
 
     def take(self, rank: int, part: Part) -> None:
@@ -217,14 +220,14 @@ class Shard:
             for slot in slots:
                 slot.advance()
 
-    def commit(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+    def commit(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
         """A worker's step is complete for these slots: what it did not push of them counts as zero."""
         if self.synchronous:
             self._commit_to_round(rank, slots, settings)
         else:
             self._commit_at_once(rank, slots, settings)
 
-    def _commit_to_round(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+    def _commit_to_round(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
         complete = []
         with self._changed:
             if any(rank in slot.committed for slot in slots):
@@ -254,7 +257,7 @@ class Shard:
                         slot.reset()
                     self._changed.notify_all()
 
-    def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Any) -> None:
+    def _commit_at_once(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
         with self._applying:
             self._update(slots, [slot.parts.get(rank) for slot in slots], settings)
         with self._changed:
@@ -264,15 +267,15 @@ class Shard:
                 slot.round += 1
             self._changed.notify_all()
 
-    def _update(self, slots: Sequence[Slot], gradients: list[Part], settings: Any) -> None:
+    def _update(self, slots: Sequence[Slot], gradients: list[Part], settings: Settings | None) -> None:
         there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]
         try:
             if self.rule is None:
                 for slot, gradient in there:
                     _store(slot.weight, gradient)
             elif there:
-                keys, weights = [slot.entry.key for slot, _ in there], [slot.weight for slot, _ in there]
-                self.rule.update(keys, [gradient for _, gradient in there], weights, settings)
+                entries, weights = [slot.entry for slot, _ in there], [slot.weight for slot, _ in there]
+                self.rule.update(entries, [gradient for _, gradient in there], weights, settings)
         except Exception as error:  # whatever an optimizer raises is for the workers: the server lives on
             self._broken = (
                 f"the update of keys {_listed([slot.entry.key for slot, _ in there])} failed on the server: {error!r}"
@@ -324,7 +327,7 @@ class Shard:
             return f"worker {rank}, which never connected ({self._whereabouts(rank)})"
         return f"worker {rank}, last heard {time.monotonic() - self.heard[rank]:.1f} s ago ({self._whereabouts(rank)})"
 
-    def _until(self, ready: Callable[[], Any], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
+    def _until(self, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
         """Wait, within the limit of time, unless who is needed is gone. Called with `_changed` held."""
         deadline = time.monotonic() + self.timeout
         while not ready():
