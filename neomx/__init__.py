@@ -145,12 +145,20 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_OTHERS.split()})
 
 
-if os.environ.get("NEOMX_PROGRESS") or os.environ.get("NEOMX_TENSORBOARD"):
+def _is_command() -> bool:
+    """Whether this is the `neomx` command, or `python -m neomx`, and not a program that it launches."""
+    if sys.argv[0] != "-m":  # Python's placeholder until it has found the module, whose package may import us
+        return os.path.basename(sys.argv[0]) == "neomx"
+    return "neomx" in sys.orig_argv[:-1] and sys.orig_argv[sys.orig_argv.index("neomx") - 1] == "-m"
+
+
+# Variables of sinks; two are older than the prefix.
+_SINKS = ("NEOMX_SINK_", "NEOMX_PROGRESS", "NEOMX_TENSORBOARD")
+if any(name.startswith(_SINKS) and value for name, value in os.environ.items()) and not _is_command():
     from . import monitor
 
     monitor.start_from_environment()
-_is_command = os.path.basename(sys.argv[0]) in ("neomx", "-m")  # the launcher, not the program that it launches
-if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command:
+if os.environ.get("MXNET_PROFILER_AUTOSTART", "0") not in ("", "0") and not _is_command():
     from . import profiler
 
     profiler.start_from_environment()

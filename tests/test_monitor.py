@@ -345,18 +345,10 @@ def test_without_its_package_tensorboard_names_the_extra(monkeypatch, tmp_path):
         mx.monitor.TensorBoard(tmp_path)
 
 
-def test_a_launched_process_starts_what_was_asked_for(tmp_path, monkeypatch, capsys):
+def test_a_launched_process_starts_what_was_asked_for(tmp_path, capsys):
     """In processes: test_shard_processes.py."""
-    sinks = []
-    monkeypatch.setattr(mx.monitor, "discover", lambda: World(rank=0, size=1))
-    monkeypatch.setattr(mx.monitor, "_kept", lambda sink: sinks.append(sink) or sink)
-    monkeypatch.setenv("NEOMX_PROGRESS", "0")
-    monkeypatch.delenv("NEOMX_TENSORBOARD", raising=False)
-    mx.monitor.start_from_environment()
-    assert sinks == []
-    monkeypatch.setenv("NEOMX_PROGRESS", "1")
-    monkeypatch.setenv("NEOMX_TENSORBOARD", str(tmp_path))
-    mx.monitor.start_from_environment()
+    assert mx.monitor.start_from_environment({"NEOMX_PROGRESS": "0", "NEOMX_TENSORBOARD": ""}) == []
+    sinks = mx.monitor.start_from_environment({"NEOMX_PROGRESS": "1", "NEOMX_TENSORBOARD": str(tmp_path)})
     train_and_evaluate()
     for sink in sinks:
         sink.close()

@@ -15,6 +15,7 @@ from typing import Any
 from ..base import MXNetError
 from ..comm.spawn import say
 from ..comm.world import DEFAULT_TIMEOUT
+from ..monitor import sinks
 from . import slurm
 from .job import Job, parse_hosts, parse_setting
 from .run import run
@@ -49,6 +50,8 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     sub = commands.add_parser(
         "run", help="run one script as many processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
     )
+    if chosen not in FILE_COMMANDS:
+        sinks.load_plugins()
     _add_run(sub.add_argument)
     for name, (path, purpose) in FILE_COMMANDS.items():
         module = importlib.import_module(path) if name == chosen else None
@@ -84,7 +87,6 @@ def _add_run(add: Callable[..., Any]) -> None:
     add("--logs", metavar="DIR", help="keep each process's whole output in DIR/worker-0.log, ...")
     add("--tls", action="store_true", help="encrypt all connections (a certificate is made for the job)")
     add("--tls-file", metavar="PEM", help="encrypt with this certificate and key")
-    add("--tensorboard", metavar="DIR", help="write scalars for TensorBoard")
     add(
         "--timeout",
         type=float,
@@ -109,6 +111,41 @@ def _add_run(add: Callable[..., Any]) -> None:
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="module args...", help="run a module instead of a script"
     )
     add("script", nargs=argparse.REMAINDER, metavar="script.py args...")
+    _add_sinks(add)  # last: one with a name that is taken has no flag
+
+
+def _add_sinks(add: Callable[..., Any]) -> None:
+    """A flag for each registered sink: `--tensorboard DIR`, or `--progress` and `--no-progress`."""
+    for sink in sinks.registered():
+        flag, dest, about = f"--{sink.name}", f"sink {sink.name}", sink.help.replace("%", "%%")
+        try:
+            if sink.metavar is None:
+                action = argparse.BooleanOptionalAction
+                add(flag, dest=dest, action=action, default=sink.default, help=about)
+            else:
+                add(flag, dest=dest, type=_valid(sink), metavar=sink.metavar, help=about)
+        except argparse.ArgumentError:
+            say(f"the sink {sink.name!r} has no flag: {flag} is another option of neomx run. Set {sink.variable}")
+
+
+def _valid(sink: sinks.Registration) -> Callable[[str], str]:
+    def value(text: str) -> str:
+        try:
+            return text and sink.parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return value
+
+
+def _sinks_asked_for(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """The variables that start the sinks in workers, taken out of the options."""
+    for sink in sinks.registered():
+        value = given.pop(f"sink {sink.name}", None)
+        if isinstance(value, bool) and (value or sink.default):
+            yield sink.variable, "1" if value else "0"
+        elif value:
+            yield sink.variable, value
 
 
 def read_job(argv: Sequence[str] | None = None) -> Job:
@@ -121,7 +158,8 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
         nodes, node, rendezvous = found
     layout = [("NEOMX_LAYOUT", given["layout"])] if given["layout"] is not None else []
     given["environ"] = (*given["environ"], *layout)
-    for name in ("logs", "tensorboard", "tls_file"):
+    given["sinks"] = tuple(_sinks_asked_for(given))
+    for name in ("logs", "tls_file"):
         given[name] = given[name] and os.path.abspath(given[name])
     return Job(
         command=module or script,

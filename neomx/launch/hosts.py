@@ -16,7 +16,7 @@ from ..comm.wire import is_loopback, join_address
 from ..comm.world import address_towards
 from .job import Job
 from .nodes import GOODBYE, Council, open_store
-from .run import certificate, conclude
+from .run import certificate, conclude, settings
 
 SSH = "ssh -o BatchMode=yes -o ConnectTimeout=15"  # NEOMX_SSH replaces it
 
@@ -69,9 +69,8 @@ def remote_command(job: Job, node: int, store: str) -> str:
         str(node),
     ]
     command += ["--rdzv", store, "-n", str(job.hosts[node][1]), "-s", str(job.servers), "--timeout", f"{job.timeout:g}"]
-    for option, value in (("--logs", job.logs), ("--tensorboard", job.tensorboard)):
-        command += [option, value] if value else []
-    for key, value in job.environ:
+    command += ["--logs", job.logs] if job.logs else []
+    for key, value in settings(job):
         command += ["--env", f"{key}={value}"]
     command += ["-m", *job.command] if job.module else job.command
     given = [

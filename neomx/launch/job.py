@@ -31,7 +31,7 @@ class Job:
     logs: str | None = None
     tls: bool = False
     tls_file: str | None = None
-    tensorboard: str | None = None
+    sinks: tuple[tuple[str, str], ...] = ()  # the variables that start them in workers, and their values
     timeout: float = DEFAULT_TIMEOUT
     secret_file: str | None = None
     environ: tuple[tuple[str, str], ...] = ()

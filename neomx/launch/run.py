@@ -59,9 +59,8 @@ def start(tree: Tree, plan: Plan, job: Job) -> None:
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:
-    """What is to be seen of the training, and the variables that the user asked for."""
-    board = (("NEOMX_TENSORBOARD", job.tensorboard),) if job.tensorboard else ()
-    return (("NEOMX_PROGRESS", "1"), *board, *job.environ)
+    """The variables of every process: those that start sinks, then the user's own, which take precedence."""
+    return (*job.sinks, *job.environ)
 
 
 def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> int:

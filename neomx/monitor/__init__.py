@@ -1,6 +1,7 @@
 """What the user sees of a training: a progress bar, TensorBoard's files, and `mx.mon.Monitor`, which prints arrays.
 
-They learn all they show from events (`neomx.events`), so any other program can show them elsewhere:
+The bar and TensorBoard are sinks: they learn all they show from events (`neomx.events`). A sink of your own derives
+from `Sink` and is registered with `register_sink`. The events:
 
 =============  ==========================================================  ====================================
 event          fields                                                      emitted by
@@ -20,18 +21,42 @@ event          fields                                                      emitt
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing
-import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from .. import process
 from ..comm.world import discover
 from ..events import emit, heard
-from .arrays import Monitor
 from .console import Progress
+from .sinks import Sink, register_sink, start, start_from_environment
 from .tensorboard import TensorBoard
 
-__all__ = ["Monitor", "Progress", "TensorBoard", "progress", "report", "start_from_environment"]
+if TYPE_CHECKING:
+    from .arrays import Monitor
+
+__all__ = [
+    "Monitor",
+    "Progress",
+    "Sink",
+    "TensorBoard",
+    "progress",
+    "register_sink",
+    "report",
+    "start",
+    "start_from_environment",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name != "Monitor":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .arrays import Monitor  # it needs torch, which the launcher does without
+
+    globals()[name] = Monitor
+    return Monitor
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def report(*metrics: Any, **values: Any) -> None:
@@ -56,39 +81,13 @@ def _detached(name: str, value: Any) -> Any:
         raise TypeError(f"report shows numbers and arrays, received {name}={value!r:.80}") from None
 
 
-_shown: Progress | None = None
-
-
 def progress(epochs: int | None = None, **options: Any) -> Progress:
     """Show a bar, or lines where there is no terminal, on worker 0, instead of the one shown before.
 
     Knowing the number of `epochs` it says how long the whole training will take. Options are those of `Progress`.
     """
-    global _shown
-    if _shown is not None:
-        _shown.close()
     world = discover()
     options.setdefault("workers", world.size)
     if world.rank != 0:
         options["stream"] = None
-    _shown = _kept(Progress(epochs=epochs, **options))
-    return _shown
-
-
-def start_from_environment() -> None:
-    """Start what a launcher asked for: NEOMX_PROGRESS=1 shows a bar, NEOMX_TENSORBOARD names a directory."""
-    bar, directory = os.environ.get("NEOMX_PROGRESS", "") not in ("", "0"), os.environ.get("NEOMX_TENSORBOARD")
-    if not bar and not directory or multiprocessing.parent_process():  # which a loader's process has
-        return
-    world = discover()
-    if world.role != "worker":
-        return
-    if bar and world.rank == 0:
-        progress()
-    if directory:
-        _kept(TensorBoard(directory, max(world.rank, 0)))
-
-
-def _kept(sink: Any) -> Any:
-    atexit.register(sink.close)
-    return sink
+    return process.start("sink progress", lambda: Progress(epochs=epochs, **options))

@@ -8,12 +8,18 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from ..bar import ERASE, EVERY, line
-from ..events import subscribe_each
 from .loops import Loop, Loops
 from .numbers import duration, number, rate
+from .sinks import Sink, register_sink
 
 
-class Progress:
+@register_sink(
+    "progress",
+    help="show a progress bar, or lines where there is no terminal (shown unless --no-progress is given)",
+    ranks="first",
+    default=True,
+)
+class Progress(Sink):
     """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and
     a line for each epoch that is over.
 
@@ -38,12 +44,16 @@ class Progress:
         self._values: dict[str, Any] = {}
         self._shown_at = clock()
         self._visible = self._open_line = False
-        self._stops: list[Callable[[], None]] = []
         if self._stream is not None:
             self._watch()
 
+    @classmethod
+    def open(cls, value: str, rank: int, workers: int) -> Progress:
+        """Make the sink of a launched worker."""
+        return cls(workers=workers)
+
     def _watch(self) -> None:
-        self._stops = subscribe_each(
+        self.listen(
             epoch=self._loops.begin,
             batch=lambda **fields: self._count(self._loops.batch(**fields)),
             step=lambda **fields: self._count(self._loops.step(**fields)),
@@ -55,9 +65,7 @@ class Progress:
 
     def close(self) -> None:
         """Stop watching. A loop that is not over is summed up."""
-        for stop in self._stops:
-            stop()
-        self._stops = []
+        super().close()
         for loop in self._loops.running[::-1]:
             self._sum_up(loop)
         self._loops.running.clear()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..bar import duration
 
@@ -14,6 +13,8 @@ __all__ = ["duration", "number", "rate"]
 
 def number(value: Any) -> float:
     """A number, or the mean of an array."""
+    import torch  # not above: the launcher, which reads the sinks' registrations, does without it
+
     if isinstance(value, torch.Tensor):
         return value.double().mean().item()
     return float(np.mean(value.asnumpy() if hasattr(value, "asnumpy") else value))

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..base import MXNetError
-from ..events import subscribe_each
 from .loops import Loop, Loops
 from .numbers import number
+from .sinks import Sink, register_sink
 
 
 def _writer(directory: str) -> Any:
@@ -21,7 +21,13 @@ def _writer(directory: str) -> Any:
     return SummaryWriter(log_dir=directory)
 
 
-class TensorBoard:
+@register_sink(
+    "tensorboard",
+    help="write scalars for TensorBoard",
+    metavar="DIR",
+    parse=os.path.abspath,
+)
+class TensorBoard(Sink):
     """Writes `directory`/worker-`rank`, from when it is made until `close`.
 
     Reported values are written as they come. Once in `every` seconds, and at an epoch's end, the means since the last
@@ -42,7 +48,7 @@ class TensorBoard:
         self._steps = 0
         self._loops = Loops(clock)
         self._forget()
-        self._stops = subscribe_each(
+        self.listen(
             epoch=self._loops.begin,
             batch=lambda **fields: self._count(self._loops.batch(**fields)),
             forward=lambda seconds, **_: self._spend("forward", seconds),
@@ -53,11 +59,14 @@ class TensorBoard:
             metrics=self._note,
         )
 
+    @classmethod
+    def open(cls, value: str, rank: int, workers: int) -> TensorBoard:
+        """Make the sink of a launched worker."""
+        return cls(value, rank)
+
     def close(self) -> None:
-        """Write what is left, and end the files."""
-        for stop in self._stops:
-            stop()
-        self._stops = []
+        """Write what is left, and close the files."""
+        super().close()
         self._flush()
         self._writer.close()
 
