@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, by_data, op
+from .table import FILLED_IN, Ctx, by_data, op
 
 Tensor = torch.Tensor
 
@@ -75,7 +75,7 @@ def leaky_relu(
     slope: float = 0.25,
     lower_bound: float = 0.125,
     upper_bound: float = 0.334,
-    ctx: Ctx = None,
+    ctx: Ctx = FILLED_IN,
 ) -> Any:
     """x above zero; below, a fixed (leaky), learned (prelu) or random (rrelu) slope, or a curve (elu, selu, gelu).
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Shapes, op
+from .table import FILLED_IN, Ctx, Shapes, op
 
 Tensor = torch.Tensor
 
@@ -97,7 +97,7 @@ def attention(
     causal: bool = False,
     dropout: float = 0.0,
     use_valid_length: bool = False,
-    ctx: Ctx = None,
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor:
     """softmax(query · keyᵀ / √head_size) · value for each head, as (batch, time, heads * head_size) throughout.
 

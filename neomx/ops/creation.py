@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 
 from ..base import MXNetError
 from ..dtype import TORCH_OF_FLAG
-from .table import Ctx, DType, Floats, Shape, op, typed
+from .table import FILLED_IN, Ctx, DType, Floats, Shape, op, typed
 
 Tensor = torch.Tensor
 
 _FLOAT = torch.float32
-_FILLED_IN: Any = None  # the front end knows the context
 
 
 @op("_zeros")
-def zeros(*, shape: Shape = (), ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+def zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of zeros."""
     return torch.zeros(shape, dtype=dtype, device=ctx.device)
 
 
 @op("_zeros_without_dtype")
-def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = _FILLED_IN, dtype: int = -1) -> Tensor:
+def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: int = -1) -> Tensor:
     """An array of zeros, whose dtype is given by MXNet's number for it; -1 leaves it open: float32."""
     return zeros(shape=_known(shape), ctx=ctx, dtype=TORCH_OF_FLAG.get(dtype, _FLOAT))
 
 
 @op("_ones")
-def ones(*, shape: Shape = (), ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+def ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of ones."""
     return torch.ones(shape, dtype=dtype, device=ctx.device)
 
 
 @op("_full")
-def full(*, shape: Shape | None = None, ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT, value: float) -> Tensor:
+def full(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT, value: float) -> Tensor:
     """An array filled with `value`."""
     number = value if dtype.is_floating_point else math.trunc(value)
     return torch.full(_known(shape), number, dtype=dtype, device=ctx.device)
@@ -49,7 +47,7 @@ def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 @op("_eye")
-def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = _FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """N x M zeros (N x N if M is 0) with ones on the k-th diagonal."""
     result = torch.zeros(N, M if M > 0 else N, dtype=dtype, device=ctx.device)
     if -result.shape[0] < k < result.shape[1]:
@@ -79,7 +77,7 @@ def arange(
     step: float = 1.0,
     repeat: int = 1,
     infer_range: bool = False,
-    ctx: Ctx = _FILLED_IN,
+    ctx: Ctx = FILLED_IN,
     dtype: DType = _FLOAT,
 ) -> Tensor:
     """Numbers from `start` up to but without `stop`, each `repeat` times; without `stop`, from 0 to `start`."""
@@ -103,7 +101,7 @@ def linspace(
     step: float = 1.0,
     repeat: int = 1,
     infer_range: bool = False,
-    ctx: Ctx = _FILLED_IN,
+    ctx: Ctx = FILLED_IN,
     dtype: DType = _FLOAT,
     num: int,
     endpoint: bool = True,
@@ -139,7 +137,7 @@ def arange_like(
     start: float = 0.0,
     step: float = 1.0,
     repeat: int = 1,
-    ctx: Ctx = _FILLED_IN,
+    ctx: Ctx = FILLED_IN,
     axis: int | None = None,
 ) -> Tensor:
     """start, start + step, ... in the array's shape, or as many as it has along an axis."""

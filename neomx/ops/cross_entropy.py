@@ -59,7 +59,8 @@ def cross_entropy_of_classes(pred: Tensor, label: Tensor) -> Tensor:
     flat = pred if pred.dim() == 2 else pred.flatten(0, -2)
     if pred.shape[-1] < _MANY and pred.is_cpu:
         try:
-            return cross_entropy_loss(flat, label, None, 0, _NO_LABEL)  # 0: of each by itself
+            # 0: of each by itself. torch declares the C function with the strings of torch.nn.functional.
+            return cross_entropy_loss(flat, label, None, 0, _NO_LABEL)  # type: ignore[arg-type]
         except IndexError:
             pass  # a label is out of range: MXNet takes the nearest
     return _CrossEntropy.apply(flat, label.clamp(0, pred.shape[-1] - 1).unsqueeze(1)).squeeze(1)

@@ -8,7 +8,7 @@ import torch
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Shape, op
+from .table import FILLED_IN, Ctx, Shape, op
 
 Tensor = torch.Tensor
 
@@ -21,7 +21,7 @@ def dropout(
     mode: Literal["always", "training"] = "training",
     axes: Shape = (),
     cudnn_off: bool | None = False,
-    ctx: Ctx = None,
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor:
     """Elements zeroed with probability p and the others divided by 1 - p, in training or always.
 

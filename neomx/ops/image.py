@@ -13,7 +13,7 @@ import torch
 
 from ..base import MXNetError
 from .random import generator
-from .table import Ctx, Floats, op, typed
+from .table import FILLED_IN, Ctx, Floats, op, typed
 
 Tensor = torch.Tensor
 
@@ -188,7 +188,7 @@ def _uniform(low: float, high: float, data: Tensor, ctx: Any) -> Tensor:
 
 def _enter_random(name: str, change: Callable[[Tensor, Tensor], Tensor], doc: str) -> None:
     @_gradient_through
-    def random_change(data: Tensor, *, min_factor: float, max_factor: float, ctx: Ctx = None) -> Tensor:  # type: ignore
+    def random_change(data: Tensor, *, min_factor: float, max_factor: float, ctx: Ctx = FILLED_IN) -> Tensor:
         _check_image(data)
         if min_factor < 0 or max_factor < 0:
             raise MXNetError("expected factors of at least 0")
@@ -213,7 +213,7 @@ def random_color_jitter(
     contrast: float,
     saturation: float,
     hue: float,
-    ctx: Ctx = None,  # type: ignore
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor:
     """Change brightness, contrast, saturation and hue in random order, each by a factor in 1 - x .. 1 + x."""
     _check_image(data)
@@ -230,7 +230,7 @@ def random_color_jitter(
 
 @op("_image_random_lighting")
 @_gradient_through
-def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = None) -> Tensor:  # type: ignore
+def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = FILLED_IN) -> Tensor:
     """`adjust_lighting` by three normal numbers of standard deviation `alpha_std`."""
     _check_image(data)
     return _light(data, alpha_std * torch.randn(3, generator=generator(ctx), device=data.device))
@@ -238,7 +238,7 @@ def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = None) -
 
 def _enter_random_flip(name: str, axis: int, doc: str) -> None:
     @_gradient_through
-    def random_flip(data: Tensor, *, ctx: Ctx = None) -> Tensor:  # type: ignore
+    def random_flip(data: Tensor, *, ctx: Ctx = FILLED_IN) -> Tensor:
         _check_image(data)
         if data.is_meta or torch.rand((), generator=generator(ctx), device=data.device) < 0.5:
             return data.flip(axis)

@@ -101,7 +101,8 @@ def sgd_update(
     lazy_update: bool = True,
 ) -> Tensor:
     """weight - lr * (grad + wd * weight)."""
-    return _sgd(*raw(weight, grad), lr, wd, rescale_grad, clip_gradient)
+    weight, grad = raw(weight, grad)
+    return _sgd(weight, grad, lr, wd, rescale_grad, clip_gradient)
 
 
 @op("sgd_mom_update", same_dtype=True, mutates=("mom",))
@@ -118,7 +119,8 @@ def sgd_mom_update(
     lazy_update: bool = True,
 ) -> Tensor:
     """mom = momentum * mom - lr * (grad + wd * weight); weight + mom."""
-    return _sgd_mom(*raw(weight, grad, mom), lr, momentum, wd, rescale_grad, clip_gradient)
+    weight, grad, mom = raw(weight, grad, mom)
+    return _sgd_mom(weight, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
 
 
 @op("mp_sgd_update", mutates=("weight32",))

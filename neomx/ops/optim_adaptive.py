@@ -99,8 +99,9 @@ def adamw_update(
     clip_gradient: float = -1.0,
 ) -> Tensor:
     """weight - eta * (lr * mean / (sqrt(var) + epsilon) + wd * weight); see `_adamw` for rescale_grad."""
-    arrays = raw(weight, grad, mean, var)
-    return _adamw(*arrays, _number(rescale_grad), lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
+    weight, grad, mean, var = raw(weight, grad, mean, var)
+    settings = (_number(rescale_grad), lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
+    return _adamw(weight, grad, mean, var, *settings)
 
 
 @op("_mp_adamw_update", mutates=("mean", "var", "weight32"))
@@ -149,8 +150,8 @@ def multi_adamw_update(
     each(num_weights, lrs=lrs, wds=wds, etas=etas)
     rescale = _number(data[-1])
     return [
-        _adamw(*row, rescale, lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
-        for row, lr, wd, eta in zip(rows, lrs, wds, etas, strict=True)
+        _adamw(weight, grad, mean, var, rescale, lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
+        for (weight, grad, mean, var), lr, wd, eta in zip(rows, lrs, wds, etas, strict=True)
     ]
 
 
@@ -239,8 +240,9 @@ def lamb_update_phase1(
     clip_gradient: float = -1.0,
 ) -> Tensor:
     """LAMB's direction: mean / (sqrt(var) + epsilon) + wd * weight."""
-    arrays = raw(weight, grad, mean, var)
-    return _lamb_direction(*arrays, beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    weight, grad, mean, var = raw(weight, grad, mean, var)
+    settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    return _lamb_direction(weight, grad, mean, var, *settings)
 
 
 @op("lamb_update_phase2")
@@ -277,8 +279,9 @@ def mp_lamb_update_phase1(
     clip_gradient: float = -1.0,
 ) -> Tensor:
     """lamb_update_phase1 of the master copy weight32, in its precision."""
-    arrays = raw(weight32, grad, mean, var)
-    return _lamb_direction(*arrays, beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    master, grad, mean, var = raw(weight32, grad, mean, var)
+    settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    return _lamb_direction(master, grad, mean, var, *settings)
 
 
 @op("mp_lamb_update_phase2", mutates=("weight32",))
@@ -318,8 +321,9 @@ def multi_lamb_update(
     rows = groups(data, 4, num_tensors)
     each(num_tensors, learning_rates=learning_rates, wds=wds, step_count=step_count)
     results = []
-    for (weight, *states), lr, wd, t in zip(rows, learning_rates, wds, step_count, strict=True):
-        g = _lamb_direction(weight, *states, beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    for (weight, grad, mean, var), lr, wd, t in zip(rows, learning_rates, wds, step_count, strict=True):
+        settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+        g = _lamb_direction(weight, grad, mean, var, *settings)
         results.append(_lamb_step(weight, g, weight.norm(), g.norm(), lr, lower_bound, upper_bound))
     return results
 
@@ -344,8 +348,9 @@ def multi_mp_lamb_update(
     rows = groups(data, 5, num_tensors)
     each(num_tensors, learning_rates=learning_rates, wds=wds, step_count=step_count)
     results = []
-    for (weight, *states, master), lr, wd, t in zip(rows, learning_rates, wds, step_count, strict=True):
-        g = _lamb_direction(master, *states, beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+    for (weight, grad, mean, var, master), lr, wd, t in zip(rows, learning_rates, wds, step_count, strict=True):
+        settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
+        g = _lamb_direction(master, grad, mean, var, *settings)
         r1 = weight.square().sum(dtype=master.dtype).sqrt_()  # MXNet measures the weight, not its master copy
         _lamb_step(master, g, r1, g.norm(), lr, lower_bound, upper_bound, out=master)
         results.append(master.to(weight.dtype))

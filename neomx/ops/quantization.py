@@ -93,8 +93,8 @@ def quantize_v2(
         out_type = "uint8" if min_calib_range is not None and min_calib_range >= 0 else "int8"
     dtype = _BYTE[out_type]
     if data.dtype in _BYTE.values():  # bytes already
-        low = 0.0 if data.dtype is torch.uint8 else -_HALF_STEPS[torch.int8]
-        return data.to(dtype), _one(low, data), _one(_HALF_STEPS[data.dtype], data)
+        least = 0.0 if data.dtype is torch.uint8 else -_HALF_STEPS[torch.int8]
+        return data.to(dtype), _one(least, data), _one(_HALF_STEPS[data.dtype], data)
     _check_floats(data)
     low, high = _calibrated(data, min_calib_range, max_calib_range)
     limit = _range(low, high)

@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 
 from ..base import MXNetError, modes
 from ..context import Context
-from .table import Ctx, DType, Shape, op
+from .table import FILLED_IN, Ctx, DType, Shape, op
 
 Tensor = torch.Tensor
 
@@ -65,7 +65,7 @@ def _seed_for(ctx: Context, value: int) -> int:
 # ---- distributions: (array to fill, generator, *parameters), parameters being numbers or arrays that broadcast ----
 
 
-def _uniform(out: Tensor, source: torch.Generator, low: Any, high: Any) -> Tensor:
+def _uniform(out: Tensor, source: torch.Generator | None, low: Any, high: Any) -> Tensor:
     if isinstance(low, Tensor):
         return out.uniform_(generator=source).mul_(high - low).add_(low)
     if low > high:
@@ -73,37 +73,37 @@ def _uniform(out: Tensor, source: torch.Generator, low: Any, high: Any) -> Tenso
     return out.uniform_(low, high, generator=source)
 
 
-def _normal(out: Tensor, source: torch.Generator, loc: Any, scale: Any) -> Tensor:
+def _normal(out: Tensor, source: torch.Generator | None, loc: Any, scale: Any) -> Tensor:
     if isinstance(loc, Tensor):
         return out.normal_(generator=source).mul_(scale).add_(loc)
     _demand(scale > 0, "scale must be positive")
     return out.normal_(loc, scale, generator=source)
 
 
-def _gamma(out: Tensor, source: torch.Generator, alpha: Any, beta: Any) -> Tensor:
+def _gamma(out: Tensor, source: torch.Generator | None, alpha: Any, beta: Any) -> Tensor:
     _demand(_all(alpha, 0, strictly=True) and _all(beta, 0), "alpha must be positive and beta not negative")
     alpha = alpha.expand(out.shape) if isinstance(alpha, Tensor) else torch.full_like(out, alpha)
     return torch._standard_gamma(alpha, generator=source).mul_(beta)
 
 
-def _exponential(out: Tensor, source: torch.Generator, lam: Any) -> Tensor:
+def _exponential(out: Tensor, source: torch.Generator | None, lam: Any) -> Tensor:
     _demand(_all(lam, 0, strictly=True), "lam must be positive")
     return out.exponential_(generator=source).div_(lam)
 
 
-def _poisson(out: Tensor, source: torch.Generator, lam: Any) -> Tensor:
+def _poisson(out: Tensor, source: torch.Generator | None, lam: Any) -> Tensor:
     _demand(_all(lam, 0), "lam must not be negative")
     rate = lam.expand(out.shape) if isinstance(lam, Tensor) else torch.full_like(out, lam)
     return torch.poisson(rate, generator=source)
 
 
-def _negative_binomial(out: Tensor, source: torch.Generator, k: Any, p: Any) -> Tensor:
+def _negative_binomial(out: Tensor, source: torch.Generator | None, k: Any, p: Any) -> Tensor:
     _demand(_all(k, 0, strictly=True), "k must be positive")
     _demand(_all(p, 0, strictly=True) and _all(1 - p, 0), "p must be above 0 and at most 1")
     return torch.poisson(_gamma(out, source, k, (1 - p) / p), generator=source)
 
 
-def _generalized_negative_binomial(out: Tensor, source: torch.Generator, mu: Any, alpha: Any) -> Tensor:
+def _generalized_negative_binomial(out: Tensor, source: torch.Generator | None, mu: Any, alpha: Any) -> Tensor:
     _demand(_all(mu, 0) and _all(alpha, 0), "mu and alpha must not be negative")
     if not isinstance(alpha, Tensor):
         if alpha == 0:
@@ -180,20 +180,20 @@ def _enter(
     ctx = _keyword("ctx", Ctx, None)
     dtype = _keyword("dtype", DType | None, None)
     data, *tensors = (inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("data", *arrays))
-    for function, signature, text in (
-        (with_numbers, [*numbers, _keyword("shape", Shape | None, None), ctx, dtype], f"{doc}."),
-        (like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`."),
-        (
-            with_arrays,
-            [*tensors, _keyword("shape", Shape, ()), dtype, ctx],
-            f"{doc}: `shape` of them for each parameter.",
-        ),
-    ):
-        function.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-        function.__doc__ = text
+    shape = _keyword("shape", Shape | None, None)
+    _declare(with_numbers, [*numbers, shape, ctx, dtype], f"{doc}.")
+    _declare(like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`.")
+    shape = _keyword("shape", Shape, ())
+    _declare(with_arrays, [*tensors, shape, dtype, ctx], f"{doc}: `shape` of them for each parameter.")
     op(f"_random_{name}", *aliases, f"random_{name}")(with_numbers)
     op(f"_random_{name}_like")(like)
     op(f"_sample_{name}", f"sample_{name}")(with_arrays)
+
+
+def _declare(function: Callable[..., Tensor], parameters: list[inspect.Parameter], doc: str) -> None:
+    """Give an op the signature that the table reads, and its docstring."""
+    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    function.__doc__ = doc
 
 
 def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
@@ -244,7 +244,12 @@ _enter(
 
 @op("_random_randint", "random_randint")
 def randint(
-    *, low: int, high: int, shape: Shape | None = None, ctx: Ctx = None, dtype: Literal["int32", "int64"] | None = None
+    *,
+    low: int,
+    high: int,
+    shape: Shape | None = None,
+    ctx: Ctx = FILLED_IN,
+    dtype: Literal["int32", "int64"] | None = None,
 ) -> Tensor:
     """Integers from low up to, but not including, high."""
     _demand(low < high, "low must be less than high")
@@ -259,7 +264,7 @@ def multinomial(
     shape: Shape = (),
     get_prob: bool = False,
     dtype: Literal["float16", "float32", "float64", "int32", "uint8"] = "int32",
-    ctx: Ctx = None,
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
     """Classes drawn by the probabilities in the last axis of `data`, `shape` of them for each row.
 
@@ -280,13 +285,13 @@ def multinomial(
 
 
 @op("_shuffle", "shuffle")
-def shuffle(data: Tensor, *, ctx: Ctx = None) -> Tensor:
+def shuffle(data: Tensor, *, ctx: Ctx = FILLED_IN) -> Tensor:
     """`data` with its rows in random order."""
     return data[torch.randperm(len(data), device=data.device, generator=generator(ctx))]
 
 
 @op("_sample_unique_zipfian", outputs=2)
-def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, ctx: Ctx = None) -> list[Tensor]:
+def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, ctx: Ctx = FILLED_IN) -> list[Tensor]:
     """Distinct classes below range_max for each row, class c by log((c + 2) / (c + 1)), and how many draws it took."""
     if shape is None or len(shape) != 2:
         raise MXNetError("shape must have 2 dimensions, (rows, classes of each)")

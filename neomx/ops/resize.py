@@ -101,8 +101,7 @@ def bilinear_resize(
     if like is not None:
         size = list(like.shape[2:])
     else:
-        scales = _scales(mode, scale_height, scale_width)
-        size = [_length(n, mode, s) for n, s in zip(data.shape[2:], scales, strict=True)] if scales else [height, width]
+        size = _size(data.shape[2:], mode, (height, width), scale_height, scale_width)
     if len(size) != 2 or min(size) < 1:
         raise MXNetError(f"expected an output of at least 1 x 1, got {' x '.join(map(str, size))}")
     # An output of length 1 shows the first pixel in MXNet, with either kind of corners.
@@ -110,22 +109,25 @@ def bilinear_resize(
     return F.interpolate(data, size, mode="bilinear", align_corners=align_corners)
 
 
-def _scales(mode: str, height: float | None, width: float | None) -> tuple[float | None, float | None] | None:
-    """The scales, both or neither; None where the size is given outright."""
+def _size(
+    lengths: Sequence[int], mode: str, given: tuple[int, int], scale_height: float | None, scale_width: float | None
+) -> list[int]:
+    """Height and width of the output in any mode but 'like'."""
     if mode.startswith("to_"):
-        return None, None
-    if height is None and width is None and mode == "size":
-        return None
-    if height is None or width is None:
+        return [_of_parity(length, mode) for length in lengths]
+    if mode == "size" and scale_height is None and scale_width is None:
+        return list(given)
+    if scale_height is None or scale_width is None:
         raise MXNetError("expected both scale_height and scale_width")
-    return height, width
+    scaled = zip(lengths, (scale_height, scale_width), strict=True)
+    return [
+        int((length - 1) * scale) + 1 if mode == "odd_scale" and length % 2 else int(length * scale)
+        for length, scale in scaled
+    ]
 
 
-def _length(length: int, mode: str, scale: float | None) -> int:
-    if mode == "size":
-        return int(length * scale)
-    if mode == "odd_scale":
-        return int((length - 1) * scale) + 1 if length % 2 else int(length * scale)
+def _of_parity(length: int, mode: str) -> int:
+    """The length, or the next one that is even or odd: 'to_even_up', 'to_odd_down'."""
     _, parity, direction = mode.split("_")
     if (length % 2 == 0) == (parity == "even"):
         return length

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
-from .table import Ctx, Op, Shapes, by_data, op
+from .table import FILLED_IN, Ctx, Op, Shapes, by_data, op
 
 Tensor = torch.Tensor
 
@@ -74,12 +74,14 @@ def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tupl
 def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
     """Those of the outputs are told, not tried, where all is well: torch imports half of itself to try."""
     found = _parameter_shapes(shapes, outputs, attrs)
-    complete = all(shape and 0 not in shape for shape in found)
-    if not complete or any(old and 0 not in old and old != new for old, new in zip(shapes, found, strict=True)):
+    known = [shape for shape in found if shape and 0 not in shape]
+    if len(known) < len(found) or any(
+        old and 0 not in old and old != new for old, new in zip(shapes, found, strict=True)
+    ):
         return found
-    time, batch, _ = found[0]
-    _, _, length = found[2]
-    made = [(time, batch, length * (1 + attrs["bidirectional"])), *found[2:]]
+    time, batch, _ = known[0]
+    _, _, length = known[2]
+    made = [(time, batch, length * (1 + attrs["bidirectional"])), *known[2:]]
     return found, made[: len(_output_names(attrs))]
 
 
@@ -108,7 +110,7 @@ def rnn(
     lstm_state_clip_max: float | None = None,
     lstm_state_clip_nan: bool = False,
     use_sequence_length: bool = False,
-    ctx: Ctx = None,  # type: ignore[assignment]
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
     """Recurrent layers over data of (time, batch, channel); with `state_outputs` also the last states.
 
@@ -161,7 +163,7 @@ def rnn_of_parts(
     lstm_state_clip_max: float | None = None,
     lstm_state_clip_nan: bool = False,
     use_sequence_length: bool = False,
-    ctx: Ctx = None,  # type: ignore[assignment]
+    ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
     """RNN with its parameters as they are, in the order of the packed vector, after data, states and lengths.
 

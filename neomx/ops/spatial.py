@@ -30,6 +30,7 @@ def bilinear(data: Tensor, y: Tensor, x: Tensor) -> Tensor:
             values = flat.gather(2, index.expand(-1, data.shape[1], -1)).view(*data.shape[:2], *y.shape[1:])
             part = values * (row_weight * column_weight * inside).unsqueeze(1)
             result = part if result is None else result + part
+    assert result is not None
     return result
 
 

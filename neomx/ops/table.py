@@ -36,6 +36,7 @@ Axis = Annotated[tuple[int, ...] | None, "axis"]  # None, an int or a tuple; alw
 Floats = Annotated[tuple[float, ...], "floats"]
 DType = Annotated[torch.dtype, "dtype"]
 Ctx = Annotated[Context, "ctx"]
+FILLED_IN: Any = None  # the default of a Ctx, which the front end replaces before the call
 Any_ = Annotated[Any, "anything"]  # handed over as it is
 
 # What facts about symbols are told in: a dimension of 0 and a shape or dtype of None are unknown.
