@@ -1,14 +1,16 @@
-"""Errors and the two modes (recording, training) that every room shares, and what programs import from mxnet.base."""
+"""Errors, and what programs import from mxnet.base."""
 
 from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
+from .process import Backward as Backward  # every room takes its modes from here
+from .process import modes as modes
 
 # What programs and libraries import from mxnet.base.
 string_types = (str,)
@@ -125,34 +127,6 @@ def c_array_buf(ctype: Any, buf: Any) -> Any:
 def c_handle_array(objs: Sequence[Any]) -> Any:
     """Raises: arrays have no handles of libmxnet."""
     raise MXNetError("c_handle_array: arrays and symbols have no handles of libmxnet here. Use the Python API")
-
-
-class Modes(threading.local):
-    """Whether this thread records for autograd, and whether layers behave as in training."""
-
-    def __init__(self) -> None:
-        # All are the thread's own from the start: torch.compile guards on which attributes there are.
-        self.recording = False
-        self.training = False
-        self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
-        self.np_shape = False  # whether an index to one element gives a scalar, as mx.util.np_shape asks
-        self.entering: Any = None  # the Block that is being called by way of its twin
-        self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
-        self.tape_limit = 10_000  # where to look for those that are gone
-
-
-modes = Modes()
-
-
-class Backward:
-    """What the running `autograd.backward` or `autograd.grad` tells hooks and layers.
-
-    One for all threads: the part of a backward that runs on a GPU has a thread of its own.
-    """
-
-    train_mode: bool | None = None  # as it was given; None while none runs
-    accumulating = False  # whether gradients go to `.grad`: not those of autograd.grad
-    again = False  # whether it runs for the second time, for what the first left out: averages have taken their step
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-_size = 0
+from .process import state
 
 
 def set_bulk_size(size: int) -> int:
     """Keep the number of ops to run in bulk; gives the one before."""
-    global _size
-    before, _size = _size, operator.index(size)
+    before, state.bulk_size = state.bulk_size, operator.index(size)
     return before
 
 

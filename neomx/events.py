@@ -1,7 +1,6 @@
 """`emit(name, **fields)`: the one way anything reports what happened.
 
-Whoever wants to know (a progress bar, a log, a dashboard) subscribes; with no subscriber an event costs
-a dictionary look-up.
+A progress bar, a log or a dashboard subscribes; with no subscriber an event costs a dictionary look-up.
 """
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-Listener = Callable[[str, dict[str, Any]], None]
+from .process import Listener, state
 
-_listeners: dict[str | None, list[Listener]] = {}
+_listeners = state.listeners
 
 
 def emit(name: str, **fields: Any) -> None:

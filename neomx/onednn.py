@@ -11,13 +11,12 @@ This file must not import torch.
 import os
 import sys
 
+from .process import state
+
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 WITHOUT_AMX = "AVX10_1_512"  # everything that a CPU with AMX has, except AMX
 TILE_LEAF = 0x1D
 FAILURES = ("could not create a primitive", "could not execute a primitive")  # oneDNN's, as torch passes them on
-
-# Whether this process set the limit, perhaps after oneDNN had read the variable.
-_set_here = False
 
 
 def hides_tiles(cpuinfo: str) -> bool:
@@ -32,7 +31,6 @@ def hides_tiles(cpuinfo: str) -> bool:
 
 def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
     """Limit oneDNN to instructions that work here, unless the user has chosen a limit, and log that."""
-    global _set_here
     if sys.platform != "linux" or VARIABLE in os.environ:
         return
     try:
@@ -43,7 +41,7 @@ def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
     if not hides_tiles(text):
         return
     os.environ[VARIABLE] = WITHOUT_AMX
-    _set_here = True
+    state.onednn_limited = True
     import logging
 
     message = (
@@ -63,7 +61,7 @@ def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
 
 def explained(message: str) -> str:
     """`message`, the text of an error, with the remedy if it comes from AMX kernels that cannot work here."""
-    if _set_here and any(failure in message for failure in FAILURES):
+    if state.onednn_limited and any(failure in message for failure in FAILURES):
         return (
             f"{message}. oneDNN was used before neomx could limit it to instructions that work on this machine. Set "
             f"{VARIABLE}={WITHOUT_AMX} before Python starts, or import neomx before torch"

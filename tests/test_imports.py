@@ -20,16 +20,16 @@ PACKAGE = pathlib.Path(neomx.__file__).parent
 IMPORTS = """
 attribute
 bar
-base
 compat
-engine
-events
 log
 lr_scheduler
 name
-onednn
 process
 runtime
+base: process
+engine: process
+events: process
+onednn: process
 comm: base
 context: base
 dtype: base
@@ -41,7 +41,7 @@ rtc: base
 formats: base dtype
 util: base context
 # files: pictures are resized by OpenCV, which formats/ loads
-ops: base context dtype formats
+ops: base context dtype formats process
 recordio: base formats
 sample: formats
 autograd: base events ndarray onednn
@@ -66,11 +66,11 @@ visualization: base symbol
 step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray ops optimizer
-    random recordio sample step symbol
+    process random recordio sample step symbol
 callback: model
 # gluon: mx.dist.shard is a dataset's part
 dist: base comm gluon ndarray
-horovod: base comm events formats gluon kvstore ndarray optimizer
+horovod: base comm events formats gluon kvstore ndarray optimizer process
 model: base kvstore module ndarray step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
     ndarray optimizer step symbol

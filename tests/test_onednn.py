@@ -11,6 +11,7 @@ from launching import LIMIT
 import neomx as mx
 from neomx import onednn
 from neomx.ops import OPS
+from neomx.process import state
 
 ENTRY = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -42,7 +43,7 @@ def unset(monkeypatch):
     """No limit is set, whatever this machine is, and what a test sets is undone."""
     monkeypatch.setenv(onednn.VARIABLE, "")
     monkeypatch.delenv(onednn.VARIABLE)
-    monkeypatch.setattr(onednn, "_set_here", False)
+    monkeypatch.setattr(state, "onednn_limited", False)
 
 
 def cpuinfo(tmp_path, text):
@@ -82,10 +83,10 @@ def test_an_error_that_comes_too_late_names_the_variable(monkeypatch, hybridize)
     net.initialize()
     if hybridize:
         net.hybridize()
-    monkeypatch.setattr(onednn, "_set_here", True)
+    monkeypatch.setattr(state, "onednn_limited", True)
     with pytest.raises(mx.MXNetError, match=f"could not create a primitive.*{onednn.VARIABLE}={onednn.WITHOUT_AMX}"):
         net(mx.nd.ones((1, 2)))
-    monkeypatch.setattr(onednn, "_set_here", False)
+    monkeypatch.setattr(state, "onednn_limited", False)
     with pytest.raises(mx.MXNetError) as raised:
         net(mx.nd.ones((1, 2)))
     assert onednn.VARIABLE not in str(raised.value)

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 import neomx as mx
 from neomx.events import subscribe
-from neomx.gluon.data import ArrayDataset, DataLoader, Dataset, SequentialSampler, ShardedDataset, SplitSampler, place
+from neomx.gluon.data import ArrayDataset, DataLoader, Dataset, SequentialSampler, ShardedDataset, SplitSampler
 from neomx.gluon.data.place import Batch, current_batch
+from neomx.process import state
 
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch):
     """No loop of another test, left in the middle, counts."""
-    monkeypatch.setattr(place, "_current", None)
+    monkeypatch.setattr(state, "batch", None)
 
 
 def parts(length, size, **kwargs):

@@ -20,11 +20,12 @@ class Twin(torch.nn.Module):
     def __init__(self, block: Any):
         super().__init__()
         self._block = block
+        self.entered = False  # from the Block's call, with arrays, until `forward`: the Block's modes hold
 
     def forward(self, *args: Any) -> Any:
         """What the Block computes."""
-        if modes.entering is self._block:  # the Block was called, with arrays: its modes hold
-            modes.entering = None
+        if self.entered:
+            self.entered = False
             return unwrap(self._block._run(wrap(args)))
         before = modes.recording, modes.training, modes.plain
         modes.recording, modes.training, modes.plain = torch.is_grad_enabled(), self.training, True
@@ -84,11 +85,11 @@ def call_through(twin: Twin, args: Any) -> Any:
     tensors = unwrap(args, contexts)
     previous = torch.is_grad_enabled()
     torch.set_grad_enabled(modes.recording)
-    modes.entering = twin._block
+    twin.entered = True
     try:
         return wrap(twin(*tensors), contexts[0] if contexts else cpu())
     finally:
-        modes.entering = None
+        twin.entered = False
         torch.set_grad_enabled(previous)
         reshard: Any = getattr(twin, "reshard", None)
         if reshard is not None and not modes.recording:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import time
 from typing import Any
 
-from .. import events
+from .. import events, process
 from ..formats.atomic import replacing
 from .job import rank
 
@@ -35,26 +34,16 @@ class _Timeline:
             file.write(json.dumps({"traceEvents": self._slices}).encode())
 
 
-_running: _Timeline | None = None
-
-
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
     """Have worker 0 write its calls, and the sums of gradients, to a file: at `stop_timeline`, or at the end.
 
     Browsers show it (chrome://tracing). Calls come one by one here, so there are no cycles to mark.
     """
-    global _running
     stop_timeline()
     if rank() == 0:
-        _running = _Timeline(file_path)
+        process.start("timeline", lambda: _Timeline(file_path))
 
 
 def stop_timeline() -> None:
     """Write the file, if a timeline runs."""
-    global _running
-    if _running is not None:
-        running, _running = _running, None
-        running.close()
-
-
-atexit.register(stop_timeline)
+    process.stop("timeline")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ import torch.nn.functional as F
 from torch.compiler import is_compiling
 
 from ..base import Backward, MXNetError, modes
+from ..process import state
 from .table import Types, by_data, op
 
 Tensor = torch.Tensor
@@ -254,7 +254,7 @@ def sync_batch_norm(
     key: str,
 ) -> Any:
     """BatchNorm over the batches of all workers. `output_mean_var` gives the variance itself."""
-    if Workers.total is None or use_global_stats or not modes.training or data.is_meta:
+    if state.norm_total is None or use_global_stats or not modes.training or data.is_meta:
         out, mean, inverse = _batch_norm(
             data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
         )
@@ -262,15 +262,9 @@ def sync_batch_norm(
     if fix_gamma:
         gamma = torch.ones_like(gamma)
     out, mean, variance = _OverWorkers.apply(
-        data, gamma, beta, eps, (moving_mean.data, moving_var.data, 1 - momentum), Workers.total
+        data, gamma, beta, eps, (moving_mean.data, moving_var.data, 1 - momentum), state.norm_total
     )
     return (out, mean, variance) if output_mean_var else out
-
-
-class Workers:
-    """The other workers, as far as ops know them."""
-
-    total: Callable[[Tensor], Tensor] | None = None  # the sum of a tensor over those that normalise together; or nobody
 
 
 class _OverWorkers(torch.autograd.Function):

@@ -20,6 +20,8 @@ from .table import FILLED_IN, Ctx, DType, Shape, op
 
 Tensor = torch.Tensor
 
+States = dict[Context, Tensor]  # of random generators, by context
+
 _generators: dict[Context, torch.Generator] = {}
 _seed_of_all: int | None = None
 
@@ -51,6 +53,17 @@ def seed(value: int, ctx: Context | None = None) -> None:
     torch.manual_seed(value & 0xFFFFFFFFFFFFFFFF)
     for each, made in _generators.items():
         made.manual_seed(_seed_for(each, value))
+
+
+def states() -> States:
+    """The states of all generators, to be set again later."""
+    return {ctx: made.get_state() for ctx, made in _generators.items()}
+
+
+def set_states(states: States) -> None:
+    """Set the generators to what `states` returned."""
+    for ctx, state in states.items():
+        _generators[ctx].set_state(state)
 
 
 def _seed_for(ctx: Context, value: int) -> int:

@@ -69,21 +69,18 @@ def _matching(net: Any, patterns: Sequence[str]) -> list[torch.nn.Module]:
 def _contexts(module: Any) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """What holds while a part runs for the first time, and again."""
     random.generator(cpu())  # the first to draw would make it
-    states = {ctx: made.get_state() for ctx, made in random._generators.items()}
-    called_as_block = isinstance(module, Twin) and modes.entering is module._block
-    return nullcontext(), _again(module, states, modes.training if called_as_block else module.training)
+    called_as_block = isinstance(module, Twin) and module.entered
+    return nullcontext(), _again(module, random.states(), modes.training if called_as_block else module.training)
 
 
 @contextmanager
-def _again(module: torch.nn.Module, states: dict[Any, torch.Tensor], training: bool) -> Iterator[None]:
+def _again(module: torch.nn.Module, states: random.States, training: bool) -> Iterator[None]:
     """Draw the same random numbers, in the same mode; after it, go on as if nothing had been."""
-    now = {ctx: made.get_state() for ctx, made in random._generators.items()}
+    now = random.states()
     was_training, module.training = module.training, training
-    for ctx, state in states.items():
-        random._generators[ctx].set_state(state)
+    random.set_states(states)
     try:
         yield
     finally:
         module.training = was_training
-        for ctx, state in now.items():
-            random._generators[ctx].set_state(state)
+        random.set_states(now)

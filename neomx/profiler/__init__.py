@@ -62,7 +62,6 @@ _DEFAULTS: dict[str, Any] = {
 _config = dict(_DEFAULTS)
 _trace = Trace()
 _numbers = itertools.count(1)
-_at_exit = False
 
 
 def _check_process(profile_process: str) -> None:
@@ -111,10 +110,6 @@ def set_state(state: str = "stop", profile_process: str = "worker") -> None:
 
 
 def _begin() -> None:
-    global _at_exit
-    if not _at_exit:
-        atexit.register(_write_at_exit)
-        _at_exit = True
     if not _trace.running:
         _trace.begin(memory=bool(_config["profile_memory"] or _config["profile_all"]))
 
@@ -126,6 +121,7 @@ def _end() -> None:
             _trace.write(str(_config["filename"]))
 
 
+@atexit.register
 def _write_at_exit() -> None:
     if not _trace.is_empty:
         dump()

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sized
-from dataclasses import dataclass
 from typing import Any
 
 from ...events import emit
-
-
-@dataclass(frozen=True)
-class Batch:
-    """A batch that a loader gave: step `step` of an epoch's `steps`, with `samples` here and `total` on all workers.
-
-    None stands for what is unknown. A worker's own batches may be one fewer than `steps`, which counts all workers'.
-    """
-
-    epoch: int
-    step: int
-    steps: int | None
-    samples: int | None
-    total: int | None
-
-
-_current: Batch | None = None
+from ...process import Batch, state
 
 
 def current_batch() -> Batch | None:
     """The batch that a DataLoader gave last; None before its first one, and when its epoch is over."""
-    return _current
+    return state.batch
 
 
 class Pass(Iterator[Any]):
@@ -47,18 +30,17 @@ class Pass(Iterator[Any]):
 
     def follow(self, batches: Iterator[Any], loader: Any) -> Iterator[Any]:
         """Hand on the batches; meanwhile `current_batch` tells which one the program has."""
-        global _current
-        before = _current
+        before = state.batch
         self._begin()
         emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
         try:
             for step, batch in enumerate(batches):
-                _current = here = self._at(step, self._sizes.popleft())
+                state.batch = here = self._at(step, self._sizes.popleft())
                 yield batch
                 emit("batch", loader=loader, batch=here)
             self._finish()
         finally:
-            _current = before
+            state.batch = before
             emit("epoch_end", loader=loader, number=self.number)
 
     def _begin(self) -> None:

@@ -15,6 +15,7 @@ import torch
 from ...base import MXNetError
 from ...context import Context, cpu_pinned
 from ...ndarray import NDArray
+from ...process import state
 
 
 def _as_in_context(data: Any, ctx: Context) -> Any:
@@ -32,18 +33,15 @@ def _as_in_context(data: Any, ctx: Context) -> Any:
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
-_worker_dataset: Any = None
-
 
 def _worker_initializer(dataset: Any) -> None:
     """In each process of a pool: keep the dataset."""
-    global _worker_dataset
-    _worker_dataset = dataset
+    state.pool_dataset = dataset
 
 
 def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:
     """A pickled batch of the items with these indices."""
-    batch = batchify_fn([_worker_dataset[i] for i in samples])
+    batch = batchify_fn([state.pool_dataset[i] for i in samples])
     pickled = io.BytesIO()
     ForkingPickler(pickled, pickle.HIGHEST_PROTOCOL).dump(batch)
     return pickled.getvalue()

@@ -10,7 +10,7 @@ from .... import autograd, ndarray
 from ....base import MXNetError
 from ....comm.session import session
 from ....comm.world import discover
-from ....ops.norm import Workers
+from ....process import state
 from ...block import Block, HybridBlock
 from ...nn import BatchNorm, HybridSequential, Sequential
 from ...nn.basic_layers import check_sizes
@@ -114,7 +114,7 @@ class SyncBatchNorm(BatchNorm):
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
         if F is not ndarray or autograd.is_training():
             self._check_contexts()
-        if Workers.total is None and discover().size > 1:
+        if state.norm_total is None and discover().size > 1:
             sync_over(session().group.clone("batch norm"))
         return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
@@ -138,7 +138,7 @@ def sync_over(group: Any) -> None:
         group.all_reduce_(tensor, what="the statistics of SyncBatchNorm")
         return tensor
 
-    Workers.total = None if group is None else total
+    state.norm_total = None if group is None else total
 
 
 class _PixelShuffle(HybridBlock):
