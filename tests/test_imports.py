@@ -204,6 +204,14 @@ def test_imports_are_those_of_the_table_and_flow_one_way():
     assert upwards(IMPORTS) == []
 
 
+def test_every_room_is_documented_as_mxnets_or_ours():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    tables = [re.search(rf"^{title}:\n\n```\n(.*?)```", text, re.S | re.M)[1] for title in ("MXNet's modules", "Ours")]
+    listed = [name for table in tables for line in table.splitlines() for name in line.split("  ")[0].split()]
+    remedy = 'list each room once, under "MXNet\'s modules" or "Ours" in docs/architecture.md'
+    assert sorted(listed) == sorted(rooms()), remedy
+
+
 def test_only_comm_and_layouts_import_torch_distributed():
     assert distributing({p: imports_of(p) for p in source_files()}) == []
 
