@@ -1,8 +1,8 @@
 """One worker of a team (`dist_team.py`): `dist_worker.py PROGRAM ENGINE [KVSTORE [COMPRESSION]]`.
 
 `train`, the same for all engines: an MLP of 10M parameters (784-2048-2048-2048-10), 32 samples a worker, SGD with
-momentum. `module` trains the same by a Module, `layout` under a layout. `copy`: 100 MB pushed and pulled, or sent through a bare socket and back. It runs under real MXNet's old
-interpreter too.
+momentum. `module` trains the same network by a Module, `layout` under a layout. `copy`: 100 MB pushed and pulled, or
+sent through a bare socket and back. It runs under real MXNet's old interpreter too.
 """
 
 import json
