@@ -43,7 +43,7 @@ MAY_IMPORT = {
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "step": ARRAYS | {"comm", "kvstore", "optimizer"},
     "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "step", "symbol"},
-    "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon"},
+    "horovod": ARRAYS | {"comm", "dist", "kvstore", "optimizer", "gluon", "step"},
     "amp": ARRAYS | {"name", "symbol", "gluon", "module"},
     "model": ARRAYS | {"symbol", "module", "kvstore", "optimizer", "initializer", "step"},  # with module one room
     "module": ARRAYS
