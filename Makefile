@@ -4,7 +4,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: demo test test-isa check format oracle record bench bench-dist bench-layouts companions clean
+.PHONY: demo test test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
@@ -56,6 +56,10 @@ bench-dist: .venv/installed .venv-oracle/installed
 # Layouts on two workers against the same written by hand in torch.
 bench-layouts: .venv/installed
 	.venv/bin/python benchmarks/layouts.py
+
+# This checkout against another one: `make bench-versions BEFORE=../older`.
+bench-versions: .venv/installed
+	.venv/bin/python benchmarks/versions.py --before $(BEFORE)
 
 # Libraries written for MXNet, from PyPI, on neomx: gluoncv, gluonnlp, mxboard, d2l. Not part of `make test`.
 companions: .venv-companions/installed

@@ -71,12 +71,16 @@ def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
         partial(contestants.neomx, "dist_sync"),
         partial(contestants.neomx, "dist_sync", servers=2),
         partial(contestants.neomx, "dist_async", servers=2),
+        partial(contestants.neomx, "dist_sync", "module", name="neomx Module"),
         contestants.ddp,
     ]
     if oracle:
         start += [partial(contestants.mxnet, oracle, kvstore) for kvstore in ("dist_sync", "dist_async")]
     times = rounds_of(start, "step", count, rounds)
-    rows = [race(times, "neomx all-reduce", "torch DDP", "all-reduce", 0.75)]
+    rows = [
+        race(times, "neomx all-reduce", "torch DDP", "all-reduce", 0.75),
+        race(times, "neomx Module", "neomx all-reduce", "a Module against a Trainer", 1.05),
+    ]
     if oracle:
         rows += [
             race(times, "neomx all-reduce", "MXNet dist_sync", "all-reduce against servers", 0.55),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import sys
+from collections.abc import Sequence
 
 from dist_team import Process, Team, free_port
 
@@ -43,22 +44,34 @@ def mxnet(oracle: str, kvstore: str, program: str = "train", workers: int = 2, s
     return Team(f"MXNet {kvstore}", [(command, {**place, "DMLC_ROLE": role}) for role in roles], workers)
 
 
-def neomx(kvstore: str, program: str = "train", workers: int = 2, servers: int = 0) -> Team:
-    """neomx on this machine, as its user starts it."""
+def neomx(
+    kvstore: str, program: str = "train", workers: int = 2, servers: int = 0, package: str = "", name: str = ""
+) -> Team:
+    """neomx on this machine, as its user starts it; that of this checkout, or of another in the folder `package`."""
     how = ["-n", str(workers), *(["-s", str(servers)] if servers else [])]
-    name = f"neomx {kvstore} by servers" if servers else "neomx all-reduce"
+    name = name or (f"neomx {kvstore} by servers" if servers else "neomx all-reduce")
     command = [sys.executable, "-m", "neomx", "run", *how, WORKER, program, "neomx", kvstore]
-    return Team(name, [(command, {"NEOMX_TIMEOUT": TOO_LONG})], workers)
+    return Team(name, [(command, {"NEOMX_TIMEOUT": TOO_LONG, **_found_in(package)})], workers)
 
 
-def neomx_on(machines: TwoMachines, each: int = 1) -> Team:
+def neomx_on(
+    machines: TwoMachines, each: int = 1, how: Sequence[str] = ("train", "neomx", "dist_sync"), package: str = ""
+) -> Team:
     """neomx with some workers on each of two machines."""
+    # One port for each package: two of them may run side by side.
+    port = 29401 if package else 29400
     processes: list[Process] = []
     for node in (0, 1):
-        where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", f"{machines.addresses[0]}:29400", "-n", str(each)]
-        command = [sys.executable, "-m", "neomx", "run", *where, WORKER, "train", "neomx", "dist_sync"]
-        processes.append((machines.command(node, command), {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": "5e" * 16}))
-    return Team("neomx all-reduce", processes, 2 * each)
+        meeting = f"{machines.addresses[0]}:{port}"
+        where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", meeting, "-n", str(each)]
+        command = [sys.executable, "-m", "neomx", "run", *where, WORKER, *how]
+        place = {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": "5e" * 16, **_found_in(package)}
+        processes.append((machines.command(node, command), place))
+    return Team("before" if package else "neomx all-reduce", processes, 2 * each)
+
+
+def _found_in(package: str) -> dict[str, str]:
+    return {"PYTHONPATH": package} if package else {}
 
 
 def bare_copy() -> Team:

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-HERE = pathlib.Path(__file__).resolve().parent
+PACKAGE = pathlib.Path(__file__).resolve().parent.parent
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 START_SECONDS, RUN_SECONDS, END_SECONDS = 90, 120, 15
 Process = tuple[Sequence[str], dict[str, str]]  # a command and what it adds to the environment
@@ -49,13 +49,14 @@ class Team:
             self._gather(listener)
 
     def _start(self, processes: Sequence[Process], path: str) -> None:
-        base = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(HERE.parent), "BENCH_CONTROL": path}
+        base = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(PACKAGE), "BENCH_CONTROL": path}
         with open(self.log, "w") as log:
             for command, extra in processes:
                 self.processes.append(
                     subprocess.Popen(
                         command,
                         env={**base, **extra},
+                        cwd=self.folder.name,  # not a checkout, whose neomx Python would find first
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=subprocess.STDOUT,

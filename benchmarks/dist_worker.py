@@ -1,8 +1,8 @@
-"""One worker of a team (`dist_team.py`): `dist_worker.py PROGRAM ENGINE [KVSTORE]`.
+"""One worker of a team (`dist_team.py`): `dist_worker.py PROGRAM ENGINE [KVSTORE [COMPRESSION]]`.
 
 `train`, the same for all engines: an MLP of 10M parameters (784-2048-2048-2048-10), 32 samples a worker, SGD with
-momentum. `copy`: 100 MB pushed and pulled, or sent through a bare socket and back. It runs under real MXNet's old
-interpreter too.
+momentum. `module` trains the same network by a Module, `layout` under a layout. `copy`: 100 MB pushed and pulled, or
+sent through a bare socket and back. It runs under real MXNet's old interpreter too.
 """
 
 import json
@@ -66,7 +66,7 @@ def torch_ddp():
     }
 
 
-def gluon(mx, kvstore):
+def gluon(mx, kvstore, compression=""):
     """The Gluon program, under real MXNet and under neomx."""
     nn = mx.gluon.nn
     loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
@@ -82,7 +82,8 @@ def gluon(mx, kvstore):
         net.hybridize(static_alloc=True, static_shape=True)
         net(data[0][0])
         how = {"learning_rate": RATE, "momentum": MOMENTUM}
-        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", how, kvstore=kvstore)
+        bits = {"compression_params": {"type": compression}} if compression and kvstore else {}
+        trainer = mx.gluon.Trainer(net.collect_params(), "sgd", how, kvstore=kvstore, **bits)
 
         def step(x, y):
             with mx.autograd.record():
@@ -95,9 +96,50 @@ def gluon(mx, kvstore):
     return {"step": training(kvstore), "compute": training(None), "wait": mx.nd.waitall}
 
 
-def neomx_gluon(mx, kvstore):
+def neomx_gluon(mx, kvstore, compression=""):
     flat = mx.nd.ones(PARAMETERS)
-    return {**gluon(mx, kvstore), "communicate": lambda: mx.dist.all_reduce(flat, inplace=True)}
+    return {**gluon(mx, kvstore, compression), "communicate": lambda: mx.dist.all_reduce(flat, inplace=True)}
+
+
+def module(mx, kvstore):
+    """The same network as a symbol, with the loop that `Module.fit` has."""
+    net = mx.sym.var("data")
+    for units in HIDDEN:
+        net = mx.sym.relu(mx.sym.FullyConnected(net, num_hidden=units))
+    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(net, num_hidden=CLASSES), name="softmax")
+    trained = mx.mod.Module(net)
+    trained.bind([("data", (BATCH, INPUT))], [("softmax_label", (BATCH,))])
+    trained.init_params(mx.init.Xavier())
+    how = {"learning_rate": RATE, "momentum": MOMENTUM}
+    trained.init_optimizer(kvstore=kvstore, optimizer="sgd", optimizer_params=how)
+    data = [(mx.io.DataBatch([mx.nd.array(x)], [mx.nd.array(y)]),) for x, y in batches()]
+
+    def step(batch):
+        trained.forward_backward(batch)
+        trained.update()
+
+    return {"step": in_turn(data, step), "wait": mx.nd.waitall}
+
+
+def under_layout(mx, layout):
+    """The same network under a layout."""
+    nn = mx.gluon.nn
+    net = nn.HybridSequential()
+    for at, units in enumerate(HIDDEN):
+        net.add(nn.Dense(units, activation="relu", in_units=(INPUT, *HIDDEN)[at]))
+    net.add(nn.Dense(CLASSES, in_units=HIDDEN[-1]))
+    net.initialize(mx.init.Xavier())
+    mx.parallel.apply(net, mx.parallel.Layout.parse(layout))
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": RATE, "momentum": MOMENTUM})
+    loss_of = mx.gluon.loss.SoftmaxCrossEntropyLoss()
+
+    def step(x, y):
+        with mx.autograd.record():
+            loss = loss_of(net(x), y)
+        loss.backward()
+        trainer.step(BATCH)
+
+    return {"step": in_turn([(mx.nd.array(x), mx.nd.array(y)) for x, y in batches()], step), "wait": mx.nd.waitall}
 
 
 def through_kvstore(mx, kvstore):
@@ -163,7 +205,9 @@ def our_mxnet():
 PROGRAMS = {
     ("train", "torch"): torch_ddp,
     ("train", "mxnet"): lambda kvstore: gluon(real_mxnet(), kvstore),
-    ("train", "neomx"): lambda kvstore: neomx_gluon(our_mxnet(), kvstore),
+    ("train", "neomx"): lambda *how: neomx_gluon(our_mxnet(), *how),
+    ("module", "neomx"): lambda kvstore: module(our_mxnet(), kvstore),
+    ("layout", "neomx"): lambda layout: under_layout(our_mxnet(), layout),
     ("copy", "mxnet"): lambda kvstore: through_kvstore(real_mxnet(), kvstore),
     ("copy", "neomx"): lambda kvstore: through_kvstore(our_mxnet(), kvstore),
     ("copy", "bare"): send_and_take_back,

@@ -52,15 +52,16 @@ for line in sys.stdin:
 class Runner:
     """A child interpreter that times workloads on request."""
 
-    def __init__(self, python: str, engine: str, workloads: str, threads: int = 1):
+    def __init__(self, python: str, engine: str, workloads: str, threads: int = 1, package: str = str(HERE.parent)):
         limits = {"OMP_NUM_THREADS": f"{threads}", "MKL_NUM_THREADS": f"{threads}", "MXNET_CPU_WORKER_NTHREADS": "1"}
         limits["OMP_WAIT_POLICY"] = "PASSIVE"  # threads that spin while others compute would measure the machine's load
-        path = os.pathsep.join([str(HERE), str(HERE.parent)])
+        path = os.pathsep.join([str(HERE), package])
         self.child = subprocess.Popen(
             [python, "-c", CHILD, workloads, engine],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            cwd=package,  # where Python looks first
             env={**os.environ, **limits, "PYTHONPATH": path},
         )
         self._answer()

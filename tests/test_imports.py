@@ -70,7 +70,7 @@ gluon: autograd base comm context dtype events formats image initializer kvstore
 callback: model
 # gluon: mx.dist.shard is a dataset's part
 dist: base comm gluon ndarray
-horovod: base comm events formats gluon kvstore ndarray optimizer process
+horovod: base comm events formats gluon kvstore ndarray optimizer process step
 model: base kvstore module ndarray step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
     ndarray optimizer step symbol

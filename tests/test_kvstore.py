@@ -21,7 +21,6 @@ MORE = {
     "pushpull compressed": "None",  # MXNet sums without compression only
     "another batch size": "None",  # MXNet's servers cannot be told a new one
     "string key among ints": "None",  # MXNet's keys are of one kind
-    "int key among strings": "None",
 }
 AFTER_MORE = {"weight last"}  # differs since MXNet refused the step before
 

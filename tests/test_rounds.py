@@ -120,10 +120,40 @@ def test_trainers_stepped_in_different_orders_are_named():
         ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
         ([4, 0], [4, 0], 2),  # the second has none and waits
         ([8, 0], [3, 0], 8),  # the first says the global batch
-        ([6, 0], [3, 0], 6),  # a constant, which happens to be its samples times the workers
+        ([6, 0], [3, 0], 6),  # it may be the global batch, and nothing shows otherwise
         ([2, 0], [1, 0], 2),
     ],
 )
 def test_what_sums_are_divided_by(divisors, samples, expected):
     steppers = [0 if divisor else -1 for divisor in divisors]
     assert Round(steppers, divisors, samples, True, False).divisor == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ([(4, 2), (2, 1)], 1),  # twice its samples, as often as there are workers: the other one's zero counts
+        ([(4, 2), (2, 1), (2, 1)], 1),
+        ([(4, 2), (4, 1)], 4),  # a constant
+        ([(2, 2), (2, 1)], 2),  # a constant, in the end twice its samples
+        ([(2, 1), (2, 1)], 2),  # a constant with batches of one sample
+        ([(4, 2), (2, 1), (6, 1)], 6),  # no longer in proportion
+        ([(2, 1)], 2),
+    ],
+)
+def test_a_worker_without_data_counts_as_zero_where_divisors_follow_samples(given, expected):
+    divided_by = []
+
+    def first(rounds):
+        for divisor, samples in given[:-1]:
+            rounds.step(0, divisor, samples)
+        divided_by.append(rounds.step(0, *given[-1]).divisor)
+        rounds.leave()
+
+    def second(rounds):
+        for divisor, _ in given[:1] if len(given) > 1 else ():
+            rounds.step(0, divisor, given[0][1])
+        rounds.leave()
+
+    _, errors = run(first, second)
+    assert errors == [None, None] and divided_by == [expected]

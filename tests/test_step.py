@@ -169,6 +169,23 @@ def test_a_gradient_that_is_sent_again_counts_once():
     assert made.residuals["w"].tolist() == other.residuals["w"].tolist()
 
 
+def test_a_strategy_keeps_what_its_compressor_kept_back():
+    from neomx.comm import compress
+
+    made, other = (AllReduce(compressor=compress.make({"type": "2bit", "threshold": 0.5})) for _ in range(2))
+    first, second = torch.tensor([0.3, 0.7, -0.9]), torch.tensor([0.4, -0.1, 0.2])
+    for key in (0, "0"):
+        made.compressor.encode(key, first)
+    state = made.state()
+    assert len(state) == 2
+    other.load_state(state)
+    for key in (0, "0"):
+        assert made.compressor.encode(key, second).tolist() == other.compressor.encode(key, second).tolist()
+    with pytest.raises(mx.MXNetError, match="keeps no state"):
+        AllReduce().load_state(state)
+    assert AllReduce().state() == {}
+
+
 # ---- gradients leave during backward ----
 
 

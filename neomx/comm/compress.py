@@ -17,6 +17,7 @@ A compressor of one's own derives from `Compressor` and is registered:
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 from abc import ABC, abstractmethod
@@ -68,6 +69,15 @@ class Compressor(ABC):
 
     def take_back(self, key: Hashable) -> None:  # noqa: B027
         """The last `encode` of this key did not count: the gradient changed afterwards and is encoded again."""
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What must not be lost in a restart, such as what earlier gradients kept back."""
+        return {}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from such a state."""
+        if state:
+            raise MXNetError(f"{self.kind} gradient compression keeps no state, received {', '.join(state)}")
 
     def sum_(
         self,
@@ -149,6 +159,15 @@ class _Bits(Compressor):
     def take_back(self, key: Hashable) -> None:
         """Return to the residual before the last gradient."""
         self.residuals[key], self._before[key] = self._before[key], self.residuals[key]
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The residuals, by their keys; ints and strings are told apart by `repr`."""
+        return {repr(key): residual.clone() for key, residual in self.residuals.items()}
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on with these residuals."""
+        self.residuals = {ast.literal_eval(key): residual.clone() for key, residual in state.items()}
+        self._before = {}
 
     def nbytes(self, count: int) -> int:
         """The bytes of `count` encoded elements."""

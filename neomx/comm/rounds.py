@@ -8,6 +8,7 @@ for more or less than in one process.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,6 +41,7 @@ class Round:
     samples: list[float]  # in each worker's batch, -1 where nobody knows
     reduces: bool  # whether gradients are summed in it
     wants_flags: bool  # whether some worker has more to say
+    follows: bool = False  # whether some worker's divisor is known to be a multiple of its samples
 
     @property
     def active(self) -> list[int]:
@@ -56,13 +58,27 @@ class Round:
     def divisor(self) -> float:
         """What summed gradients are divided by: the same on all workers.
 
-        Where each worker says how many samples it has, that is the mean over all workers, of which those without data
-        have none. Any other number is taken as it is said, whoever has data; if workers say different ones, their mean.
+        The number that workers give to `step` is used as it is; if they give different ones, their mean. A worker
+        without data is left out of that mean, unless the numbers follow the samples of each worker: then it counts as
+        zero. They do if each worker gives its number of samples, or has given a fixed multiple of it so far.
         """
         said = [self.divisors[rank] for rank in self.active]
-        if said == [self.samples[rank] for rank in self.active]:
+        if self.follows or said == [self.samples[rank] for rank in self.active]:
             return sum(said) / len(self.steppers)
         return said[0] if len(set(said)) == 1 else sum(said) / len(said)
+
+
+@dataclass
+class _Given:
+    """What this worker gave to a stepper's last step."""
+
+    divisor: float
+    samples: float
+    follows: bool  # whether divisors have changed in proportion to samples
+
+    def next(self, divisor: float, samples: float) -> _Given:
+        in_proportion = samples > 0 and divisor * self.samples == self.divisor * samples
+        return _Given(divisor, samples, in_proportion and (self.follows or divisor != self.divisor))
 
 
 class Rounds:
@@ -71,6 +87,7 @@ class Rounds:
     def __init__(self, group: Any):
         self._group = group.clone("rounds")
         self._steppers: list[Stepper] = []
+        self._given: dict[int, _Given] = {}
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -82,7 +99,12 @@ class Rounds:
         self, stepper: int, divisor: float, samples: float = -1, reduces: bool = True, wants_flags: bool = False
     ) -> Round:
         """Say that this worker steps; what all said."""
-        round = self._say(stepper, divisor, samples, reduces, wants_flags)
+        follows = False
+        if not math.isnan(divisor):  # as it is where a later call says it
+            last = self._given.get(stepper)
+            given = _Given(divisor, samples, False) if last is None else last.next(divisor, samples)
+            self._given[stepper], follows = given, given.follows
+        round = self._say(stepper, divisor, samples, reduces, wants_flags, follows)
         others = sorted({other for other in round.steppers if other >= 0 and other != stepper})
         if others:
             raise MXNetError(
@@ -116,14 +138,16 @@ class Rounds:
             elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
                 return
 
-    def _say(self, what: int, divisor: float, samples: float, reduces: bool, wants_flags: bool) -> Round:
+    def _say(
+        self, what: int, divisor: float, samples: float, reduces: bool, wants_flags: bool, follows: bool = False
+    ) -> Round:
         if self._group.size == 1:
-            return Round([what], [divisor], [samples], reduces, wants_flags)
-        mine = torch.tensor([what, divisor, samples, reduces, wants_flags], dtype=torch.float64)
-        steppers, divisors, counts, reducing, wanting = self._group.all_gather_small(
+            return Round([what], [divisor], [samples], reduces, wants_flags, follows)
+        mine = torch.tensor([what, divisor, samples, reduces, wants_flags, follows], dtype=torch.float64)
+        steppers, divisors, counts, reducing, wanting, following = self._group.all_gather_small(
             mine, what="the start of a step"
         ).T.tolist()
-        round = Round([int(each) for each in steppers], divisors, counts, any(reducing), any(wanting))
+        round = Round([int(each) for each in steppers], divisors, counts, any(reducing), any(wanting), any(following))
         self._catch_up(round)
         return round
 

@@ -15,6 +15,7 @@ from ..gluon.parameter_dict import ParameterDict
 from ..gluon.trainer import Trainer
 from ..ndarray import NDArray
 from ..optimizer import Optimizer
+from ..step import AllReduce, OptimizerWithStrategy, StepStrategy
 from .collectives import broadcast_, grouped_allreduce_, root_among, tensor_of
 from .job import ELSE, ProcessSet, global_process_set, meet, size
 
@@ -135,10 +136,11 @@ class DistributedTrainer(Trainer):
         self._training.count_samples = lambda batch_size: batch_size
 
 
-class DistributedOptimizer(Optimizer):
+class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
     """An optimizer whose updates average the gradients over workers before: for Module, and programs of their own.
 
-    It shares all attributes with the optimizer that it is made of, whose `rescale_grad` it divides.
+    A Module sums them in buckets that leave during backward; in other programs each update exchanges its gradient. It
+    shares all attributes with the optimizer that it is made of, whose `rescale_grad` it divides.
     """
 
     __slots__ = ("_factors", "_optimizer")  # all else is in the dictionary that the two share
@@ -161,6 +163,15 @@ class DistributedOptimizer(Optimizer):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
+
+    def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
+        """All-reduce among all workers; a process set's gradients are exchanged by the updates themselves."""
+        _, _, process_set = self._factors
+        if size() == 1 or process_set not in (None, global_process_set):
+            return None
+        optimizer = self.unwrapped()
+        optimizer.rescale_grad /= size()
+        return AllReduce(), optimizer
 
     def unwrapped(self) -> Optimizer:
         """The optimizer that it was made of, as it was."""

@@ -28,6 +28,8 @@ class CollectiveStore(SharedStore, LocalStore):
     An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
     """
 
+    mixes_keys = True
+
     def __init__(self, name: str):
         super().__init__(name)
         self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with

@@ -6,6 +6,7 @@ import torch
 
 from .. import ndarray as nd
 from .. import optimizer as opt
+from ..base import MXNetError
 from ..comm import compress
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
@@ -16,6 +17,8 @@ from .store import KVStore, Update
 
 class LocalStore(KVStore):
     """Keeps its arrays in this process, where the updater or optimizer runs too."""
+
+    mixes_keys = False  # whether ints and strings may be keys of one store; MXNet refuses that
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -33,6 +36,16 @@ class LocalStore(KVStore):
 
     def _shape(self, name: Key) -> tuple[int, ...] | None:
         return self._stored[name].shape if name in self._stored else None
+
+    def _new(self, key: Keys, value: Values) -> dict[Key, NDArray]:
+        values = super()._new(key, value)
+        kinds = {type(name): name for name in (*self._stored, *values)}
+        if len(kinds) > 1 and not self.mixes_keys:
+            raise MXNetError(
+                f"the keys of a {self._type!r} kvstore must be all ints or all strings, received both: "
+                + ", ".join(repr(name) for name in kinds.values())
+            )
+        return values
 
     def _create(self, values: dict[Key, NDArray]) -> None:
         self._stored.update(self._first({name: value.detach().copy() for name, value in values.items()}))

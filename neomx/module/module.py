@@ -19,7 +19,7 @@ from ..io import DataDesc
 from ..kvstore import KVStoreBase
 from ..model import load_checkpoint
 from ..ndarray import NDArray
-from ..step import Asked, StepStrategy, choose
+from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose
 from .base_module import BaseModule, _check_input_names, _parse_data_desc
 from .executor_group import DataParallelExecutorGroup
 from .training import ArrayTraining
@@ -345,6 +345,13 @@ class Module(BaseModule):
         if self._params_dirty:
             self._sync_params_from_devices()
         asked = Asked(kvstore, None, self._compression_params)
+        if (
+            isinstance(optimizer, OptimizerWithStrategy)
+            and len(self._context) == 1
+            and not asked.is_between_workers
+            and (own := optimizer.own_strategy()) is not None
+        ):
+            asked.kvstore, optimizer = own
         asked.open()
         largest = max((array.size for array in self._arg_params.values()), default=0)
         strategy = choose(asked, len(self._context), largest)

@@ -17,7 +17,7 @@ from .choose import Asked, choose, refuse_beside_layout
 from .one_device import OneDevice
 from .servers import Servers
 from .store import Store
-from .strategy import StepStrategy
+from .strategy import OptimizerWithStrategy, StepStrategy
 from .trained import Trained, Training
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Asked",
     "Compressor",
     "OneDevice",
+    "OptimizerWithStrategy",
     "Servers",
     "StepStrategy",
     "Store",

@@ -11,7 +11,6 @@ compressor. The update of a bucket may run while later ones are still on their w
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Sequence
 
@@ -28,7 +27,6 @@ from ..ndarray.sparse import RowSparseNDArray
 from .strategy import StepStrategy
 from .trained import Training, sum_rows
 
-_log = logging.getLogger("neomx")
 _MEASURED = 2  # rounds after which the order is known in which gradients become ready
 
 
@@ -53,7 +51,6 @@ class AllReduce(StepStrategy):
         self._side: Group | None = None  # for those of the buckets' thread
         self._buckets: Buckets | None = None
         self._since_prepared = 0
-        self._named: set[str] = set()
         self.sums: list[NDArray] = []  # valid until the next backward
 
     # ---- among the workers ----
@@ -131,7 +128,7 @@ class AllReduce(StepStrategy):
         round = self.begin_round(divisor, bool(spoiled) or len(made) < len(self.trained))
         agreed = time.perf_counter()
         again, stale = self._flags(round, spoiled, made)
-        self._name_lacking(made, stale)
+        self.name_lacking(made, stale, self.group.rank)
         if updates:
             self.training.rescale(self.divisor_of(round))
         if updates and self.updates_early and (ignore_stale or not any(stale)):
@@ -270,12 +267,7 @@ class AllReduce(StepStrategy):
             NDArray(buckets.sums[i], weight._ctx) if i in buckets.sums else gradient
             for i, (weight, gradient) in enumerate(zip(trained.weights[0], trained.gradients[0], strict=True))
         ]
-        trained.watch([i for i in order if i not in buckets.late], self._pass_on)
-
-    def _pass_on(self, i: int) -> None:
-        if not self.holds:
-            with torch.no_grad():
-                self.ready(i)
+        self.watch([i for i in order if i not in buckets.late])
 
     def _flags(self, round: Round, spoiled: set[int], made: list[int]) -> tuple[list[int], list[bool]]:
         """Which buckets some worker must send again, and of which parameters nobody has a gradient."""
@@ -332,19 +324,16 @@ class AllReduce(StepStrategy):
             elif old is not self.sums[i]:
                 old.copyto(self.sums[i])
 
-    def _name_lacking(self, made: list[int], stale: list[bool]) -> None:
-        """Say which gradients other workers made and this one did not."""
-        known = set(made)
-        names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
-        lacking = [name for name in names if name not in self._named]
-        self._named.update(lacking)
-        if lacking:
-            _log.warning(
-                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
-                "is logged once for each parameter",
-                self.group.rank,
-                ", ".join(lacking),
-            )
+    def state(self) -> dict[str, torch.Tensor]:
+        """What the compressor has kept back."""
+        return {} if self.compressor is None else self.compressor.state()
+
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Go on from what a compressor had kept back."""
+        if self.compressor is None:
+            super().load_state(state)
+        else:
+            self.compressor.load_state(state)
 
     def close(self) -> None:
         """End the buckets' thread."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 
@@ -19,7 +18,6 @@ from .allreduce import give_over
 from .strategy import StepStrategy
 from .trained import Key, Training
 
-_log = logging.getLogger("neomx")
 _WORTH_SENDING = 1 << 20  # bytes of gradients in one message
 
 
@@ -39,7 +37,6 @@ class Servers(StepStrategy):
         self._known: set[Key] = set()
         self._sent: dict[int, Stamp] = {}
         self._waiting: list[int] = []  # ready, too small to be sent alone
-        self._named: set[str] = set()
         self.sums: list[NDArray] = []
 
     # ---- among the workers ----
@@ -83,14 +80,9 @@ class Servers(StepStrategy):
             self._known.update(trained.keys[i] for i in new)
         self._sent, self._waiting = {}, []
         self.sums = [nd.zeros_like(weight) for weight in trained.weights[0]]
-        trained.watch([i for i in range(len(trained)) if i not in trained.late], self._pass_on)
+        self.watch([i for i in range(len(trained)) if i not in trained.late])
 
     # ---- sending ----
-
-    def _pass_on(self, i: int) -> None:
-        if not self.holds:
-            with torch.no_grad():
-                self.ready(i)
 
     def ready(self, i: int) -> None:
         """A gradient is complete: send it, with those that were too small before."""
@@ -132,7 +124,7 @@ class Servers(StepStrategy):
             round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags)
             stale = self._stale(round, made)
             divisor, samples = round.divisor, round.all_samples
-            self._name_lacking(made, stale)
+            self.name_lacking(made, stale, self.store.rank)
         events.emit("reduce", waiting=0.0, seconds=time.perf_counter() - began, samples=samples)
         return divisor, stale
 
@@ -159,20 +151,6 @@ class Servers(StepStrategy):
         mine = torch.zeros(len(self.trained), dtype=torch.uint8)
         mine[list(made)] = 1
         return [not each for each in self._group.all_gather_small(mine).amax(0).tolist()]
-
-    def _name_lacking(self, made: Sequence[int], stale: list[bool]) -> None:
-        """Say which gradients other workers made and this one did not."""
-        known = set(made)
-        names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
-        lacking = [name for name in names if name not in self._named]
-        self._named.update(lacking)
-        if lacking:
-            _log.warning(
-                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
-                "is logged once for each parameter",
-                self.store.rank,
-                ", ".join(lacking),
-            )
 
     # ---- a step ----
 

@@ -12,18 +12,22 @@ A strategy of one's own derives from one of those in this package and overrides 
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from ..base import MXNetError
 from ..comm.rounds import Round
+from ..optimizer import Optimizer
 from .trained import Trained, Training
 
 if TYPE_CHECKING:
     from ..kvstore import KVStoreBase
+
+_log = logging.getLogger("neomx")
 
 
 class StepStrategy(ABC):
@@ -37,6 +41,7 @@ class StepStrategy(ABC):
     def __init__(self) -> None:
         self._training: Training | None = None
         self._trained: Trained | None = None
+        self._named: set[str] = set()  # parameters of which `name_lacking` has told
 
     # ---- parameters ----
 
@@ -142,6 +147,29 @@ class StepStrategy(ABC):
 
     # ---- for subclasses ----
 
+    def watch(self, places: Iterable[int]) -> None:
+        """Have `ready` called in backward for each of these parameters, but not while the strategy `holds`."""
+        self.trained.watch(places, self._pass_on)
+
+    def _pass_on(self, i: int) -> None:
+        if not self.holds:
+            with torch.no_grad():
+                self.ready(i)
+
+    def name_lacking(self, made: Iterable[int], stale: Sequence[bool], rank: int) -> None:
+        """Log, once each, which gradients other workers made in this step and this worker, `rank`, did not."""
+        known = set(made)
+        names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
+        lacking = [name for name in names if name not in self._named]
+        self._named.update(lacking)
+        if lacking:
+            _log.warning(
+                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
+                "is logged once for each parameter",
+                rank,
+                ", ".join(lacking),
+            )
+
     def find_stale(self, ignore_stale: bool) -> list[set[int]]:
         """The parameters without a new gradient, by context; they are refused unless ignored."""
         trained = self.trained
@@ -163,3 +191,11 @@ class StepStrategy(ABC):
             return
         stale = self.find_stale(ignore_stale)
         self.training.update_apart([[i for i in range(len(trained)) if i not in stale[k]] for k in contexts])
+
+
+class OptimizerWithStrategy(ABC):
+    """An optimizer that says itself how gradients meet, as Horovod's does; a Module then steps by that strategy."""
+
+    @abstractmethod
+    def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
+        """The strategy, and the optimizer for its updates; None if the optimizer's own updates exchange gradients."""

@@ -118,6 +118,27 @@ def optimizer():
         alike(together, alone)
 
 
+def module():
+    """A Module with Horovod's optimizer; its gradients leave during backward."""
+    weights = []
+    for shared in (True, False):
+        net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
+        trained = mx.mod.Module(mx.sym.SoftmaxOutput(net, name="softmax"))
+        size = GLOBAL // hvd.size() if shared else GLOBAL
+        trained.bind([("data", (size, 1, 6, 6))], [("softmax_label", (size,))])
+        trained.init_params(mx.init.Constant(0.1))
+        inner = mx.optimizer.create("sgd", rescale_grad=1 / size, **SGD)
+        optimizer = hvd.DistributedOptimizer(inner, gradient_predivide_factor=2.0) if shared else inner
+        trained.init_optimizer(kvstore=None, optimizer=optimizer)
+        assert isinstance(trained._strategy, mx.step.AllReduce) == shared
+        for step in range(STEPS):
+            x, y = mine(data(step)) if shared else data(step)
+            trained.forward_backward(mx.io.DataBatch([x], [y]))
+            trained.update()
+        weights.append(trained.get_params()[0]["fc_weight"].asnumpy())
+    np.testing.assert_allclose(*weights, rtol=0, atol=2e-6)
+
+
 def uneven(join):
     """Worker 0 has eight batches, worker 1 five, of other sizes; then both have some more, worker 1 most."""
     together, alone = pair()
@@ -152,6 +173,7 @@ def main():
     optimizer_object_and_half_size_gradients()
     clipped_between_sum_and_update()
     optimizer()
+    module()
     for join in (False, True, "in the loop"):
         uneven(join)
     print(f"worker {hvd.rank()} trained", flush=True)
