@@ -9,17 +9,17 @@ from torch.distributed.fsdp import FSDPModule
 
 from .. import autograd, initializer
 from ..base import MXNetError
-from ..comm.session import session
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
 from ..gluon.utils import shape_is_known
 from ..ndarray import NDArray
+from .module import workers_of
 
 
-def is_uninitialised(net: Any) -> bool:
+def is_uninitialised(net: Block) -> bool:
     """Whether nobody has called `initialize` on a Block."""
-    params = net.collect_params().values() if isinstance(net, Block) else ()
+    params = net.collect_params().values()
     return bool(params) and all(param._arrays is None and not param._deferred_init for param in params)
 
 
@@ -39,9 +39,10 @@ def hollow(net: Block) -> None:
         param._init_grad()
 
 
-def fill(net: Block, init: Any) -> None:
+def fill(net: Block, init: initializer.Initializer | str | None) -> None:
     """Initialise what was laid out: the values that `initialize(init)` gives, of which each worker keeps its part."""
     _allocate(net.torch())
+    workers = workers_of(net)
     default = initializer.create(initializer.Uniform() if init is None else init)
     for param in net.collect_params().values():
         param._follow()
@@ -49,7 +50,8 @@ def fill(net: Block, init: Any) -> None:
         described = initializer.InitDesc(param.name, {"__init__": default if param.init is None else param.init})
         with autograd.pause():
             default(described, whole)
-        session().group.broadcast_(whole._data, what="a parameter as it begins")
+        if workers is not None:
+            workers.model_group.broadcast_(whole._data, what="a parameter as it begins")
         param.placement.put(next(iter(param._arrays.values())), whole)
 
 
@@ -70,4 +72,4 @@ def _allocate(module: torch.nn.Module) -> None:
         if isinstance(each, FSDPModule):
             for group in each._get_fsdp_state()._fsdp_param_groups:
                 for param in group.fsdp_params:
-                    param.reset_sharded_param()
+                    param.reset_sharded_param()  # type: ignore[no-untyped-call]

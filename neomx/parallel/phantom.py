@@ -18,6 +18,7 @@ from ..dtype import to_torch
 from ..gluon import Block
 from ..gluon.utils import shape_is_known
 from ..ndarray import NDArray
+from .model import Model, check_model
 
 
 @contextmanager
@@ -52,11 +53,11 @@ def inputs_like(batch: Any) -> list[torch.Tensor]:
     return [tensor_like(each) for each in (batch if several else [batch])]
 
 
-def phantom_of(net: Any, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
+def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
     """A copy of a net, a Block's twin or a torch module, whose parameters are phantoms; shapes follow from `inputs`."""
     tensors = _tensors(net)
     memo: dict[int, Any] = {id(tensor): _phantom(tensor) for tensor in tensors}
-    copied = copy.deepcopy(net, memo)
+    copied: Model = copy.deepcopy(net, memo)
     if not isinstance(copied, Block):
         return copied.train()
     copied.hybridize(False)  # hooks must see the calls of children
@@ -69,11 +70,10 @@ def phantom_of(net: Any, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
     return copied.torch().train()
 
 
-def _tensors(net: Any) -> list[torch.Tensor]:
+def _tensors(net: Model) -> list[torch.Tensor]:
     """All that takes memory in a net."""
     if not isinstance(net, Block):
-        if not isinstance(net, torch.nn.Module):
-            raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+        check_model(net)
         return [*net.parameters(), *net.buffers()]
     params = net.collect_params().values()
     if any(param.placement.holders is not None for param in params):
