@@ -54,7 +54,7 @@ def test_tensor_neighbours_are_neighbours():
     assert found[8]["pipeline"] == 1
 
 
-def test_peers_differ_along_the_given_lines_alone(monkeypatch):
+def test_peers_differ_along_the_given_dimensions_alone(monkeypatch):
     layout = Layout(data=2, tensor=2, pipeline=2)
     found = {rank: layout.coordinates(rank) for rank in range(8)}
     monkeypatch.setattr(Layout, "coordinates", lambda self, rank=None: found[5 if rank is None else rank])

@@ -10,7 +10,7 @@ from torch.distributed.tensor import DTensor
 
 from ..base import MXNetError
 from ..gluon import Block
-from ..ndarray.ndarray import whole
+from ..ndarray.distributed import whole
 from .model import Model
 from .placement import LayoutWorkers, region, workers_holding
 

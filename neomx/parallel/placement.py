@@ -28,7 +28,7 @@ from ..gluon.contrib.nn.basic_layers import sync_over
 from ..gluon.parameter import Parameter
 from ..gluon.placement import Placement
 from ..ndarray import NDArray
-from ..ndarray.ndarray import whole
+from ..ndarray.distributed import whole
 from ..optimizer.part import Part, Total
 from ..step import StepStrategy
 from .layout import Layout, backend
