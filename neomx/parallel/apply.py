@@ -16,13 +16,15 @@ from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block
 from ..gluon.nn import HybridSequential, Sequential
+from ..gluon.placement import follow, place, tell_trainers
 from .checkpointing import Checkpointed, checkpoint_blocks
 from .dimensions import Plan
 from .hollow import fill, hollow, is_uninitialised
 from .layout import Layout, check_layout
 from .model import Model, check_model, module_of, parameters_of
 from .module import laid_out
-from .placement import Divided, LayoutWorkers, tell_trainers
+from .placement import Divided
+from .workers import LayoutWorkers
 
 SHARDS = ("full", "grads", "optimizer")
 Net = TypeVar("Net", bound=Model)
@@ -48,14 +50,14 @@ def apply(
     if layout.pipeline > 1:
         raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
     if not isinstance(net, Block) or not is_uninitialised(net):
-        place(net, layout, shard, plan, checkpoint)
+        lay_out(net, layout, shard, plan, checkpoint)
         return net
     if layout.size == 1:
         net.initialize(init)
         _checkpoint(net, checkpoint)
         return net
     hollow(net)
-    place(net, layout, shard, plan, checkpoint)
+    lay_out(net, layout, shard, plan, checkpoint)
     fill(net, init)
     return net
 
@@ -83,7 +85,7 @@ def check_shard(layout: Layout, shard: str | None) -> str | None:
     return "full" if shard is None and layout.degree(*layout.part_dimensions) > 1 else shard
 
 
-def place(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint: Checkpointed) -> None:
+def lay_out(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint: Checkpointed) -> None:
     """Do what `apply` says, once it has been checked."""
     if layout.size == 1:
         _checkpoint(net, checkpoint)
@@ -96,10 +98,11 @@ def place(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint:
         replicate(module, workers)
     if not isinstance(net, Block):
         laid_out[net] = workers
-    for param in parameters_of(net):
-        param.placement = Divided(workers)
-        param._follow()
-    tell_trainers(parameters_of(net))
+    params = parameters_of(net)
+    for param in params:
+        place(param, Divided(workers))
+    follow(params)
+    tell_trainers(params)
 
 
 def begin(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint: Checkpointed) -> LayoutWorkers:

@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor
 from ..comm.group import Group
 from ..context import cpu
 from ..gluon import Parameter, ParameterDict
+from ..gluon.placement import part_of
 from ..ndarray import NDArray
 from ..optimizer.part import same_part, total_square
 from .model import Weight
@@ -58,7 +59,7 @@ def _has_gradient(param: Weight) -> bool:
 def _local(param: Weight, counts: bool) -> tuple[NDArray, bool]:
     """This worker's part of a gradient, and whether it counts: in a pipeline, once for all stages that share it."""
     if isinstance(param, Parameter):
-        weight, counts = param._local(None), param.placement.is_first
+        weight, counts = part_of(param), param.placement.is_first
     else:
         weight = NDArray(param.detach(), cpu())
         if isinstance(param, DTensor):

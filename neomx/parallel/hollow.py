@@ -12,6 +12,7 @@ from ..base import MXNetError
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
+from ..gluon.placement import hollow_out, is_untouched, put_whole
 from ..gluon.utils import shape_is_known
 from ..ndarray import NDArray
 from .module import workers_of
@@ -20,7 +21,7 @@ from .module import workers_of
 def is_uninitialised(net: Block) -> bool:
     """Whether nobody has called `initialize` on a Block."""
     params = net.collect_params().values()
-    return bool(params) and all(param._arrays is None and not param._deferred_init for param in params)
+    return bool(params) and all(map(is_untouched, params))
 
 
 def hollow(net: Block) -> None:
@@ -32,11 +33,7 @@ def hollow(net: Block) -> None:
             "in_channels, etc., or initialize() it and pass one batch through it"
         )
     for param in net.collect_params().values():
-        values: Any = torch.empty(param.shape, dtype=to_torch(param.dtype), device="meta")
-        if param._differentiable:
-            values = torch.nn.Parameter(values, requires_grad=False)
-        param._arrays = {cpu(): NDArray(values, cpu())}
-        param._init_grad()
+        hollow_out(param)
 
 
 def fill(net: Block, init: initializer.Initializer | str | None) -> None:
@@ -45,14 +42,13 @@ def fill(net: Block, init: initializer.Initializer | str | None) -> None:
     workers = workers_of(net)
     default = initializer.create(initializer.Uniform() if init is None else init)
     for param in net.collect_params().values():
-        param._follow()
         whole = NDArray(torch.zeros(param.shape, dtype=to_torch(param.dtype)), cpu())
         described = initializer.InitDesc(param.name, {"__init__": default if param.init is None else param.init})
         with autograd.pause():
             default(described, whole)
         if workers is not None:
             workers.model_group.broadcast_(whole._data, what="a parameter as it begins")
-        param.placement.put(next(iter(param._arrays.values())), whole)
+        put_whole(param, whole)
 
 
 def _allocate(module: torch.nn.Module) -> None:

@@ -12,7 +12,8 @@ from ..base import MXNetError
 from ..gluon import Block
 from ..ndarray.distributed import whole
 from .model import Model
-from .placement import LayoutWorkers, region, workers_holding
+from .placement import region, workers_holding
+from .workers import LayoutWorkers
 
 laid_out: WeakKeyDictionary[torch.nn.Module, LayoutWorkers] = WeakKeyDictionary()
 
@@ -28,11 +29,13 @@ def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The `state_dict` that one process would have, on every worker's CPU. All workers call it."""
     workers = laid_out.get(module)
     owners = {} if workers is None else workers.owners
+    stages = None if workers is None else workers.pipeline_group
     values = {name: whole(value.detach()).cpu() for name, value in module.state_dict().items()}
     for name, (place, shape, kind) in owners.items():
         if values[name].shape != shape:
             values[name] = torch.empty(shape, dtype=kind)
-        workers.pipeline_group.broadcast_(values[name], place, name)  # type: ignore[union-attr]
+        assert stages is not None  # tensors have owners in a pipeline only
+        stages.broadcast_(values[name], place, name)
     return values
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor.placement_types import Shard
 
-from ..gluon.twin import Twin
+from ..gluon.twin import Twin, follow_inside
 from .crossing import Crossing
 from .dimensions import Plan
 from .styles import layer_of
@@ -26,9 +26,7 @@ def rehearse(module: torch.nn.Module, plan: Plan, degree: int, exchanged: Counte
     for target in targets:
         target.module.register_forward_pre_hook(partial(_enter, target, degree, exchanged, inputs))
         target.module.register_forward_hook(partial(_leave, target, degree, exchanged))
-    for each in module.modules():
-        for param in each._block._reg_params.values() if isinstance(each, Twin) else ():
-            param._follow()
+    follow_inside(module)
 
 
 def _take_part(target: Target, degree: int, parts: dict[int, torch.nn.Parameter]) -> None:

@@ -10,6 +10,7 @@ import torch
 from ..comm.group import Group
 from ..comm.session import session
 from ..gluon import Block, Parameter
+from ..gluon.placement import follow, place, tell_trainers
 from .apply import begin, shard_fully
 from .checkpointing import Checkpointed
 from .dimensions import Plan
@@ -17,11 +18,12 @@ from .layout import Layout
 from .model import Home, Model, Weight, elements_of
 from .module import laid_out
 from .pipeline import Pipeline
-from .placement import Owned, keep_only, local_gradient, tell_trainers
+from .placement import Divided, local_gradient
 from .stages import Cut, Piece, StageModule, free_elsewhere
+from .workers import Owned
 
 
-def lay_out(
+def lay_out_stages(
     net: Model,
     cut: Cut,
     layout: Layout,
@@ -46,15 +48,15 @@ def lay_out(
     shared, described = _shared(stages, holders), _described(groups, cut)
     params = {param: places for param, places in holders.items() if isinstance(param, Parameter)}
     if isinstance(net, Block):
-        keep_only(params, workers)
+        for param, places in params.items():
+            place(param, Divided(workers, places))
     else:
         laid_out[net], workers.owners = workers, _owners(net, groups, cut)
         free_elsewhere(net, stages.values())
     sharded = layout.gradient_size > 1 and shard in ("full", "grads")
     for stage in stages.values() if sharded else ():
         shard_fully(stage, stage, workers, isinstance(net, Block))
-    for param in params:
-        param._follow()
+    follow(params)
     tell_trainers(params)
     pipeline = Pipeline(stages, cut, workers.mesh.get_group("pipeline"), loss, described)
     pipeline.borrowed = [home for home, places in shared if places[0] != here]

@@ -17,8 +17,8 @@ from ..optimizer import Updater
 from ..optimizer.part import Part
 from ..optimizer.states import loads
 from ..step import AllReduce
-from .placement import LayoutWorkers
 from .shares import apply_in_shares, share_of
+from .workers import LayoutWorkers
 
 
 class LayoutStrategy(AllReduce):

@@ -20,6 +20,7 @@ from torch.distributed.tensor.placement_types import Placement
 from .. import ndarray as nd
 from ..base import MXNetError
 from ..gluon import HybridBlock, nn
+from ..gluon.placement import follow
 from ..gluon.twin import Twin
 from ..ndarray import NDArray
 from .crossing import Crossing
@@ -223,8 +224,7 @@ def _forward(block: HybridBlock, compute: Callable[[NDArray], Any], x: Any, *arg
     """A Block's forward: of arrays the new one, of symbols that of its class."""
     if not isinstance(x, NDArray):
         return type(block).forward(block, x, *args)
-    for param in block._reg_params.values():
-        param._follow()  # fully_shard puts the gathered tensor in its place: that one's gradient overwrites, too
+    follow(block._reg_params.values())  # fully_shard has put the gathered tensor there: its gradient overwrites, too
     return compute(x)
 
 

@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement, Replicate, Shard
 
 from ..base import MXNetError, suggest
-from ..gluon.twin import Twin
+from ..gluon.twin import Twin, follow_inside
 from .automatic import automatic_plan
 from .dimensions import Plan
 from .model import Model, module_of
@@ -51,9 +51,7 @@ def parallelize(net: Model, mesh: DeviceMesh, plan: Plan = "auto") -> None:
     inputs = Inputs()
     for target in targets:
         install(target.module, target.name, target.chosen, mesh, inputs)
-    for each in module.modules():  # a Parameter finds its new tensor in the twin
-        for param in each._block._reg_params.values() if isinstance(each, Twin) else ():
-            param._follow()
+    follow_inside(module)
 
 
 # ---- from a plan to layers ----

@@ -13,18 +13,19 @@ from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block, Trainer
+from ..gluon.placement import is_waiting
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
-from .apply import check, place
+from .apply import check, lay_out
 from .checkpointing import Checkpointed
 from .clip import clip_global_norm
 from .dimensions import Plan
 from .layout import Layout, check_layout
 from .model import Model
 from .module import workers_of
-from .placement import LayoutWorkers
 from .schedules import find_schedule
 from .stages import Cut, How, Piece
+from .workers import LayoutWorkers
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
@@ -81,7 +82,7 @@ def train_step(
     chosen = find_schedule(schedule)
     pieces = None
     if layout.pipeline > 1:
-        from .staging import lay_out  # torch's pipelines take a second to load: not in a step, where others wait
+        from .staging import lay_out_stages  # torch's pipelines take a second to load: not in a step, where others wait
 
         chosen.check_checkpoint(checkpoint)
         pieces = Cut(net, layout.pipeline, chosen, cut, microbatches)
@@ -94,9 +95,9 @@ def train_step(
         if isinstance(net, Block):
             _find_shapes(net, inputs)
         if pieces is not None:
-            step.pipeline, step.adding = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
+            step.pipeline, step.adding = lay_out_stages(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
         elif is_new:
-            place(net, layout, shard, plan, checkpoint)
+            lay_out(net, layout, shard, plan, checkpoint)
 
     head = Head(loss, microbatches, isinstance(net, Block))
     return TrainStep(net, head, trainer, layout, arrange, clip, 0.0 if pieces is None else pieces.bubble)
@@ -123,7 +124,7 @@ def _check_optimizer(net: Model, trainer: Trains, layout: Layout, shard: str | N
 
 def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
     """Have parameters initialised that wait for a batch to know their shapes."""
-    if any(param._deferred_init for param in net.collect_params().values()):
+    if any(is_waiting(param) for param in net.collect_params().values()):
         with autograd.pause():
             net(*wrap(tuple(inputs)))
 
