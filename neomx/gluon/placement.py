@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
+from .. import initializer
 from .. import ndarray as nd
 from ..context import cpu
 from ..dtype import to_torch
 from ..ndarray import NDArray
 from ..step import StepStrategy
+from .utils import shape_is_known
 
 if TYPE_CHECKING:
     from .parameter import Parameter
@@ -93,14 +95,21 @@ def tell_trainers(params: Iterable[Parameter]) -> None:
         trainer._take_layout()
 
 
-def is_untouched(param: Parameter) -> bool:
-    """Whether nobody has called `initialize` on a Parameter."""
-    return param._arrays is None and not param._deferred_init
+def has_values(param: Parameter) -> bool:
+    """Whether a Parameter is initialised."""
+    return param._arrays is not None
 
 
 def is_waiting(param: Parameter) -> bool:
     """Whether a Parameter is to be initialised when its shape is known."""
     return bool(param._deferred_init)
+
+
+def begin_with_zeros(param: Parameter) -> None:
+    """Initialise a Parameter with zeros on the CPU, as soon as its shape is known."""
+    param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
+    if shape_is_known(param.shape):
+        param._finish_deferred_init()
 
 
 def hollow_out(param: Parameter) -> None:

@@ -53,6 +53,17 @@ def seed(value: int, ctx: Context | None = None) -> None:
         made.manual_seed(_seed_for(each, value))
 
 
+def states() -> dict[Context, Tensor]:
+    """The state of every generator that has been made, for `restore`."""
+    return {ctx: made.get_state() for ctx, made in _generators.items()}
+
+
+def restore(saved: dict[Context, Tensor]) -> None:
+    """Have generators draw again what they drew after `states` was called."""
+    for ctx, state in saved.items():
+        _generators[ctx].set_state(state)
+
+
 def _seed_for(ctx: Context, value: int) -> int:
     """A context's own seed. torch reads 32 bits of it on a CPU, so device and seed are mixed into those.
 

@@ -12,7 +12,7 @@ import torch
 from torch.distributed._composable import checkpoint
 
 from ..base import MXNetError, modes, suggest
-from ..context import cpu
+from ..context import Context, cpu
 from ..gluon import Block
 from ..gluon.twin import Twin
 from ..ops import random
@@ -70,21 +70,19 @@ def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
 def _contexts(module: torch.nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """What holds while a part runs for the first time, and again."""
     random.generator(cpu())  # the first to draw would make it
-    states = {ctx: made.get_state() for ctx, made in random._generators.items()}
+    states = random.states()
     called_as_block = isinstance(module, Twin) and modes.entering is module._block
     return nullcontext(), _again(module, states, modes.training if called_as_block else module.training)
 
 
 @contextmanager
-def _again(module: torch.nn.Module, states: dict[Any, torch.Tensor], training: bool) -> Iterator[None]:
+def _again(module: torch.nn.Module, states: dict[Context, torch.Tensor], training: bool) -> Iterator[None]:
     """Draw the same random numbers, in the same mode; after it, go on as if nothing had been."""
-    now = {ctx: made.get_state() for ctx, made in random._generators.items()}
+    now = random.states()
     was_training, module.training = module.training, training
-    for ctx, state in states.items():
-        random._generators[ctx].set_state(state)
+    random.restore(states)
     try:
         yield
     finally:
         module.training = was_training
-        for ctx, state in now.items():
-            random._generators[ctx].set_state(state)
+        random.restore(now)

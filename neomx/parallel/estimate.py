@@ -22,7 +22,7 @@ from .layout import Layout, check_layout
 from .model import Model
 from .phantom import Saved, inputs_like, phantom_of, run, without_memory
 from .schedules import Schedule, find_schedule
-from .stages import Cut, How
+from .stages import Cut, CutBy
 from .styles import layer_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "point to point")
@@ -231,7 +231,7 @@ class _Measured:
 class _Workers:
     """The layers of a net, in stages, on the workers of a pipeline."""
 
-    def __init__(self, module: torch.nn.Module, layout: Layout, schedule: str, cut: How, microbatches: int) -> None:
+    def __init__(self, module: torch.nn.Module, layout: Layout, schedule: str, cut: CutBy, microbatches: int) -> None:
         self._count, self._microbatches = layout.pipeline, microbatches
         self._net = module
         self._saved: Saved | None = None

@@ -12,7 +12,7 @@ from ..base import MXNetError
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
-from ..gluon.placement import hollow_out, is_untouched, put_whole
+from ..gluon.placement import has_values, hollow_out, is_waiting, put_whole
 from ..gluon.utils import shape_is_known
 from ..ndarray import NDArray
 from .module import workers_of
@@ -21,7 +21,7 @@ from .module import workers_of
 def is_uninitialised(net: Block) -> bool:
     """Whether nobody has called `initialize` on a Block."""
     params = net.collect_params().values()
-    return bool(params) and all(map(is_untouched, params))
+    return bool(params) and not any(has_values(param) or is_waiting(param) for param in params)
 
 
 def hollow(net: Block) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import initializer
 from ..base import MXNetError
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
-from ..gluon.utils import shape_is_known
+from ..gluon.placement import begin_with_zeros, has_values
 from ..ndarray import NDArray
 from .model import Model, check_model
 
@@ -62,10 +61,8 @@ def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
         return copied.train()
     copied.hybridize(False)  # hooks must see the calls of children
     for param in copied.collect_params().values():
-        if param._arrays is None:
-            param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
-            if shape_is_known(param.shape):
-                param._finish_deferred_init()
+        if not has_values(param):
+            begin_with_zeros(param)
     run(copied, *(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
     return copied.torch().train()
 
@@ -78,7 +75,7 @@ def _tensors(net: Model) -> list[torch.Tensor]:
     params = net.collect_params().values()
     if any(param.placement.holders is not None for param in params):
         raise MXNetError("the Block has a layout already: estimate a new one, which takes no memory")
-    return [array._data for param in params if param._arrays is not None for array in param.list_data()]
+    return [array._data for param in params if has_values(param) for array in param.list_data()]
 
 
 def _phantom(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,15 +16,15 @@ from ..gluon.twin import unwrap, wrap
 from .model import Model, Weight, elements_of
 from .schedules import Schedule
 
-Part: TypeAlias = Model | Callable[..., Any]
-How: TypeAlias = str | Sequence[str] | None  # 'time' (None), 'parameters', or the names that later stages begin with
+Component: TypeAlias = Model | Callable[..., Any]
+CutBy: TypeAlias = str | Sequence[str] | None  # 'time' (None), 'parameters', or the names that later stages begin with
 _TIMED = 3  # runs of each piece, of which the fastest counts
 
 
 class Piece(torch.nn.Module):
     """A part of a model that stays whole, run on tensors: a Block, a torch module, or a function."""
 
-    def __init__(self, name: str, part: Part, takes_arrays: bool = False) -> None:
+    def __init__(self, name: str, part: Component, takes_arrays: bool = False) -> None:
         """`takes_arrays`: a function is one on arrays."""
         super().__init__()
         self.name, self.part, self._takes_arrays = name, part, takes_arrays
@@ -101,9 +101,9 @@ def _title(net: Model) -> str:
     return f"{type(net).__name__} {net.name}" if isinstance(net, Block) else type(net).__name__
 
 
-def parts_of(part: Part, name: str = "") -> Iterable[tuple[str, Part]]:
+def parts_of(part: Component, name: str = "") -> Iterable[tuple[str, Component]]:
     """The parts that a model is a row of, by their names; itself if it does not say."""
-    stages, listed = getattr(part, "stages", None), list[tuple[str, Part]]()
+    stages, listed = getattr(part, "stages", None), list[tuple[str, Component]]()
     if callable(stages):
         listed = list(stages())
     elif isinstance(part, Block) and type(part) in (nn.Sequential, nn.HybridSequential):
@@ -227,7 +227,7 @@ def free_elsewhere(net: torch.nn.Module, stages: Iterable[StageModule]) -> None:
 class Cut:
     """Where a model is to be cut, checked before anything runs."""
 
-    def __init__(self, net: Model, workers: int, schedule: Schedule, how: How, microbatches: int) -> None:
+    def __init__(self, net: Model, workers: int, schedule: Schedule, how: CutBy, microbatches: int) -> None:
         """`how` is 'time' (None), 'parameters', or the names of the pieces with which later stages begin."""
         self.schedule, self.workers, self.microbatches, self._how = schedule, workers, microbatches, how
         self.pieces = pieces_of(net)

@@ -24,7 +24,7 @@ from .layout import Layout, check_layout
 from .model import Model
 from .module import workers_of
 from .schedules import find_schedule
-from .stages import Cut, How, Piece
+from .stages import Cut, CutBy, Piece
 from .workers import LayoutWorkers
 
 if TYPE_CHECKING:
@@ -48,17 +48,17 @@ class Synchronises(Protocol):
 
 
 # For a Block; for a torch module; or a function that makes the latter from the parameters that this worker keeps.
-Trains: TypeAlias = Trainer | torch.optim.Optimizer | Callable[[list[torch.nn.Parameter]], Steps]
+TrainerLike: TypeAlias = Trainer | torch.optim.Optimizer | Callable[[list[torch.nn.Parameter]], Steps]
 
 
 def train_step(
     net: Model,
     loss: Callable[..., Any],
-    trainer: Trains,
+    trainer: TrainerLike,
     layout: Layout,
     microbatches: int = 1,
     schedule: str = "1f1b",
-    cut: How = None,
+    cut: CutBy = None,
     checkpoint: Checkpointed = None,
     shard: str | None = None,
     plan: Plan = "auto",
@@ -103,7 +103,7 @@ def train_step(
     return TrainStep(net, head, trainer, layout, arrange, clip, 0.0 if pieces is None else pieces.bubble)
 
 
-def _check_optimizer(net: Model, trainer: Trains, layout: Layout, shard: str | None) -> None:
+def _check_optimizer(net: Model, trainer: TrainerLike, layout: Layout, shard: str | None) -> None:
     """A torch optimizer holds parameters that sharding will replace."""
     if isinstance(net, Block) != isinstance(trainer, Trainer):
         raise TypeError(
@@ -136,7 +136,7 @@ class TrainStep:
         self,
         net: Model,
         head: Head,
-        trainer: Trains,
+        trainer: TrainerLike,
         layout: Layout,
         arrange: Callable[..., None],
         clip: float | None,
@@ -144,7 +144,7 @@ class TrainStep:
     ) -> None:
         self.bubble_expected = bubble  # the part of a step that workers wait at least, by the schedule
         self.net, self.head, self.layout = net, head, layout
-        self.trainer: Trains | Steps = trainer
+        self.trainer: TrainerLike | Steps = trainer
         self.pipeline: Pipeline | None = None
         self.adding: list[Callable[[], None]] = []  # what adds up gradients when a pipeline has run
         self._workers: LayoutWorkers | None = None
