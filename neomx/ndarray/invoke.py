@@ -17,6 +17,7 @@ from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
 from ..ops.table import OP_ERRORS, Op
+from . import distributed
 
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
@@ -98,8 +99,8 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where a tensor's memory begins; a DTensor's is that of this worker's part."""
-    return int(getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr())
+    """Where the memory begins that this process has of a tensor."""
+    return int(distributed.local(tensor).untyped_storage().data_ptr())
 
 
 class _Joined(torch.autograd.Function):
@@ -169,12 +170,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             name = f"{op.inputs[0]}[{i}]" if op.variadic else op.inputs[i]
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
-    message = explained(message.removeprefix(op.name + ": "))
-    if "mixed torch.Tensor and DTensor" in message:
-        message = (
-            "an array that several workers hold together meets one that each has whole. Bring it together first: "
-            "nd.array(x.asnumpy()) on all of them; of scores in training, SoftmaxCrossEntropyLoss needs no such thing"
-        )
+    message = distributed.explained(explained(message.removeprefix(op.name + ": ")))
     return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 
