@@ -69,20 +69,32 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             if out is None:
                 return cls(result, ctx)
             return store(op.name, (result,), out)
-        if op.may_alias:
-            result = [own(r, tensors) for r in result]
-        if in_graph and modes.recording and not modes.plain:
-            result = join(result, tensors)
-            if out is None:
-                return [on_tape(cls(r, ctx)) for r in result]
-        if out is None:
-            return [cls(r, ctx) for r in result]
-        return store(op.name, result, out)
+        return _several(op, result, tensors, in_graph, out, ctx, cls)
     except OP_ERRORS as error:
         raise failure(op, arrays, attrs, str(error)) from error
     finally:
         if switch:
             set_grad_enabled(not modes.recording)
+
+
+def _several(
+    op: Op,
+    results: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor | None],
+    in_graph: bool,
+    out: Any,
+    ctx: Context,
+    cls: type,
+) -> Any:
+    """Wrap the results of an op that has several."""
+    if op.may_alias:
+        results = [own(result, inputs) for result in results]
+    recorded = in_graph and modes.recording and not modes.plain
+    if recorded:
+        results = join(results, inputs)
+    if out is not None:
+        return store(op.name, results, out)
+    return [on_tape(cls(result, ctx)) if recorded else cls(result, ctx) for result in results]
 
 
 def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
