@@ -20,7 +20,7 @@ check: .venv/installed
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/python -m pytest tests/test_imports.py
+	.venv/bin/python -m pytest tests/package/test_imports.py
 
 format: .venv/installed
 	.venv/bin/ruff format .

@@ -1,4 +1,4 @@
-"""What the workers of tests/test_group.py do. Each prints what it found as one line of JSON."""
+"""What the workers of tests/comm/test_group.py do. Each prints what it found as one line of JSON."""
 
 import errno
 import json

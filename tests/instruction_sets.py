@@ -52,7 +52,7 @@ def run(arguments: list[str], variables: dict[str, str], **options: object) -> s
 
 
 def main() -> int:
-    arguments = sys.argv[1:] or ["-n", "2", *(f"tests/test_{name}.py" for name in NUMERIC.split())]
+    arguments = sys.argv[1:] or ["-n", "2", *(str(next(HERE.rglob(f"test_{name}.py"))) for name in NUMERIC.split())]
     failed = []
     for name, variables in {**levels(), "as the CPU is": {}}.items():
         print(f"--- {name} {variables or ''}", flush=True)

@@ -1,4 +1,4 @@
-"""One worker's part of tests/test_kvstore.py, started by `neomx run`: all programs, one after the other.
+"""One worker's part of tests/kvstore/test_kvstore.py, started by `neomx run`: all programs, one after the other.
 
 Results go to FOLDER/RANK.npz as "program|name"; what a program raised, as "program|error".
 """

@@ -1,7 +1,7 @@
 """Make checkpoints of modules under real MXNet 1.9.1, or check that it goes on from those that neomx wrote.
 
 .venv-oracle/bin/python tests/parity/record_module.py                    write tests/fixtures/module
-.venv/bin/python -m pytest tests/test_module_files.py --basetemp=DIR
+.venv/bin/python -m pytest tests/module/test_module_files.py --basetemp=DIR
 .venv-oracle/bin/python tests/parity/record_module.py check DIR          go on from what was saved below DIR
 """
 

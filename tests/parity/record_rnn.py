@@ -1,7 +1,7 @@
 """Make the checkpoints of recurrent networks under real MXNet 1.9.1, or check that it loads those that neomx wrote.
 
 .venv-oracle/bin/python tests/parity/record_rnn.py               write tests/fixtures/rnn
-.venv/bin/python -m pytest tests/test_mx_rnn.py --basetemp=DIR
+.venv/bin/python -m pytest tests/module/test_mx_rnn.py --basetemp=DIR
 .venv-oracle/bin/python tests/parity/record_rnn.py check DIR     load what was saved below DIR
 """
 

@@ -293,7 +293,7 @@ def grad(mx):
 def grad_of_grad(mx):
     x = variable(mx)
     with mx.autograd.record():
-        y = mx.nd.log(x)  # MXNet differentiates few of its gradients again; tests/test_autograd.py has the rest
+        y = mx.nd.log(x)  # MXNet differentiates few of its gradients again; tests/ndarray/test_autograd.py has the rest
         g = mx.autograd.grad(y, [x], create_graph=True, retain_graph=True)[0]
     g.backward()
     return [g, x.grad]

@@ -1,4 +1,4 @@
-"""Ops of no other family. fft, ifft and count_sketch, which MXNet has for GPUs alone: tests/test_contrib.py."""
+"""Ops of no other family. fft, ifft and count_sketch, which MXNet has for GPUs alone: tests/contrib/test_contrib.py."""
 
 from parity.spec import const, f, family, ints
 

@@ -256,7 +256,7 @@ case(
     num_filter=1,
     no_bias=True,
 )
-# MXNet has ModulatedDeformableConvolution on GPUs alone; tests/test_conv.py holds it to this one.
+# MXNet has ModulatedDeformableConvolution on GPUs alone; tests/ops/test_conv.py holds it to this one.
 
 # ---- Correlation ----
 case("Correlation", f(2, 3, 6, 7), f(2, 3, 6, 7))

@@ -190,7 +190,7 @@ layer(
     ),
     image,
 )
-# MXNet has its gradient on GPUs alone; tests/test_gluon_nn.py has it by differences.
+# MXNet has its gradient on GPUs alone; tests/gluon/test_gluon_nn.py has it by differences.
 layer(
     "modulated",
     lambda g: g.contrib.cnn.ModulatedDeformableConvolution(3, 3, padding=1, prefix="q_"),

@@ -412,7 +412,7 @@ def pixels_of_pieces_and_borders(mx):
 
 @program
 def what_neomx_packed(mx):
-    """The file that `neomx pack` makes of tests/fixtures/photos (tests/test_io_pack.py compares it byte by byte)."""
+    """The file that `neomx pack` makes of tests/fixtures/photos (tests/io/test_io_pack.py compares it byte by byte)."""
     given = [seen(pictures(mx, path_imgrec=str(FIXTURES / "packed.rec"), path_imgidx=str(FIXTURES / "packed.idx")))]
     file = mx.recordio.MXIndexedRecordIO(str(FIXTURES / "packed.idx"), str(FIXTURES / "packed.rec"), "r")
     for line in (FIXTURES / "packed.lst").read_text().splitlines():

@@ -1,7 +1,7 @@
 """The fused RNN op, against MXNet's CPU kernels.
 
 Those silently ignore sequence_length, lstm_state_clip_* and (for LSTM) p, refuse projection_size while recording,
-and have no float16; tests/test_rnn.py covers these.
+and have no float16; tests/ops/test_rnn.py covers these.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ for mode in sorted(GATES):
     rnn(mode)
     rnn(mode, state_outputs=True)
     rnn(mode, layers=2, bidirectional=True, state_outputs=True)
-    # Of several float64 layers MXNet gets some weight gradients wrong; tests/test_rnn.py checks ours numerically.
+    # Of several float64 layers MXNet gets some weight gradients wrong; tests/ops/test_rnn.py checks ours numerically.
     rnn(mode, layers=3 if mode in ("lstm", "gru") else 1, dtype="float64", state_outputs=True)
     rnn(mode, layers=3, dtype="float64", batch=1, _grad=False)
     rnn(mode, steps=1, batch=1, state_outputs=True)

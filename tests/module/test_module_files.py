@@ -1,0 +1,89 @@
+"""Checkpoints of modules: those of real MXNet go on here; tests/parity/record_module.py has it go on from ours."""
+
+import pathlib
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from neomx.formats import pickled
+from neomx.ndarray.serialize import array_frombuffer
+from parity.module_files import TRAININGS, new_buckets, sentences, train
+
+FIXTURES = pathlib.Path(__file__).parents[1] / "fixtures" / "module"
+
+
+def alike(expected, found):
+    wanted, received = mx.nd.load(str(expected)), mx.nd.load(str(found))
+    assert list(wanted) == list(received) and len(wanted) == 4
+    for name, array in wanted.items():
+        np.testing.assert_allclose(received[name].asnumpy(), array.asnumpy(), rtol=1e-4, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_training_goes_on_from_a_checkpoint_of_mxnet(name, tmp_path):
+    for file in FIXTURES.glob(f"{name}-*"):
+        if "0002" not in file.name:
+            shutil.copy(file, tmp_path)
+    train(mx, name, str(tmp_path / name), 1, 2)
+    alike(FIXTURES / f"{name}-0002.params", tmp_path / f"{name}-0002.params")
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_our_checkpoints_are_those_of_mxnet(name, tmp_path):
+    train(mx, name, str(tmp_path / name), 0, 1)
+    alike(FIXTURES / f"{name}-0001.params", tmp_path / f"{name}-0001.params")
+    train(mx, name, str(tmp_path / name), 1, 2)
+    alike(FIXTURES / f"{name}-0002.params", tmp_path / f"{name}-0002.params")
+    assert described(tmp_path / f"{name}-0001.states") == described(FIXTURES / f"{name}-0001.states")
+    ours, theirs = (mx.sym.load(str(d / f"{name}-symbol.json")) for d in (tmp_path, FIXTURES))
+    assert ours.list_arguments() == theirs.list_arguments() and ours.tojson() == theirs.tojson()
+
+
+def described(path):
+    """What a file of states holds: by index or name, the class and shape of each array."""
+    held = pickled.read(path.read_bytes())
+    return {
+        key: [arrays(each) for each in (state if isinstance(state, tuple) else (state,))] for key, state in held.items()
+    }
+
+
+def arrays(state):
+    return state.maker, state.arguments, array_frombuffer(state.state["handle"]).shape
+
+
+def test_buckets_of_mxnet_say_the_same(tmp_path):
+    expected = mx.nd.load(str(FIXTURES / "outputs.params"))
+    for received, wanted in zip(sentences(mx, str(FIXTURES / "buckets")), expected, strict=True):
+        np.testing.assert_allclose(received.asnumpy(), wanted.asnumpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_our_buckets_are_those_of_mxnet(tmp_path):
+    outputs = sentences(mx, str(tmp_path / "buckets"), new_buckets(mx))
+    mx.nd.save(str(tmp_path / "outputs.params"), outputs)
+    assert (tmp_path / "buckets.buckets").read_bytes() == (FIXTURES / "buckets.buckets").read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        p.name for p in FIXTURES.iterdir() if p.name.startswith(("buckets", "outputs"))
+    )
+
+
+def test_states_of_other_weights_or_damaged_ones_are_refused(tmp_path):
+    prefix = str(tmp_path / "sgd")
+    train(mx, "sgd", prefix, 0, 1)
+    states = tmp_path / "sgd-0001.states"
+    whole = states.read_bytes()
+    for content in (b"", whole[:40], whole[:-20], pickle.dumps(print)):
+        states.write_bytes(content)
+        with pytest.raises(mx.MXNetError, match=r"sgd-0001\.states"):
+            train(mx, "sgd", prefix, 1, 2)
+
+
+def test_what_is_written_as_a_pickle_is_read_again():
+    deep = {"a": (1, -2, 2**70, 0.5, None), 3: [True, False, "é"], "b": b"xyz", "c": bytearray(b"q"), "d": ((), {}, [])}
+    assert pickled.read(pickled.write(deep)) == deep == pickle.loads(pickled.write(deep))
+    instance = pickled.read(pickled.write(pickled.Instance(pickled.Name("a.b", "C"), (None,), {"x": 1})))
+    assert (instance.maker, instance.arguments, instance.state) == (pickled.Name("a.b", "C"), (None,), {"x": 1})
+    with pytest.raises(mx.MXNetError, match="a object cannot be written for MXNet"):
+        pickled.write({"a": object()})

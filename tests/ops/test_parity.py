@@ -1,0 +1,48 @@
+"""Every op and many small programs, against what real MXNet 1.9.1 gave (tests/parity/recorded)."""
+
+import importlib
+import pathlib
+
+import numpy as np
+import pytest
+
+import neomx as mx
+from parity import spec, tolerance
+
+HERE = pathlib.Path(__file__).resolve().parents[1] / "parity"
+FAMILIES = sorted(p.stem for p in (HERE / "cases").glob("[a-z]*.py"))
+for _family in FAMILIES:
+    importlib.import_module(f"parity.cases.{_family}")
+RECORDED = {}
+
+
+def recorded(family: str) -> dict[str, dict[str, np.ndarray]]:
+    """What MXNet gave: {case id: {result: value}}."""
+    if family not in RECORDED:
+        cases: dict[str, dict[str, np.ndarray]] = {}
+        with np.load(HERE / "recorded" / f"{family}.npz") as file:
+            for key in file.files:
+                name, _, result = key.rpartition("|")
+                cases.setdefault(name, {})[result] = file[key]
+        RECORDED[family] = cases
+    return RECORDED[family]
+
+
+@pytest.mark.parametrize(
+    ("family", "name"), [pytest.param(f, n, id=f"{f}:{n}") for f in FAMILIES for n in spec.CASES[f]]
+)
+def test_same_as_mxnet(family, name):
+    case = spec.CASES[family][name]
+    expected = recorded(family).get(name)
+    assert expected, f"no recording of {name}: run `make record`"
+    mx.random.seed(0)
+    np.random.seed(0)
+    received = case.run(mx)
+    assert sorted(received) == sorted(expected)
+    for key, value in expected.items():
+        assert received[key].shape == value.shape, key
+        if value.dtype.kind == "U":
+            assert str(received[key]) == str(value), key
+            continue
+        assert received[key].dtype == value.dtype, key
+        tolerance.check(received[key], value, key, **case.tolerance())

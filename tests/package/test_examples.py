@@ -1,0 +1,69 @@
+"""The examples run, and do what they say."""
+
+import pathlib
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
+
+
+def test_digits(tmp_path):
+    import digits
+
+    from neomx import nd
+
+    file = str(tmp_path / "digits.params")
+    assert digits.main(epochs=5, save=file) > 0.9
+    assert sorted(nd.load(file)) == [f"p{i}" for i in range(6)]
+
+
+def test_module_digits(tmp_path):
+    import module_digits
+
+    prefix = str(tmp_path / "lenet")
+    first = module_digits.main(epochs=1, prefix=prefix)
+    assert module_digits.main(epochs=2, prefix=prefix, load_epoch=1) > max(first, 0.9)
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "lenet-0001.params",
+        "lenet-0002.params",
+        "lenet-symbol.json",
+    ]
+
+
+def test_distributed_digits_alone(tmp_path, capsys):
+    import distributed_digits
+
+    from neomx import monitor, nd
+
+    file = str(tmp_path / "digits.params")
+    assert distributed_digits.main(epochs=2, save=file) > 0.8
+    monitor._shown.close()
+    shown = capsys.readouterr()
+    assert shown.out.startswith("accuracy 0.") and "epoch 2/2: 50 steps in" in shown.err
+    assert len(nd.load(file)) == 6
+
+
+def test_cnn_from_scratch():
+    import cnn_from_scratch
+
+    assert cnn_from_scratch.main(epochs=1) > 0.85
+
+
+def test_custom_op():
+    import custom_op
+
+    assert custom_op.main(epochs=2) > 0.8
+
+
+def test_the_program_of_the_readme(tmp_path, monkeypatch):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    net, mx, x = names["net"], names["mx"], names["x"]
+    assert names["loss"].mean().asscalar() < 1.5  # guessing gives 2.3
+    loaded = mx.gluon.SymbolBlock.imports("digits-symbol.json", ["data"], "digits-0000.params")
+    np.testing.assert_allclose(loaded(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6)
+    found = names["module"](x.to_torch()).detach().numpy()
+    np.testing.assert_allclose(found, net(x).asnumpy(), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,264 @@
+"""The seam of a training step: which strategy a store's name means, and strategies and compressors from outside."""
+
+import pathlib
+
+import numpy as np
+import pytest
+import torch
+from launching import neomx_run
+
+import neomx as mx
+from neomx import autograd, gluon, nd
+from neomx.step import AllReduce, Asked, OneDevice, Store, choose
+
+PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "strategies.py"
+
+
+# ---- what names mean ----
+
+
+@pytest.mark.parametrize(
+    ("kvstore", "contexts", "kind"),
+    [
+        (None, 1, OneDevice),
+        (None, 2, OneDevice),
+        ("device", 1, OneDevice),
+        ("local", 1, OneDevice),
+        ("device", 2, Store),
+        ("local", 2, Store),
+        ("dist_sync", 1, Store),  # alone in its job
+    ],
+)
+def test_what_a_name_means(kvstore, contexts, kind):
+    assert type(choose(Asked(kvstore), contexts, 10)) is kind
+    assert type(choose(Asked(mx.kv.create("device")), contexts, 10)) is Store
+    own = AllReduce()
+    assert choose(Asked(own), contexts, 10) is own
+
+
+@pytest.mark.parametrize(("variable", "asked", "updates"), [("0", None, False), ("1", None, True), ("0", True, True)])
+def test_the_variable_holds_unless_the_program_says_otherwise(variable, asked, updates, monkeypatch):
+    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", variable)
+    net = gluon.nn.Dense(2, in_units=2)
+    net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
+    trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore="device", update_on_kvstore=asked)
+    trainer._init_kvstore()
+    assert trainer._update_on_kvstore is updates
+
+
+def test_a_large_array_is_not_updated_in_a_local_store():
+    assert choose(Asked("local"), 2, 2**24 + 1).splits
+    assert not choose(Asked("local"), 2, 2**24).splits
+    assert not choose(Asked("device"), 2, 2**24 + 1).splits
+
+
+@pytest.mark.parametrize(
+    ("how", "word"),
+    [
+        ({"kvstore": "dist_sync"}, "kvstore='dist_sync'"),
+        ({"kvstore": mx.kv.create("device")}, "kvstore='device'"),
+        ({"kvstore": AllReduce()}, "kvstore="),
+        ({"kvstore": "device", "compression": {"type": "2bit"}}, "compression_params="),
+        ({"kvstore": "device", "update_on_kvstore": True}, "update_on_kvstore=True"),
+    ],
+)
+def test_a_layout_leaves_no_room_for_a_store(how, word):
+    with pytest.raises(ValueError, match=word + ".*layout"):
+        choose(Asked(**how), 1, 10, layout=OneDevice)
+    assert isinstance(choose(Asked("device"), 1, 10, layout=OneDevice), OneDevice)
+
+
+@pytest.mark.parametrize("how", [{"update_on_kvstore": False}, {"compression": {"type": "fp16"}}])
+def test_what_a_strategy_would_ignore_is_refused(how):
+    with pytest.raises(ValueError, match="the strategy decides"):
+        choose(Asked(AllReduce(), **how), 1, 10)
+
+
+def test_a_strategy_serves_one_trainer():
+    net = gluon.nn.Dense(2, in_units=2)
+    net.initialize()
+    strategy = AllReduce()
+    with pytest.raises(mx.MXNetError, match="belongs to no Trainer"):
+        strategy.step(1)
+    for expected in (None, "belongs to another"):
+        trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=strategy)
+        if expected is None:
+            trainer._init_kvstore()
+        else:
+            with pytest.raises(mx.MXNetError, match=expected):
+                trainer._init_kvstore()
+    strategy.close()
+
+
+# ---- gradients ----
+
+
+def test_a_step_after_zero_grad_goes_by_zeros_as_in_mxnet():
+    net = gluon.nn.Dense(1, in_units=1, use_bias=False)
+    net.initialize(mx.init.One())
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5, "wd": 0.5})
+    with autograd.record():
+        loss = net(nd.ones((1, 1))).sum()
+    loss.backward()
+    net.collect_params().zero_grad()
+    trainer.step(1)
+    assert net.weight.data().asscalar() == 0.75  # by its decay alone
+    net.collect_params().zero_grad()  # of a gradient that was used: it does not become new
+    with pytest.raises(UserWarning, match="has not been updated by backward"):
+        trainer.step(1)
+
+
+def test_what_a_store_has_follows_what_the_program_sets():
+    net = gluon.nn.Dense(1, in_units=1, use_bias=False)
+    net.initialize(mx.init.One(), ctx=[mx.cpu(0), mx.cpu(1)])
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.5})
+
+    def step():
+        with autograd.record():
+            losses = [net(nd.ones((1, 1), ctx=ctx)).sum() for ctx in (mx.cpu(0), mx.cpu(1))]
+        autograd.backward(losses)
+        trainer.step(1)
+        return [each.asscalar() for each in net.weight.list_data()]
+
+    assert step() == [0, 0]
+    net.weight.set_data(nd.array([[5.0]]))
+    assert step() == [4, 4]
+
+
+# ---- from outside ----
+
+
+def test_two_workers_train_by_strategies_and_compressors_of_a_program(tmp_path):
+    """One process with twice the batch is what exchanging every second step comes to; sums differ by rounding."""
+    run = neomx_run("-n", 2, PROGRAM, tmp_path / "w")
+    assert run.returncode == 0, run.stdout + run.stderr
+    one, other = (dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2))
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+    for name in ("gluon", "module", "module all-reduce"):
+        np.testing.assert_allclose(one[name], one[name + " expected"], rtol=0, atol=5e-6, err_msg=name)
+    # All directions of a matrix of five columns, and all elements, are what was to be sent: only rounding differs.
+    for name, near in (("low-rank", 1e-5), ("largest", 1e-6), ("fp16", 2e-3)):
+        np.testing.assert_allclose(one[name], one["plain"], rtol=0, atol=near, err_msg=name)
+    assert np.abs(one["fp16"] - one["plain"]).max() > 1e-7
+
+
+def test_compression_takes_the_parameters_of_its_kind():
+    make = mx.kv.create("device").set_gradient_compression
+    with pytest.raises(
+        mx.MXNetError, match="2bit gradient compression takes 'type' and 'threshold'; unknown .'levels'."
+    ):
+        make({"type": "2bit", "levels": 4})
+    with pytest.raises(mx.MXNetError, match="need a 'type', one of 2bit"):
+        make({"threshold": 4})
+    with pytest.raises(TypeError, match="derived from Compressor"):
+        mx.step.register_compressor(dict)
+
+
+def test_a_gradient_that_is_sent_again_counts_once():
+    from neomx.comm import compress
+
+    made, other = (compress.make({"type": "2bit", "threshold": 0.5}) for _ in range(2))
+    first, second = torch.tensor([0.3, 0.7, -0.9]), torch.tensor([0.4, -0.1, 0.2])
+    for compressor in (made, other):
+        compressor.encode("w", first)
+    made.encode("w", second)
+    made.take_back("w")
+    wrong = made.encode("w", second)
+    assert wrong.tolist() == other.encode("w", second).tolist()
+    assert made.residuals["w"].tolist() == other.residuals["w"].tolist()
+
+
+def test_a_strategy_keeps_what_its_compressor_kept_back():
+    from neomx.comm import compress
+
+    made, other = (AllReduce(compressor=compress.make({"type": "2bit", "threshold": 0.5})) for _ in range(2))
+    first, second = torch.tensor([0.3, 0.7, -0.9]), torch.tensor([0.4, -0.1, 0.2])
+    for key in (0, "0"):
+        made.compressor.encode(key, first)
+    state = made.state()
+    assert len(state) == 2
+    other.load_state(state)
+    for key in (0, "0"):
+        assert made.compressor.encode(key, second).tolist() == other.compressor.encode(key, second).tolist()
+    with pytest.raises(mx.MXNetError, match="keeps no state"):
+        AllReduce().load_state(state)
+    assert AllReduce().state() == {}
+
+
+# ---- gradients leave during backward ----
+
+
+def sparse_net():
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Embedding(6, 4, sparse_grad=True), gluon.nn.Dense(2, in_units=4, flatten=False))
+    net.initialize()
+    return net
+
+
+@pytest.mark.parametrize("compression", [None, {"type": "2bit", "threshold": 0.1}, {"type": "fp16"}])
+def test_all_gradients_leave_during_backward(compression):
+    from neomx.comm import compress
+
+    net = sparse_net()
+    strategy = AllReduce(compressor=compression and compress.make(compression))
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1}, kvstore=strategy)
+    trainer._init_kvstore()
+    before = net[0].weight.data().asnumpy()
+    for _ in range(4):
+        with autograd.record():
+            loss = net(nd.array([1, 3])).sum()
+        assert not strategy.has_sent()
+        loss.backward()
+        assert strategy.has_sent()
+        assert all(bucket.travel is not None for bucket in strategy.buckets._buckets)  # without waiting for `step`
+        trainer.step(1)
+    moved = np.abs(net[0].weight.data().asnumpy() - before).sum(axis=1) > 0
+    assert moved.tolist() == [False, True, False, True, False, False]  # rows without a gradient stay
+    strategy.close()
+
+
+def test_what_a_program_changes_after_backward_is_sent_again():
+    net = sparse_net()
+    other = sparse_net()
+    for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
+        two.set_data(one.data())
+    strategy = AllReduce()
+    trainers = [
+        gluon.Trainer(each.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=store)
+        for each, store in ((net, strategy), (other, None))
+    ]
+    for step in range(5):
+        for each, trainer in zip((net, other), trainers, strict=True):
+            with autograd.record():
+                loss = (each(nd.array([1, 3 + step % 2])) * nd.array([1, 2])).sum()
+            loss.backward()
+            each[1].weight.grad()[:] *= 0.5
+            trainer.step(1)
+    for one, two in zip(net.collect_params().values(), other.collect_params().values(), strict=True):
+        np.testing.assert_allclose(one.data().asnumpy(), two.data().asnumpy(), rtol=1e-6, err_msg=one.name)
+    strategy.close()
+
+
+def test_a_modules_gradients_leave_during_backward():
+    symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="a")
+    symbol = mx.sym.MakeLoss(mx.sym.FullyConnected(symbol, num_hidden=1, name="b"))
+    modules = [mx.mod.Module(symbol, label_names=None) for _ in range(2)]
+    strategy = AllReduce()
+    values = {"a_weight": nd.ones((2, 3)), "a_bias": nd.zeros(2), "b_weight": nd.ones((1, 2)), "b_bias": nd.zeros(1)}
+    for module, store in zip(modules, (strategy, None), strict=True):
+        module.bind([("data", (4, 3))])
+        module.init_params(arg_params=values)
+        module.init_optimizer(kvstore=store, optimizer_params={"learning_rate": 0.1, "momentum": 0.9})
+    for step in range(4):
+        for module in modules:
+            module.forward_backward(mx.io.DataBatch([nd.array(np.arange(12).reshape(4, 3) + step)]))
+            if module is modules[0]:
+                assert strategy.has_sent() is (step < 3)  # what was changed once waits from then on
+            if step == 2:  # a gradient that is changed after it has left
+                module._exec_group.grad_arrays[0][0][:] = 0.25
+            module.update()
+    found = [module.get_params()[0] for module in modules]
+    for name in values:
+        np.testing.assert_allclose(found[0][name].asnumpy(), found[1][name].asnumpy(), rtol=1e-6, err_msg=name)
+    strategy.close()
