@@ -6,10 +6,13 @@ import dataclasses
 import os
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..base import MXNetError
 from ..comm.world import DEFAULT_TIMEOUT
+
+if TYPE_CHECKING:
+    from ..parallel.layout import Layout
 
 
 class ConfigurationError(MXNetError):
@@ -116,7 +119,7 @@ class Job:
         return [sys.executable, *(["-m"] if self.module else []), *self.command]
 
 
-def _layout(text: str) -> Any:
+def _layout(text: str) -> Layout:
     from ..parallel.layout import Layout  # loaded only for those who want one
 
     try:
