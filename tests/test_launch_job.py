@@ -63,7 +63,10 @@ def test_one_worker_and_no_server_is_the_default():
         ("--layout data=2,tensor=2 -n 3 train.py", "2 x 1 x 2 x 1 = 4, and there are 3"),
         ("--layout data=2,tensor=2 --hosts a:2,b:3 train.py", "2 x 1 x 2 x 1 = 4, and there are 5"),
         ("--layout data=3 --nnodes 2 --rdzv h:1 train.py", "3 x 1 x 1 x 1 = 3, and there are 2"),
-        ("--layout tenser=2 train.py", "there is no 'tenser'"),
+        (
+            "--layout data=3,ensemble=2 -n 3 train.py",
+            "pipeline x ensemble workers: 3 x 1 x 1 x 1 x 2 = 6, and there are 3",
+        ),
         ("--layout data=0 train.py", "data must be a whole number from 1"),
         ("--layout data=x train.py", "data must be a number, received 'x'"),
     ],

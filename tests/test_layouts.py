@@ -115,7 +115,7 @@ REFUSED = {
     "shard": r"shard must be one of 'full', 'grads', 'optimizer', or None, received 'half'",
     "no model": r"expected a gluon Block or a torch module, received list",
     "twice": r"the model has a layout already. Make a new one, and load its parameters",
-    "kvstore": r"kvstore='dist_sync': a layout says already how the gradients .* meet. Leave kvstore out",
+    "kvstore": r"kvstore='dist_sync': the layout already decides how the gradients .* are summed. Leave kvstore out",
     "sparse": r"gradients of storage type row_sparse: under a layout they are dense. .*sparse_grad=False",
     "states": r"other.states: the state loaded for weight \d is .*\(8,\).*; Adam with its settings needs",
 }

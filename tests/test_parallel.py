@@ -13,7 +13,7 @@ from launching import LIMIT
 import neomx as mx
 from neomx import gluon, nd
 from neomx.gluon import nn
-from neomx.parallel import Layout, Place
+from neomx.parallel import Layout
 from tests.launching import ROOT, environment
 
 
@@ -47,16 +47,17 @@ def test_degrees_that_do_not_multiply_to_the_workers():
 
 def test_tensor_neighbours_are_neighbours():
     layout = Layout(data=2, shard=2, tensor=2, pipeline=2)
-    places = [layout.place(rank) for rank in range(layout.size)]
-    assert places[:3] == [Place(0, 0, 0, 0), Place(0, 0, 0, 1), Place(0, 0, 1, 0)]
-    assert len(set(places)) == 16
-    assert places[8].pipeline == 1
+    found = [layout.coordinates(rank) for rank in range(layout.size)]
+    assert list(found[0]) == ["pipeline", "data", "shard", "tensor"]
+    assert [tuple(each.values()) for each in found[:3]] == [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)]
+    assert len({tuple(each.values()) for each in found}) == 16
+    assert found[8]["pipeline"] == 1
 
 
-def test_peers_differ_along_the_given_lines_alone(monkeypatch):
+def test_peers_differ_along_the_given_dimensions_alone(monkeypatch):
     layout = Layout(data=2, tensor=2, pipeline=2)
-    places = {rank: layout.place(rank) for rank in range(8)}
-    monkeypatch.setattr(Layout, "place", lambda self, rank=None: places[5 if rank is None else rank])
+    found = {rank: layout.coordinates(rank) for rank in range(8)}
+    monkeypatch.setattr(Layout, "coordinates", lambda self, rank=None: found[5 if rank is None else rank])
     assert layout.peers("tensor") == [4, 5]
     assert layout.peers("data", "shard") == [5, 7]
     assert layout.peers("pipeline") == [1, 5]

@@ -146,11 +146,11 @@ def test_spoiled_bytes_are_refused():
 LAYOUT = """
     import neomx as mx
     layout = mx.parallel.Layout.from_env()
-    print(mx.dist.size(), layout, layout.place(), flush=True)
+    print(mx.dist.size(), layout, layout.coordinates(), flush=True)
 """
 
 
 def test_a_script_finds_the_layout_that_it_was_started_with(tmp_path):
     ended = neomx_run("--layout", "data=2,tensor=1", write(tmp_path, LAYOUT))
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "2 data=2 pipeline 0, data 1, shard 0, tensor 0" in ended.stdout
+    assert "2 data=2 {'pipeline': 0, 'data': 1, 'shard': 0, 'tensor': 0}" in ended.stdout

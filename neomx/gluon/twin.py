@@ -11,6 +11,7 @@ from ..base import modes
 from ..context import Context, cpu
 from ..ndarray import NDArray
 from .parameter import Parameter
+from .placement import follow
 from .utils import shape_is_known
 
 
@@ -74,6 +75,13 @@ def make_twin(block: Any) -> Twin:
 def house(twin: Twin, name: str, param: Parameter) -> None:
     """Put a Parameter's tensor into the twin: with the parameters, or the buffers if it is none to train."""
     param._live_in(twin._parameters if param._differentiable else twin._buffers, name)
+
+
+def follow_inside(module: torch.nn.Module) -> None:
+    """Have the Parameters of all twins in a module take over the tensors that torch has put there."""
+    for each in module.modules():
+        if isinstance(each, Twin):
+            follow(each._block._reg_params.values())
 
 
 def call_through(twin: Twin, args: Any) -> Any:

@@ -21,6 +21,7 @@ from ..base import MXNetError
 from ..context import Context, current_context
 from ..formats.atomic import replacing
 from ..ndarray import NDArray, array
+from ..ndarray.distributed import is_distributed
 
 __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data"]
 
@@ -68,8 +69,8 @@ def clip_global_norm(arrays: Sequence[NDArray], max_norm: float, check_isfinite:
     A number, or an array if `check_isfinite` is False, which spares a GPU the wait for it.
     """
     assert len(arrays) > 0, "clip_global_norm needs at least one array"
-    if any(hasattr(array._data, "full_tensor") for array in arrays):
-        raise MXNetError("these gradients are held by several workers together: use mx.parallel.clip_global_norm")
+    if any(is_distributed(array._data) for array in arrays):
+        raise MXNetError("workers hold these gradients in parts. Use mx.parallel.clip_global_norm")
     norm = torch.nn.utils.get_total_norm([a._data.detach() for a in arrays]).reshape(1).float()
     scale = (max_norm / (norm + 1e-8)).clamp_(max=1.0)
     for a in arrays:

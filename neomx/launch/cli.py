@@ -81,8 +81,8 @@ def _add_run(add: Callable[..., Any]) -> None:
     add(
         "--layout",
         metavar="data=2,tensor=2",
-        help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline); without -n it "
-        "tells how many there are",
+        help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline, and what "
+        "the program registers); without -n it tells how many there are",
     )
     add("--logs", metavar="DIR", help="keep each process's whole output in DIR/worker-0.log, ...")
     add("--tls", action="store_true", help="encrypt all connections (a certificate is made for the job)")

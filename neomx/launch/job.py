@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
 
 from ..base import MXNetError
 from ..comm.world import DEFAULT_TIMEOUT
-
-if TYPE_CHECKING:
-    from ..parallel.layout import Layout
 
 
 class ConfigurationError(MXNetError):
@@ -101,8 +98,10 @@ class Job:
         if self.layout is None:
             return
         everywhere = sum(count for _, count in self.hosts) if self.hosts else self.nodes * self.local_workers
+        from ..parallel.layout import check_workers  # loaded only for those who want a layout
+
         try:
-            _layout(self.layout).check(everywhere)
+            check_workers(_degrees(self.layout), everywhere)
         except MXNetError as error:
             raise ConfigurationError(f"--layout {self.layout}: {error}") from None
 
@@ -110,7 +109,7 @@ class Job:
     def local_workers(self) -> int:
         """How many workers this node runs: as many as it was told, or its part of what the layout needs."""
         if self.workers is None and self.layout is not None:
-            return max(1, _layout(self.layout).size // self.nodes)
+            return max(1, math.prod(_degrees(self.layout).values()) // self.nodes)
         return self.workers or 1
 
     @property
@@ -119,11 +118,12 @@ class Job:
         return [sys.executable, *(["-m"] if self.module else []), *self.command]
 
 
-def _layout(text: str) -> Layout:
-    from ..parallel.layout import Layout  # loaded only for those who want one
+def _degrees(text: str) -> dict[str, int]:
+    """The degrees of a layout; its names are the program's, which may have registered some."""
+    from ..parallel.dimensions import parse_degrees
 
     try:
-        return Layout.parse(text)
+        return parse_degrees(text)
     except ValueError as error:
         raise ConfigurationError(f"--layout {text}: {error}") from None
 

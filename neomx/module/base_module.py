@@ -232,16 +232,16 @@ class BaseModule:
             self.set_params(arg_params, aux_params)
             _call(epoch_end_callback, epoch, self.symbol, arg_params, aux_params)
             if eval_data is not None:
-                res = self.score(
-                    eval_data,
-                    validation_metric,
-                    score_end_callback=eval_end_callback,
-                    batch_end_callback=eval_batch_end_callback,
-                    epoch=epoch,
-                )
-                for name, val in res:
-                    self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
+                self._validate(epoch, eval_data, validation_metric, eval_end_callback, eval_batch_end_callback)
             train_data.reset()
+
+    def _validate(self, epoch: int, data: Any, eval_metric: Any, end_callback: Any, batch_end_callback: Any) -> None:
+        """Log the metric over other data than those of the training."""
+        found = self.score(
+            data, eval_metric, score_end_callback=end_callback, batch_end_callback=batch_end_callback, epoch=epoch
+        )
+        for name, val in found:
+            self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
 
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:
         """What a kind of module does before the batches of an epoch."""

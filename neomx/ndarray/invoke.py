@@ -17,6 +17,7 @@ from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
 from ..ops.table import OP_ERRORS, Op
+from . import distributed
 
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
@@ -68,20 +69,32 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             if out is None:
                 return cls(result, ctx)
             return store(op.name, (result,), out)
-        if op.may_alias:
-            result = [own(r, tensors) for r in result]
-        if in_graph and modes.recording and not modes.plain:
-            result = join(result, tensors)
-            if out is None:
-                return [on_tape(cls(r, ctx)) for r in result]
-        if out is None:
-            return [cls(r, ctx) for r in result]
-        return store(op.name, result, out)
+        return _several(op, result, tensors, in_graph, out, ctx, cls)
     except OP_ERRORS as error:
         raise failure(op, arrays, attrs, str(error)) from error
     finally:
         if switch:
             set_grad_enabled(not modes.recording)
+
+
+def _several(
+    op: Op,
+    results: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor | None],
+    in_graph: bool,
+    out: Any,
+    ctx: Context,
+    cls: type,
+) -> Any:
+    """Wrap the results of an op that has several."""
+    if op.may_alias:
+        results = [own(result, inputs) for result in results]
+    recorded = in_graph and modes.recording and not modes.plain
+    if recorded:
+        results = join(results, inputs)
+    if out is not None:
+        return store(op.name, results, out)
+    return [on_tape(cls(result, ctx)) if recorded else cls(result, ctx) for result in results]
 
 
 def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -98,8 +111,8 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where a tensor's memory begins; a DTensor's is that of this worker's part."""
-    return int(getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr())
+    """Where the memory begins that this process has of a tensor."""
+    return int(distributed.local(tensor).untyped_storage().data_ptr())
 
 
 class _Joined(torch.autograd.Function):
@@ -169,12 +182,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             name = f"{op.inputs[0]}[{i}]" if op.variadic else op.inputs[i]
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
-    message = explained(message.removeprefix(op.name + ": "))
-    if "mixed torch.Tensor and DTensor" in message:
-        message = (
-            "an array that several workers hold together meets one that each has whole. Bring it together first: "
-            "nd.array(x.asnumpy()) on all of them; of scores in training, SoftmaxCrossEntropyLoss needs no such thing"
-        )
+    message = distributed.explained(explained(message.removeprefix(op.name + ": ")))
     return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 

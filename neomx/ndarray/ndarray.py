@@ -15,6 +15,7 @@ from ..context import Context, cpu, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
 from ..ops.table import OPS
+from .distributed import whole
 from .indexing import Index
 from .invoke import apply, on_tape
 
@@ -596,11 +597,6 @@ def inherit_overwriting(leaf: torch.Tensor, before: torch.Tensor) -> None:
     if not _overwrites(leaf):
         for hook in _overwrites(before).values():
             hook.watch(leaf)
-
-
-def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All of a tensor: of one that several workers hold together, torch's DTensor, all of them must ask."""
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

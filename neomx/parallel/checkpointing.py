@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import torch
 from torch.distributed._composable import checkpoint
@@ -16,10 +16,15 @@ from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import Twin
 from ..ops import random
+from .model import Model, module_of
 from .stages import parts_of
 
+Net = TypeVar("Net", bound=Model)
+Which: TypeAlias = Literal[True] | str | Sequence[str]
+Checkpointed: TypeAlias = Which | Literal[False] | None  # what `apply` and `train_step` are told
 
-def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = True) -> Any:
+
+def checkpoint_blocks(net: Net, which: Which = True) -> Net:
     """Have parts of a Block, or of a torch module, compute their activations again in backward instead of keeping them.
 
     `which` is a pattern of names ('blocks.*'), or several. True means the pieces that a pipeline would cut the model
@@ -33,25 +38,21 @@ def checkpoint_blocks(net: Any, which: Literal[True] | str | Sequence[str] = Tru
     return net
 
 
-def chosen_by(net: Any, which: Any) -> list[torch.nn.Module]:
+def chosen_by(net: Model, which: Which) -> list[torch.nn.Module]:
     """The parts that `which` means."""
     return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 
 
-def _pieces(net: Any) -> list[torch.nn.Module]:
-    parts = [part for _, part in parts_of(net)]
-    modules = [_module(part) for part in parts] if parts != [net] else list(_module(net).children())
+def _pieces(net: Model) -> list[torch.nn.Module]:
+    parts = [part for _, part in parts_of(net) if isinstance(part, (Block, torch.nn.Module))]
+    modules = [module_of(part) for part in parts] if parts != [net] else list(module_of(net).children())
     made = [each for each in modules if any(True for _ in each.children())]
     return made or [each for each in modules if any(True for _ in each.parameters())]
 
 
-def _module(part: Any) -> torch.nn.Module:
-    return part.torch() if isinstance(part, Block) else part
-
-
-def _matching(net: Any, patterns: Sequence[str]) -> list[torch.nn.Module]:
+def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
     """The parts that match; of those inside each other, the outer ones."""
-    modules = {name: module for name, module in _module(net).named_modules() if name}
+    modules = {name: module for name, module in module_of(net).named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in modules):
             raise MXNetError(
@@ -66,7 +67,7 @@ def _matching(net: Any, patterns: Sequence[str]) -> list[torch.nn.Module]:
     return list(chosen.values())
 
 
-def _contexts(module: Any) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
+def _contexts(module: torch.nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
     """What holds while a part runs for the first time, and again."""
     random.generator(cpu())  # the first to draw would make it
     called_as_block = isinstance(module, Twin) and module.entered

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 import torch
 from torch.distributed.tensor import DTensor
 
+from ..comm.group import Group
 from ..context import cpu
 from ..gluon import Parameter, ParameterDict
+from ..gluon.placement import part_of
 from ..ndarray import NDArray
 from ..optimizer.part import same_part, total_square
-from .placement import LeafPart, ensemble_of
+from .model import Weight
+from .placement import LeafPart, workers_holding
 
 
-def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared: Collection[Any] = ()) -> np.float32:
+def clip_global_norm(
+    params: Mapping[str, Weight] | ParameterDict | Iterable[Weight],
+    max_norm: float,
+    pipeline: Group | None = None,
+    shared: Collection[Weight] = (),
+) -> np.float32:
     """Scale the gradients of Parameters so that the norm of all of them is at most `max_norm`; the norm it was.
 
     Gradients must be summed over the workers: call it between `trainer.allreduce_grads()` and `trainer.update(n)`:
     they are sums over samples then, so `max_norm` is n times that for their mean. Of a torch module, after backward;
     in a pipeline it is told the group of all stages, and which parameters are counted by another stage.
     """
-    params = list(params.values() if isinstance(params, (dict, ParameterDict)) else params)
+    params = list(params.values() if isinstance(params, (Mapping, ParameterDict)) else params)
     elsewhere = {id(param) for param in shared}
     weights = [_local(param, id(param) not in elsewhere) for param in params if _has_gradient(param)]
     square = total_square([gradient for gradient, counts in weights if counts])
     if pipeline is None:
-        ensemble = ensemble_of(params)
-        pipeline = None if ensemble is None else ensemble.pipeline_group
+        workers = workers_holding(params)
+        pipeline = None if workers is None else workers.pipeline_group
     if pipeline is not None:
         square = pipeline.all_reduce_(square, what="the norm of the gradients")
     norm = float(square.sqrt())
@@ -39,26 +46,29 @@ def clip_global_norm(params: Any, max_norm: float, pipeline: Any = None, shared:
         torch._foreach_mul_([gradient._data for gradient, _ in weights], scale)
     if not np.isfinite(norm):
         warnings.warn("nan or inf is detected. Clipping results will be undefined.", stacklevel=2)
-    return np.float32(norm)
+    found: np.float32 = np.float32(norm)
+    return found
 
 
-def _is_placed(param: Any) -> bool:
-    return isinstance(param, Parameter) and param.placement.holders is not None
-
-
-def _has_gradient(param: Any) -> bool:
+def _has_gradient(param: Weight) -> bool:
     if isinstance(param, Parameter):
         return param.grad_req != "null" and param.placement.is_here
     return param.grad is not None
 
 
-def _local(param: Any, counts: bool) -> tuple[NDArray, bool]:
+def _local(param: Weight, counts: bool) -> tuple[NDArray, bool]:
     """This worker's part of a gradient, and whether it counts: in a pipeline, once for all stages that share it."""
     if isinstance(param, Parameter):
-        weight, counts = param._local(None), param.placement.is_first
+        weight, counts = part_of(param), param.placement.is_first
     else:
         weight = NDArray(param.detach(), cpu())
         if isinstance(param, DTensor):
             weight = LeafPart(NDArray(param, cpu()))
-    gradient = NDArray(param.grad, cpu()) if weight._grad is None else weight._grad
-    return same_part(weight, gradient), counts
+    return same_part(weight, _gradient(param, weight)), counts
+
+
+def _gradient(param: Weight, weight: NDArray) -> NDArray:
+    if weight._grad is not None:
+        return weight._grad
+    assert isinstance(param, torch.Tensor) and param.grad is not None
+    return NDArray(param.grad, cpu())

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
 
 from ..comm.engine import EngineGroup
 
@@ -29,10 +30,15 @@ class _Move(torch.autograd.Function):
         return ctx.back(gradient), None, None
 
 
+def _moved(x: Tensor, there: Way, back: Way) -> Tensor:
+    moved: Tensor = _Move.apply(x, there, back)  # type: ignore[no-untyped-call]
+    return moved
+
+
 class Crossing:
     """The exchanges of one layer, which errors name."""
 
-    def __init__(self, mesh: Any, layer: str) -> None:
+    def __init__(self, mesh: DeviceMesh, layer: str) -> None:
         self.mesh, self.layer = mesh, layer
         self.group, self.size, self.rank = mesh.get_group(), mesh.size(), mesh.get_local_rank()
 
@@ -40,31 +46,31 @@ class Crossing:
 
     def copy(self, x: Tensor) -> Tensor:
         """What all workers have, for each to use in its own way: the gradients add up."""
-        return _Move.apply(x, self._same, self._sum)  # type: ignore[no-any-return]
+        return _moved(x, self._same, self._sum)
 
     def sum(self, x: Tensor) -> Tensor:
         """The sum of what the workers have."""
-        return _Move.apply(x, self._sum, self._same)  # type: ignore[no-any-return]
+        return _moved(x, self._sum, self._same)
 
     def split(self, x: Tensor) -> Tensor:
         """This worker's part, along the sequence, of what all have."""
-        return _Move.apply(x, self._part(SEQUENCE), self._gather(SEQUENCE))  # type: ignore[no-any-return]
+        return _moved(x, self._part(SEQUENCE), self._gather(SEQUENCE))
 
     def join(self, x: Tensor) -> Tensor:
         """All of a sequence of which each worker has a part; all go on alike."""
-        return _Move.apply(x, self._gather(SEQUENCE), self._part(SEQUENCE))  # type: ignore[no-any-return]
+        return _moved(x, self._gather(SEQUENCE), self._part(SEQUENCE))
 
     def join_features(self, x: Tensor) -> Tensor:
         """All features of which each worker has some; all go on alike."""
-        return _Move.apply(x, self._gather(FEATURES), self._part(FEATURES))  # type: ignore[no-any-return]
+        return _moved(x, self._gather(FEATURES), self._part(FEATURES))
 
     def join_copy(self, x: Tensor) -> Tensor:
         """All of a sequence of which each worker has a part, for each to use in its own way."""
-        return _Move.apply(x, self._gather(SEQUENCE), self._sum_part)  # type: ignore[no-any-return]
+        return _moved(x, self._gather(SEQUENCE), self._sum_part)
 
     def sum_split(self, x: Tensor) -> Tensor:
         """This worker's part, along the sequence, of the sum of what the workers have."""
-        return _Move.apply(x, self._sum_part, self._gather(SEQUENCE))  # type: ignore[no-any-return]
+        return _moved(x, self._sum_part, self._gather(SEQUENCE))
 
     # ---- without ----
 
@@ -93,7 +99,7 @@ class Crossing:
         self._call(dist.reduce_scatter_single, part, parts)
         return part
 
-    def _call(self, collective: Any, *tensors: Tensor) -> None:
+    def _call(self, collective: Callable[..., object], *tensors: Tensor) -> None:
         if not isinstance(self.group, EngineGroup):
             collective(*tensors, group=self.group)
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +15,15 @@ from ..context import cpu
 from ..gluon import Block
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
+from .apply import check_shard, units
+from .checkpointing import Checkpointed, chosen_by
+from .dimensions import Plan
 from .layout import Layout, check_layout
+from .model import Model
 from .phantom import Saved, inputs_like, phantom_of, run, without_memory
+from .schedules import Schedule, find_schedule
+from .stages import Cut, CutBy
+from .styles import layer_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "point to point")
 
@@ -48,7 +55,7 @@ class Estimate:
     workers: tuple[Footprint, ...]  # one for each worker of a pipeline; those beside it need the same
 
     def _most(self, name: str) -> int:
-        return max(getattr(each, name) for each in self.workers)
+        return max(int(getattr(each, name)) for each in self.workers)
 
     @property
     def parameters(self) -> int:
@@ -130,17 +137,17 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def estimate(
-    net: Any,
+    net: Model,
     layout: Layout,
     batch: Any,
-    optimizer: Any = "adamw",
+    optimizer: opt.Optimizer | str = "adamw",
     optimizer_params: Mapping[str, Any] | None = None,
     shard: str | None = None,
     microbatches: int = 1,
     schedule: str = "1f1b",
     cut: Sequence[str] | None = None,
-    checkpoint: Any = None,
-    plan: Any = "auto",
+    checkpoint: Checkpointed = None,
+    plan: Plan = "auto",
     loss: Callable[..., Any] | None = None,
     target: Any = None,
 ) -> Estimate:
@@ -152,32 +159,20 @@ def estimate(
     `mx.parallel.train_step` and `gluon.Trainer`; a pipeline that is not cut at names is cut by 'parameters' here.
     """
     check_layout(layout)
-    shard = _check_shard(layout, shard)
+    shard = check_shard(layout, shard)
     with without_memory():
         inputs = _cut(inputs_like(batch), microbatches)
         targets = [] if target is None else _cut(inputs_like(target), microbatches)
         module = phantom_of(net, inputs)
         exchanged: Counter[str] = Counter()
-        if layout.tensor > 1:
-            from .rehearsal import rehearse
-
-            rehearse(module, plan, layout.tensor, exchanged)
+        for dimension in layout.used:
+            dimension.rehearse(module, layout.degree(dimension.name), plan, exchanged)
         head = None if loss is None else _Head(loss, targets, isinstance(net, Block))
         workers = _Workers(module, layout, schedule, cut, microbatches)
         workers.compute_again(checkpoint)
         measured = workers.measure(inputs, head, exchanged)
         rule = optimizer if isinstance(optimizer, opt.Optimizer) else opt.create(optimizer, **(optimizer_params or {}))
         return Estimate(layout, tuple(_footprint(each, layout, shard, rule, microbatches) for each in measured))
-
-
-def _check_shard(layout: Layout, shard: str | None) -> str | None:
-    if shard is None:
-        return "full" if layout.shard > 1 else None
-    from .apply import SHARDS
-
-    if shard not in SHARDS:
-        raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
-    return shard
 
 
 def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
@@ -236,19 +231,16 @@ class _Measured:
 class _Workers:
     """The layers of a net, in stages, on the workers of a pipeline."""
 
-    def __init__(self, module: Any, layout: Layout, schedule: str, cut: Any, microbatches: int) -> None:
+    def __init__(self, module: torch.nn.Module, layout: Layout, schedule: str, cut: CutBy, microbatches: int) -> None:
         self._count, self._microbatches = layout.pipeline, microbatches
         self._net = module
-        self._saved: Any = None
-        self._schedule: Any = None
+        self._saved: Saved | None = None
+        self._schedule: Schedule | None = None
         if layout.pipeline == 1:
             self._stages = [_Stage([module])]
             self._places, self._orders = [0], {0: [("F", 0, 0)]}
             return
-        from .schedules import find_schedule
-        from .stages import Cut
-
-        net = getattr(module, "_block", module)
+        net = layer_of(module)
         found = Cut(net, layout.pipeline, find_schedule(schedule), cut or "parameters", microbatches)
         for piece in found.pieces:
             piece.open()
@@ -258,19 +250,23 @@ class _Workers:
         self._schedule = found.schedule
         self._orders = _orders(found.schedule, self._places, microbatches)
 
-    def compute_again(self, checkpoint: Any) -> None:
+    def compute_again(self, checkpoint: Checkpointed) -> None:
         """Have parts keep their inputs alone."""
         if not checkpoint:
             return
         if self._schedule is not None:
             self._schedule.check_checkpoint(checkpoint)
-        from .checkpointing import chosen_by
+        for module in chosen_by(layer_of(self._net), checkpoint):
+            module.register_forward_pre_hook(lambda module, args: self._running.enter(args))
+            module.register_forward_hook(lambda module, args, output: self._running.leave())
 
-        for module in chosen_by(getattr(self._net, "_block", self._net), checkpoint):
-            module.register_forward_pre_hook(lambda module, args: self._saved.enter(args))
-            module.register_forward_hook(lambda module, args, output: self._saved.leave())
+    @property
+    def _running(self) -> Saved:
+        """What the stage that runs now has saved."""
+        assert self._saved is not None
+        return self._saved
 
-    def measure(self, inputs: list[torch.Tensor], head: Any, exchanged: Counter[str]) -> list[_Measured]:
+    def measure(self, inputs: list[torch.Tensor], head: _Head | None, exchanged: Counter[str]) -> list[_Measured]:
         """Run one micro-batch through all stages; what each worker keeps and exchanges."""
         for number, stage in enumerate(self._stages):
             before = Counter(exchanged)
@@ -278,10 +274,10 @@ class _Workers:
             stage.exchanged = exchanged - before
         return [self._worker(place) for place in range(self._count)]
 
-    def _run(self, stage: _Stage, inputs: list[torch.Tensor], head: Any, receives: bool) -> torch.Tensor:
+    def _run(self, stage: _Stage, inputs: list[torch.Tensor], head: _Head | None, receives: bool) -> torch.Tensor:
         there = [each for module in stage.modules for each in (*module.parameters(), *module.buffers())]
         self._saved = Saved([*there, *([] if receives else inputs)])
-        with self._saved as saved:
+        with self._running as saved:
             output: Any = inputs
             for module in stage.modules:
                 output = run(module, *(output if isinstance(output, list) else [output]))
@@ -291,7 +287,8 @@ class _Workers:
                 saved.keep(run(head, output))
         stage.activations, stage.again, stage.largest = saved.nbytes, saved.again, saved.largest
         stage.received = sum(each.nbytes for each in inputs) if receives else 0
-        return output.detach().requires_grad_() if self._count > 1 else output
+        last: torch.Tensor = output.detach().requires_grad_() if self._count > 1 else output
+        return last
 
     def _worker(self, place: int) -> _Measured:
         mine = [stage for stage, at in enumerate(self._places) if at == place]
@@ -340,7 +337,7 @@ def _tensors_in(output: Any) -> list[torch.Tensor]:
 # ---- schedules ----
 
 
-def _orders(schedule: Any, places: list[int], microbatches: int) -> dict[int, list[tuple[str, int, int]]]:
+def _orders(schedule: Schedule, places: list[int], microbatches: int) -> dict[int, list[tuple[str, int, int]]]:
     """What each worker does one after the other, (kind, stage, micro-batch), by torch's own schedule."""
     workers, total = max(places) + 1, len(places)
     stages = [
@@ -385,7 +382,9 @@ def gathers(kinds: Sequence[str], shard: str) -> int:
 # ---- from layers to bytes ----
 
 
-def _footprint(worker: _Measured, layout: Layout, shard: str | None, rule: Any, microbatches: int) -> Footprint:
+def _footprint(
+    worker: _Measured, layout: Layout, shard: str | None, rule: opt.Optimizer, microbatches: int
+) -> Footprint:
     shares = _Shares(layout, shard)
     modules = [module for stage in worker.stages for module in stage.modules]
     params = list({id(param): param for stage in worker.stages for param in stage.parameters()}.values())
@@ -404,10 +403,10 @@ def _footprint(worker: _Measured, layout: Layout, shard: str | None, rule: Any, 
         units = _units(modules)
         buffers = 2 * max(units) if shard == "full" else whole
         buffers += max(units) if microbatches == 1 else gradients  # gradients stay whole until they are complete
-    elif layout.batch_size > 1:
+    elif layout.gradient_size > 1:
         sent["all-reduce"] += gradients
         sent["all-gather"] += whole if shard == "optimizer" else 0
-        buffers = gradients + gradients // layout.batch_size  # what is on its way, and this worker's part of the sums
+        buffers = gradients + gradients // layout.gradient_size  # in flight, and this worker's part of the sums
     return Footprint(
         parameters=_nbytes(_rows(params, shares.of_parameters)) + _nbytes(others.values()),
         gradients=_nbytes(_rows(trained, shares.of_parameters)),
@@ -423,11 +422,11 @@ class _Shares:
     """In how many parts the workers hold what."""
 
     def __init__(self, layout: Layout, shard: str | None) -> None:
-        self.fully = shard in ("full", "grads") and layout.batch_size > 1
-        self.parts = layout.data if layout.shard == 1 else layout.shard
-        self.copies = layout.data if layout.shard > 1 else 1
+        copies, parts = layout.degree(*layout.copy_dimensions), layout.degree(*layout.part_dimensions)
+        self.fully = shard in ("full", "grads") and layout.gradient_size > 1
+        self.parts, self.copies = (parts, copies) if parts > 1 else (copies, 1)
         self.of_parameters = self.parts if self.fully else 1
-        self.of_state = layout.batch_size if shard == "optimizer" else self.of_parameters
+        self.of_state = layout.gradient_size if shard == "optimizer" else self.of_parameters
 
 
 def _rows(tensors: Sequence[torch.Tensor], parts: int) -> list[torch.Tensor]:
@@ -435,11 +434,11 @@ def _rows(tensors: Sequence[torch.Tensor], parts: int) -> list[torch.Tensor]:
     return [tensor[: -(-tensor.shape[0] // parts)] if tensor.dim() and parts > 1 else tensor for tensor in tensors]
 
 
-def _nbytes(tensors: Any) -> int:
+def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.itemsize for tensor in tensors)
 
 
-def _state(rule: Any, index: int, weight: torch.Tensor) -> int:
+def _state(rule: opt.Optimizer, index: int, weight: torch.Tensor) -> int:
     return _nbytes(_arrays(rule.create_state_multi_precision(index, NDArray(weight.detach(), cpu()))))
 
 
@@ -451,10 +450,8 @@ def _arrays(state: Any) -> list[torch.Tensor]:
 
 def _units(modules: list[torch.nn.Module]) -> list[int]:
     """The bytes of what is gathered together: each block, or each piece of a pipeline, and what belongs to none."""
-    from .apply import units
-
     alone = len(modules) == 1
-    found = units(getattr(modules[0], "_block", modules[0])) if alone else modules
+    found = units(layer_of(modules[0])) if alone else modules
     apart = {id(param) for unit in found for param in unit.parameters()}
     rest = [param for module in modules for param in module.parameters() if id(param) not in apart]
     return [*(_nbytes(unit.parameters()) for unit in found), _nbytes(rest)]

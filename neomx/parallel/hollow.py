@@ -9,18 +9,19 @@ from torch.distributed.fsdp import FSDPModule
 
 from .. import autograd, initializer
 from ..base import MXNetError
-from ..comm.session import session
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
+from ..gluon.placement import has_values, hollow_out, is_waiting, put_whole
 from ..gluon.utils import shape_is_known
 from ..ndarray import NDArray
+from .module import workers_of
 
 
-def is_uninitialised(net: Any) -> bool:
+def is_uninitialised(net: Block) -> bool:
     """Whether nobody has called `initialize` on a Block."""
-    params = net.collect_params().values() if isinstance(net, Block) else ()
-    return bool(params) and all(param._arrays is None and not param._deferred_init for param in params)
+    params = net.collect_params().values()
+    return bool(params) and not any(has_values(param) or is_waiting(param) for param in params)
 
 
 def hollow(net: Block) -> None:
@@ -32,25 +33,22 @@ def hollow(net: Block) -> None:
             "in_channels, etc., or initialize() it and pass one batch through it"
         )
     for param in net.collect_params().values():
-        values: Any = torch.empty(param.shape, dtype=to_torch(param.dtype), device="meta")
-        if param._differentiable:
-            values = torch.nn.Parameter(values, requires_grad=False)
-        param._arrays = {cpu(): NDArray(values, cpu())}
-        param._init_grad()
+        hollow_out(param)
 
 
-def fill(net: Block, init: Any) -> None:
+def fill(net: Block, init: initializer.Initializer | str | None) -> None:
     """Initialise what was laid out: the values that `initialize(init)` gives, of which each worker keeps its part."""
     _allocate(net.torch())
+    workers = workers_of(net)
     default = initializer.create(initializer.Uniform() if init is None else init)
     for param in net.collect_params().values():
-        param._follow()
         whole = NDArray(torch.zeros(param.shape, dtype=to_torch(param.dtype)), cpu())
         described = initializer.InitDesc(param.name, {"__init__": default if param.init is None else param.init})
         with autograd.pause():
             default(described, whole)
-        session().group.broadcast_(whole._data, what="a parameter as it begins")
-        param.placement.put(next(iter(param._arrays.values())), whole)
+        if workers is not None:
+            workers.model_group.broadcast_(whole._data, what="a parameter as it begins")
+        put_whole(param, whole)
 
 
 def _allocate(module: torch.nn.Module) -> None:
@@ -70,4 +68,4 @@ def _allocate(module: torch.nn.Module) -> None:
         if isinstance(each, FSDPModule):
             for group in each._get_fsdp_state()._fsdp_param_groups:
                 for param in group.fsdp_params:
-                    param.reset_sharded_param()
+                    param.reset_sharded_param()  # type: ignore[no-untyped-call]

@@ -1,69 +1,60 @@
-"""Layout: in how many parts a training is cut, and along which lines; which part of each is this worker's."""
+"""Layout: how many workers there are along each dimension; this worker's coordinates and peers."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Mapping
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..base import MXNetError, suggest
+from ..base import MXNetError
 from ..comm.session import session
 from ..gluon.data.shard import ShardedDataset
+from .dimensions import Dimension, check_degree, equation, find_dimension, in_mesh, parse_degrees, registered
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
 
 VARIABLE = "NEOMX_LAYOUT"
 
 
-@dataclass(frozen=True)
-class Place:
-    """A worker's number along each line of a layout."""
+class Layout:
+    """How the workers divide the work: the product of the degrees is the number of workers.
 
-    pipeline: int
+    `data` copies of the model take different samples. `shard` workers take different samples too, and each holds a part
+    of the parameters. `tensor` workers compute each layer together. `pipeline` workers have some layers each. Others
+    are added by `register_dimension`. Workers of a tensor group have neighbouring ranks: they are on one host where
+    that is possible.
+    """
+
+    __slots__ = ("_degrees",)
+
     data: int
     shard: int
     tensor: int
+    pipeline: int
 
-    def __str__(self) -> str:
-        return ", ".join(f"{name} {number}" for name, number in vars(self).items())
+    def __init__(self, **degrees: int) -> None:
+        for name, degree in degrees.items():
+            dimension = find_dimension(name)
+            check_degree(name, degree)
+            dimension.check(degree)
+        self._degrees = {each.name: degrees[each.name] for each in registered() if degrees.get(each.name, 1) > 1}
 
+    if not TYPE_CHECKING:  # a type checker knows the built-in dimensions alone: `degree` gives any
 
-@dataclass(frozen=True)
-class Layout:
-    """How the workers divide the work: data x shard x tensor x pipeline = workers.
-
-    `data` copies of the model take different samples. `shard` workers take different samples too, and hold the
-    parameters together, each a part. `tensor` workers compute each layer together. `pipeline` workers have some layers
-    each. Neighbours in a tensor group have neighbouring ranks: they are on one host where that is possible.
-    """
-
-    data: int = 1
-    shard: int = 1
-    tensor: int = 1
-    pipeline: int = 1
-
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            degree = getattr(self, field.name)
-            if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
-                raise ValueError(f"Layout: {field.name} must be a whole number from 1, received {degree!r}")
+        def __getattr__(self, name: str) -> int:
+            known = [each.name for each in registered()]
+            if name not in known:
+                raise AttributeError(f"a Layout has no {name!r}; its dimensions are {', '.join(known)}")
+            return self._degrees.get(name, 1)
 
     @classmethod
     def parse(cls, text: str) -> Layout:
         """The layout that 'data=2,tensor=2' says."""
-        known = [field.name for field in fields(cls)]
-        degrees: dict[str, int] = {}
-        for part in filter(None, (each.strip() for each in text.split(","))):
-            name, _, degree = (each.strip() for each in part.partition("="))
-            if name not in known:
-                raise ValueError(
-                    f"layout {text!r}: there is no {name!r}.{suggest(name, known)} Give any of {', '.join(known)}"
-                )
-            if name in degrees or not degree.isdecimal():
-                why = "is given twice" if name in degrees else f"must be a number, received {degree!r}"
-                raise ValueError(f"layout {text!r}: {name} {why}. Write it like data=2,tensor=2")
-            degrees[name] = int(degree)
-        return cls(**degrees)
+        return cls(**parse_degrees(text))
 
     @classmethod
     def from_env(cls) -> Layout:
@@ -72,52 +63,106 @@ class Layout:
         return cls(data=session().world.size) if text is None else cls.parse(text)
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={degree}" for name, degree in vars(self).items() if degree > 1) or "data=1"
+        return ",".join(f"{name}={degree}" for name, degree in self._degrees.items()) or "data=1"
+
+    def __repr__(self) -> str:
+        return f"Layout({', '.join(f'{name}={degree}' for name, degree in self._degrees.items())})"
+
+    def __eq__(self, other: object) -> bool:
+        return self._degrees == other._degrees if isinstance(other, Layout) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._degrees.items()))
+
+    # ---- degrees ----
+
+    @property
+    def degrees(self) -> dict[str, int]:
+        """The degree of every dimension, from the outermost of the mesh to the innermost."""
+        return {each.name: self._degrees.get(each.name, 1) for each in in_mesh()}
+
+    def degree(self, *names: str) -> int:
+        """How many workers there are along some dimensions together: the product of their degrees."""
+        return prod(self._degrees.get(find_dimension(name).name, 1) for name in names)
+
+    @property
+    def used(self) -> list[Dimension]:
+        """The dimensions of more than one worker, from the outermost of the mesh to the innermost."""
+        return [each for each in in_mesh() if each.name in self._degrees]
 
     @property
     def size(self) -> int:
         """How many workers it needs."""
-        return self.data * self.shard * self.tensor * self.pipeline
+        return prod(self._degrees.values())
 
     def check(self, workers: int) -> None:
-        """Refuse a number of workers that is not the product of the degrees."""
-        if self.size != workers:
-            raise MXNetError(
-                f"a layout needs data x shard x tensor x pipeline workers: {self.data} x {self.shard} x {self.tensor} "
-                f"x {self.pipeline} = {self.size}, and there are {workers}. Change a degree, or start {self.size} "
-                f"(neomx run -n {self.size})"
-            )
+        """Raise if the product of the degrees is not the number of workers."""
+        check_workers(self._degrees, workers)
 
-    def place(self, rank: int | None = None) -> Place:
-        """Where a worker is, this one if not told."""
+    # ---- who is where ----
+
+    def coordinates(self, rank: int | None = None) -> dict[str, int]:
+        """A worker's number along each dimension, in the order of the mesh; this worker's by default."""
         rank = session().world.rank if rank is None else rank
-        rank, tensor = divmod(rank, self.tensor)
-        rank, shard = divmod(rank, self.shard)
-        pipeline, data = divmod(rank, self.data)
-        return Place(pipeline, data, shard, tensor)
+        numbers: dict[str, int] = {}
+        for name, degree in reversed(self.degrees.items()):
+            rank, numbers[name] = divmod(rank, degree)
+        return dict(reversed(numbers.items()))
 
-    def peers(self, *lines: str) -> list[int]:
-        """The ranks of the workers that differ from this one along these lines alone."""
-        mine = self.place()
+    def peers(self, *names: str) -> list[int]:
+        """The ranks of the workers that differ from this one along these dimensions alone, itself included."""
+        fixed = {name: number for name, number in self.coordinates().items() if name not in names}
+        return [rank for rank in range(self.size) if fixed.items() <= self.coordinates(rank).items()]
 
-        def differs(rank: int) -> set[str]:
-            return {name for name, number in vars(self.place(rank)).items() if number != getattr(mine, name)}
+    @property
+    def model_dimensions(self) -> tuple[str, ...]:
+        """The dimensions whose workers train one model."""
+        return tuple(each.name for each in in_mesh() if each.shares_model)
 
-        return [rank for rank in range(self.size) if differs(rank) <= set(lines)]
+    @property
+    def copy_dimensions(self) -> tuple[str, ...]:
+        """The dimensions over which gradients are summed, and whose workers have the same parameters."""
+        return tuple(each.name for each in in_mesh() if each.sums_gradients and not each.divides_parameters)
+
+    @property
+    def part_dimensions(self) -> tuple[str, ...]:
+        """The dimensions over which gradients are summed, and whose workers have parts of the parameters."""
+        return tuple(each.name for each in in_mesh() if each.sums_gradients and each.divides_parameters)
+
+    @property
+    def gradient_dimensions(self) -> tuple[str, ...]:
+        """The dimensions over which gradients are summed."""
+        return tuple(each.name for each in in_mesh() if each.sums_gradients)
+
+    @property
+    def gradient_size(self) -> int:
+        """How many workers' gradients are summed."""
+        return self.degree(*self.gradient_dimensions)
+
+    # ---- samples ----
 
     @property
     def batch_rank(self) -> int:
-        """Which share of each batch is this worker's; those that compute together have the same."""
-        place = self.place()
-        return place.data * self.shard + place.shard
+        """Which share of each batch this worker takes; workers that compute together take the same."""
+        at, coordinates = 0, self.coordinates()
+        for each in in_mesh():
+            if each.splits_samples:
+                at = at * self.degree(each.name) + coordinates[each.name]
+        return at
 
     @property
     def batch_size(self) -> int:
-        """In how many shares a batch is divided."""
-        return self.data * self.shard
+        """Into how many shares a batch is divided."""
+        return self.degree(*(each.name for each in in_mesh() if each.splits_samples))
 
-    def mesh(self) -> Any:
-        """torch's DeviceMesh of all workers, with the dimensions pipeline, data, shard and tensor."""
+    def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
+        """This worker's share of a dataset, as of `mx.dist.shard`; workers that compute together have the same."""
+        return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
+
+    # ---- the mesh ----
+
+    def mesh(self) -> DeviceMesh:
+        """torch's DeviceMesh of all workers, with every dimension by its name."""
         opened = session()
         self.check(opened.world.size)
         if not opened.is_whole:  # torch makes the groups of a mesh with all of its processes
@@ -125,48 +170,52 @@ class Layout:
                 f"layout {self}: it takes all workers of the job, and a task of mx.parallel.tasks has some. Train "
                 "with kvstore='dist_sync' there, or start a job for each"
             )
-        kept = opened.kept.setdefault("meshes", {})  # its groups are made once
-        if self not in kept:
-            kept[self] = _make_mesh(self)
-        return kept[self]
-
-    def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
-        """This worker's share of a dataset: as `mx.dist.shard`, where workers that compute together share alike."""
-        return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
+        kept: dict[tuple[tuple[str, int], ...], DeviceMesh] = opened.kept.setdefault("meshes", {})
+        key = tuple(self.degrees.items())
+        if key not in kept:  # its groups are made once
+            kept[key] = _make_mesh(self.degrees)
+        return kept[key]
 
 
-def check_layout(layout: Any) -> None:
-    """Refuse what is no Layout."""
+def check_workers(degrees: Mapping[str, int], workers: int) -> None:
+    """Raise, with the whole equation, if the product of the degrees is not the number of workers."""
+    size = prod(degrees.values())
+    if size != workers:
+        names, values = equation(degrees)
+        raise MXNetError(
+            f"a layout needs {names} workers: {values} = {size}, and there are {workers}. Change a degree, or start "
+            f"{size} (neomx run -n {size})"
+        )
+
+
+def check_layout(layout: object) -> None:
+    """Raise if it is not a Layout."""
     if not isinstance(layout, Layout):
         raise TypeError(f"expected a Layout, such as mx.parallel.Layout(data=2), received {layout!r:.80}")
 
 
-def backend() -> Any:
-    """The backend of the mesh's groups: ours, and torch's own for GPUs."""
+def backend() -> str | None:
+    """The backend of the mesh's groups: ours, or None for torch's own on GPUs."""
     from ..comm.engine import register
 
-    name = register()
+    name: str = register()
     return None if torch.cuda.is_available() else name
 
 
-def _make_mesh(layout: Layout) -> Any:
+def _make_mesh(degrees: Mapping[str, int]) -> DeviceMesh:
     from torch.distributed.device_mesh import init_device_mesh
 
-    names = ("pipeline", "data", "shard", "tensor")
-    degrees = tuple(getattr(layout, name) for name in names)
-    ours = backend()
-    override: Any = None if ours is None else dict.fromkeys(names, ours)
-    device = "cuda" if ours is None else "cpu"
-    mesh = init_device_mesh(device, degrees, mesh_dim_names=names, backend_override=override)
-    for name in names if ours else ():
-        group: Any = mesh.get_group(name)
-        group.what = _EXCHANGED[name]
+    from ..comm.engine import EngineGroup
+
+    names, ours = tuple(degrees), backend()
+    mesh = init_device_mesh(
+        "cuda" if ours is None else "cpu",
+        tuple(degrees.values()),
+        mesh_dim_names=names,
+        backend_override=None if ours is None else dict.fromkeys(names, ours),
+    )
+    for name in names:
+        group = mesh.get_group(name)
+        if isinstance(group, EngineGroup):
+            group.what = find_dimension(name).exchanges or f"what the dimension {name} exchanges"
     return mesh
-
-
-_EXCHANGED = {
-    "pipeline": "activations or gradients between stages",
-    "data": "gradients over data",
-    "shard": "parameters or gradients over shards",
-    "tensor": "a layer's parts over the tensor group",
-}

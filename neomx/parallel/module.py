@@ -9,28 +9,40 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ..base import MXNetError
-from ..ndarray.ndarray import whole
-from .placement import Ensemble, region
+from ..gluon import Block
+from ..ndarray.distributed import whole
+from .model import Model
+from .placement import region, workers_holding
+from .workers import LayoutWorkers
 
-laid_out: WeakKeyDictionary[torch.nn.Module, Ensemble] = WeakKeyDictionary()
+laid_out: WeakKeyDictionary[torch.nn.Module, LayoutWorkers] = WeakKeyDictionary()
+
+
+def workers_of(net: Model) -> LayoutWorkers | None:
+    """The workers over which a model is laid out; None if it is not."""
+    if isinstance(net, Block):
+        return workers_holding(net.collect_params().values())
+    return laid_out.get(net)
 
 
 def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The `state_dict` that one process would have, on every worker's CPU. All workers call it."""
-    ensemble = laid_out.get(module)
-    owners = {} if ensemble is None else ensemble.owners
+    workers = laid_out.get(module)
+    owners = {} if workers is None else workers.owners
+    stages = None if workers is None else workers.pipeline_group
     values = {name: whole(value.detach()).cpu() for name, value in module.state_dict().items()}
     for name, (place, shape, kind) in owners.items():
         if values[name].shape != shape:
             values[name] = torch.empty(shape, dtype=kind)
-        ensemble.pipeline_group.broadcast_(values[name], place, name)  # type: ignore[union-attr]
+        assert stages is not None  # tensors have owners in a pipeline only
+        stages.broadcast_(values[name], place, name)
     return values
 
 
 def load_state_dict(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
     """Take this worker's part of the `state_dict` of one process."""
-    ensemble = laid_out.get(module)
-    owners = {} if ensemble is None else ensemble.owners
+    workers = laid_out.get(module)
+    owners = {} if workers is None else workers.owners
     own = module.state_dict()
     shapes = {name: owners[name][1] if name in owners else value.shape for name, value in own.items()}
     wrong = sorted(own.keys() ^ state.keys()) + [
@@ -52,7 +64,9 @@ def optimizer(module: torch.nn.Module, kind: type[torch.optim.Optimizer], **opti
     """A torch optimizer for a module laid out with shard='optimizer': each worker has the states of some parameters."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    ensemble = laid_out.get(module)
-    if ensemble is None or ensemble.shard != "optimizer" or ensemble.layout.batch_size == 1:
+    workers = laid_out.get(module)
+    if workers is None or workers.shard != "optimizer" or workers.layout.gradient_size == 1:
         return kind(module.parameters(), **options)
-    return ZeroRedundancyOptimizer(module.parameters(), kind, process_group=ensemble.batch_mesh.get_group(), **options)
+    return ZeroRedundancyOptimizer(
+        module.parameters(), kind, process_group=workers.gradient_mesh.get_group(), **options
+    )

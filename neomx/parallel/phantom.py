@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import initializer
 from ..base import MXNetError
 from ..context import cpu
 from ..dtype import to_torch
 from ..gluon import Block
-from ..gluon.utils import shape_is_known
+from ..gluon.placement import begin_with_zeros, has_values
 from ..ndarray import NDArray
+from .model import Model, check_model
 
 
 @contextmanager
@@ -52,33 +52,30 @@ def inputs_like(batch: Any) -> list[torch.Tensor]:
     return [tensor_like(each) for each in (batch if several else [batch])]
 
 
-def phantom_of(net: Any, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
+def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
     """A copy of a net, a Block's twin or a torch module, whose parameters are phantoms; shapes follow from `inputs`."""
     tensors = _tensors(net)
     memo: dict[int, Any] = {id(tensor): _phantom(tensor) for tensor in tensors}
-    copied = copy.deepcopy(net, memo)
+    copied: Model = copy.deepcopy(net, memo)
     if not isinstance(copied, Block):
         return copied.train()
     copied.hybridize(False)  # hooks must see the calls of children
     for param in copied.collect_params().values():
-        if param._arrays is None:
-            param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
-            if shape_is_known(param.shape):
-                param._finish_deferred_init()
+        if not has_values(param):
+            begin_with_zeros(param)
     run(copied, *(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
     return copied.torch().train()
 
 
-def _tensors(net: Any) -> list[torch.Tensor]:
+def _tensors(net: Model) -> list[torch.Tensor]:
     """All that takes memory in a net."""
     if not isinstance(net, Block):
-        if not isinstance(net, torch.nn.Module):
-            raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+        check_model(net)
         return [*net.parameters(), *net.buffers()]
     params = net.collect_params().values()
     if any(param.placement.holders is not None for param in params):
         raise MXNetError("the Block has a layout already: estimate a new one, which takes no memory")
-    return [array._data for param in params if param._arrays is not None for array in param.list_data()]
+    return [array._data for param in params if has_values(param) for array in param.list_data()]
 
 
 def _phantom(tensor: torch.Tensor) -> torch.Tensor:

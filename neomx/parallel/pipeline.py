@@ -11,7 +11,9 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 
 from ..base import Backward
-from .stages import Cut, Stage
+from ..comm.engine import EngineGroup
+from .model import Home
+from .stages import Cut, StageModule
 
 
 class Pipeline:
@@ -19,9 +21,9 @@ class Pipeline:
 
     def __init__(
         self,
-        stages: dict[int, Stage],
+        stages: dict[int, StageModule],
         cut: Cut,
-        group: Any,
+        group: dist.ProcessGroup,
         loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         described: list[str],
     ) -> None:
@@ -29,9 +31,9 @@ class Pipeline:
         self.stages, self.total, self.place = stages, cut.stages, cut.place
         self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
         self.described = described
-        self.borrowed: list[tuple[dict[str, Any], str]] = []  # where parameters are that an earlier worker has too
+        self.borrowed: list[Home] = []  # where parameters are that an earlier worker has too
         self._loss = loss
-        self._shapes: Any = None
+        self._shapes: list[tuple[torch.Size, torch.dtype]] = []  # of the batch that the schedule is for
         self._running: Any = None
         self.waited = self.seconds = 0.0
         self._name_messages()
@@ -45,7 +47,11 @@ class Pipeline:
                 self._messages()[self.tag(stage, number, backward=True)] = f"gradients {of} {stage + 1} to {stage}"
 
     def _messages(self) -> dict[int, str]:
-        return getattr(self.group, "messages", {})
+        return self.group.messages if isinstance(self.group, EngineGroup) else {}
+
+    def _seconds_waited(self) -> float:
+        """How long this worker has waited for messages, all in all; 0 on groups that do not measure it."""
+        return self.group.waited if isinstance(self.group, EngineGroup) else 0.0
 
     def tag(self, stage: int, number: int, backward: bool = False) -> int:
         """The number of the message with what a stage needs for a micro-batch."""
@@ -57,12 +63,12 @@ class Pipeline:
         if shapes != self._shapes:
             self._running = self._open(inputs)
             self._shapes = shapes
-        began, waited = time.perf_counter(), getattr(self.group, "waited", 0.0)
+        began, waited = time.perf_counter(), self._seconds_waited()
         first = inputs if 0 in self.stages else ()
         wanted = {"target": target} if self.total - 1 in self.stages else {}
         self._running.step(*first, return_outputs=False, **wanted)
         self.seconds = time.perf_counter() - began
-        self.waited = getattr(self.group, "waited", 0.0) - waited
+        self.waited = self._seconds_waited() - waited
 
     def _open(self, inputs: Sequence[torch.Tensor]) -> Any:
         """torch's schedule for batches of this shape."""
@@ -100,7 +106,9 @@ class Pipeline:
 class _Messenger(PipelineStage):
     """torch's stage, whose messages carry numbers: so errors can name them."""
 
-    def __init__(self, pipeline: Pipeline, stage: Stage, number: int, inputs: Any, output: torch.Tensor) -> None:
+    def __init__(
+        self, pipeline: Pipeline, stage: StageModule, number: int, inputs: Sequence[torch.Tensor], output: torch.Tensor
+    ) -> None:
         device = next((each.device for each in stage.parameters()), torch.device("cpu"))
         given = tuple(each.detach().to("meta").requires_grad_(number > 0 and _flows(each)) for each in inputs)
         super().__init__(

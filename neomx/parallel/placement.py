@@ -1,14 +1,13 @@
 """Where the values of a Block's Parameters are when several workers hold them together.
 
 `apply` and `train_step` give each Parameter a placement. Parameter asks it when values are read or written as a whole,
-Trainer when they are updated. All Parameters of a Block share one Ensemble: the workers of the layout.
+Trainer when they are updated. All Parameters of a Block share one LayoutWorkers.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,103 +18,25 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 
 from .. import ndarray as nd
 from ..base import MXNetError
-from ..comm.session import session
-from ..context import cpu
-from ..gluon.contrib.nn.basic_layers import sync_over
+from ..context import Context, cpu
 from ..gluon.parameter import Parameter
 from ..gluon.placement import Placement
 from ..ndarray import NDArray
-from ..ndarray.ndarray import whole
-from ..optimizer.part import Part
-from ..step import StepStrategy
-from .layout import Layout, backend
+from ..ndarray.distributed import whole
+from ..optimizer.part import Part, Total
+from .workers import LayoutWorkers
 
-# torch says of each tensor that two lines divide along one dimension that it is gathered in two steps.
+# torch logs each tensor that two mesh dimensions divide along one axis, because it takes two steps to gather.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
-
-
-class Ensemble:
-    """The workers of a layout, as the Parameters of one Block know them."""
-
-    def __init__(self, layout: Layout, shard: str | None) -> None:
-        self.layout, self.shard = layout, shard
-        self.mesh = layout.mesh()
-        self.everyone = session().group
-        self.sharded: list[Any] = []  # the modules that fully_shard has in hand
-        self.owners: dict[str, Any] = {}  # of a torch module's state in a pipeline: the first place, shape and type
-
-    def synchronise_norms(self) -> None:
-        """Have SyncBatchNorm sum over the workers that take different samples."""
-        sync_over(self.batch_group.clone("batch norm"))
-
-    def reshard(self) -> None:
-        """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
-        for module in self.sharded:
-            module.reshard()
-
-    def group(self, *lines: str) -> Any:
-        """The workers along some lines of the layout, this one among them."""
-        return _group(self.everyone, tuple(self.layout.peers(*lines)))
-
-    @property
-    def batch_group(self) -> Any:
-        """Those that take different samples for the same parameters."""
-        return self.group("data", "shard")
-
-    @property
-    def pipeline_group(self) -> Any:
-        """Those that have the other stages; None without a pipeline."""
-        return self.group("pipeline") if self.layout.pipeline > 1 else None
-
-    @property
-    def batch_mesh(self) -> Any:
-        """The part of the mesh along which samples differ, of one dimension."""
-        if self.layout.shard == 1:
-            return self.mesh["data"]
-        if self.layout.data == 1:
-            return self.mesh["shard"]
-        return self.mesh["data", "shard"]._flatten("samples", backend_override=backend())
-
-    def strategy(self) -> StepStrategy:
-        """How the gradients of a Trainer's Parameters meet."""
-        from .strategy import LayoutStrategy
-
-        return LayoutStrategy(self)
-
-    def any(self, flag: bool) -> bool:
-        """Whether it is true on any worker."""
-        return bool(self.everyone.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
-
-    @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """Whether this worker writes a file for all; after it all know that it is there, or why it is not."""
-        writes = self.everyone.rank == 0
-        failure = ""
-        try:
-            yield writes
-        except Exception as error:
-            failure = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            said = self.everyone.all_gather(
-                torch.tensor(list(failure.encode()), dtype=torch.uint8), "whether it was written"
-            )
-            if not failure and len(said[0]):
-                raise MXNetError(f"worker 0, which writes for all, failed: {bytes(said[0].tolist()).decode()}")
-
-
-@cache
-def _group(everyone: Any, ranks: tuple[int, ...]) -> Any:
-    return everyone.subgroup(ranks)
 
 
 class Divided(Placement):
     """Where a Parameter's values are under a layout: here, as a part or whole, or in another stage of a pipeline."""
 
-    def __init__(self, ensemble: Ensemble, stages: Sequence[int] = (0,)) -> None:
-        self.ensemble = self.holders = ensemble
+    def __init__(self, workers: LayoutWorkers, stages: Sequence[int] = (0,)) -> None:
+        self.workers = self.holders = workers
         self.stages = tuple(stages)  # of the pipeline, that have it; several share it
-        here = ensemble.layout.place().pipeline
+        here = workers.layout.coordinates()["pipeline"]
         self.is_here, self.is_first = here in self.stages, here == self.stages[0]
 
     def refuse_elsewhere(self, name: str) -> None:
@@ -123,12 +44,12 @@ class Divided(Placement):
         if not self.is_here:
             raise MXNetError(
                 f"Parameter {name!r} is in stage {', '.join(map(str, self.stages))} of the pipeline, this worker in "
-                f"{self.ensemble.layout.place().pipeline}. save_parameters, called by all, writes all of them"
+                f"{self.workers.layout.coordinates()['pipeline']}. save_parameters, called by all, writes all of them"
             )
 
     def settle(self) -> None:
         """Have each worker hold its part alone."""
-        self.ensemble.reshard()
+        self.workers.reshard()
 
     def identity(self, array: NDArray) -> int:
         """A number that changes when torch puts another tensor in the place of the Parameter's."""
@@ -139,24 +60,26 @@ class Divided(Placement):
         return LeafPart(array) if isinstance(array._data, DTensor) else array
 
     def whole(self, arrays: list[NDArray]) -> NDArray:
-        """All of its values, on the CPU of worker 0, which writes files; nothing elsewhere. All workers call it."""
+        """All of its values, on the CPU of the model's first worker, which writes files; nothing elsewhere.
+
+        All workers call it.
+        """
         array, values = arrays[0], None
         if self.is_here:
             values = whole(array._data.detach()).cpu()
-        if self.ensemble.layout.pipeline > 1 and 0 not in self.stages:
+        if self.workers.layout.pipeline > 1 and 0 not in self.stages:
             values = self._fetched(array, values)
-        return NDArray(torch.empty(0) if values is None or self.ensemble.everyone.rank else values, cpu())
+        return NDArray(torch.empty(0) if values is None or self.workers.model_group.rank else values, cpu())
 
     def _fetched(self, array: NDArray, values: torch.Tensor | None) -> torch.Tensor | None:
         """From the stage that has it to stage 0, between the first workers of both."""
-        everyone, layout = self.ensemble.everyone, self.ensemble.layout
-        owner = self.stages[0] * layout.data * layout.shard * layout.tensor
-        if everyone.rank == owner:
+        group, owner = self.workers.model_group, self.workers.first_of_stage(self.stages[0])
+        if group.rank == owner:
             assert values is not None
-            everyone.send(values.contiguous(), 0, what="a parameter")
-        elif everyone.rank == 0:
+            group.send(values.contiguous(), 0, what="a parameter")
+        elif group.rank == 0:
             values = torch.empty(array.shape, dtype=array._data.dtype)
-            everyone.recv(values, owner, what="a parameter")
+            group.recv(values, owner, what="a parameter")
         return values
 
     def put(self, array: NDArray, values: Any) -> None:
@@ -172,27 +95,10 @@ class Divided(Placement):
                 leaf.copy_(whole)
 
 
-def ensemble_of(params: Iterable[Any]) -> Ensemble | None:
+def workers_holding(params: Iterable[Parameter | torch.Tensor]) -> LayoutWorkers | None:
     """The workers that hold some of these Parameters, or torch parameters, together; None without a layout."""
     placements = (param.placement for param in params if isinstance(param, Parameter))
-    return next((each.ensemble for each in placements if isinstance(each, Divided)), None)
-
-
-def keep_only(params: Mapping[Any, Sequence[int]], ensemble: Ensemble) -> None:
-    """Give Parameters to stages of a pipeline; a worker of other stages frees their memory."""
-    for param, stages in params.items():
-        param.placement = Divided(ensemble, stages)
-        if not param.placement.is_here:
-            for array in param._arrays.values():
-                empty = torch.empty_like(array._data, device="meta", requires_grad=False)
-                array._data, array._grad = torch.nn.Parameter(empty, requires_grad=False), None
-            param._move_in()
-
-
-def tell_trainers(params: Iterable[Any]) -> None:
-    """Have the Trainers that were made before go by the layout."""
-    for trainer in {param._trainer for param in params} - {None}:
-        trainer._take_layout()
+    return next((each.workers for each in placements if isinstance(each, Divided)), None)
 
 
 def region(tensor: DTensor) -> tuple[slice, ...]:
@@ -210,8 +116,11 @@ class LeafPart(Part):
     __slots__ = ("_leaf",)
 
     def __init__(self, array: NDArray) -> None:
-        leaf: Any = array._data
-        super().__init__(leaf.detach().to_local(), array._ctx, tuple(leaf.shape), region(leaf.detach()), total_of(leaf))
+        leaf = array._data
+        assert isinstance(leaf, DTensor)
+        values = leaf.detach()
+        assert isinstance(values, DTensor)
+        super().__init__(values.to_local(), array._ctx, tuple(leaf.shape), region(values), total_of(leaf))
         self._leaf = leaf
         self._grad = LeafGradient(leaf, array._ctx)
 
@@ -221,7 +130,7 @@ class LeafGradient(NDArray):
 
     __slots__ = ("_leaf",)
 
-    def __init__(self, leaf: Any, ctx: Any) -> None:
+    def __init__(self, leaf: DTensor, ctx: Context) -> None:
         self._leaf, self._ctx, self._grad = leaf, ctx, None
 
     @property
@@ -229,22 +138,25 @@ class LeafGradient(NDArray):
         gradient = local_gradient(self._leaf)
         if gradient is None:
             self._leaf.grad = torch.zeros_like(self._leaf)
-            gradient = self._leaf.grad.to_local()
+            gradient = local_gradient(self._leaf)
+            assert gradient is not None
         return gradient
 
 
-def local_gradient(leaf: Any) -> torch.Tensor | None:
+def local_gradient(leaf: torch.Tensor) -> torch.Tensor | None:
     """This worker's part of a parameter's gradient; summed over workers first where each has an addend."""
     gradient = leaf.grad
     if not isinstance(gradient, DTensor):
         return gradient
+    assert isinstance(leaf, DTensor)
     if gradient.placements != leaf.placements:
         leaf.grad = gradient = gradient.redistribute(placements=leaf.placements)
-    return gradient._local_tensor
+    local: torch.Tensor = gradient._local_tensor
+    return local
 
 
 @cache
-def _total(groups: tuple[Any, ...]) -> Any:
+def _total(groups: tuple[dist.ProcessGroup, ...]) -> Total:
     def total(x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
         for group in groups:
@@ -254,10 +166,8 @@ def _total(groups: tuple[Any, ...]) -> Any:
     return total
 
 
-def total_of(leaf: DTensor) -> Any:
+def total_of(leaf: DTensor) -> Total:
     """A function that sums over the workers that hold the different parts; one for all parameters alike."""
     mesh = leaf.device_mesh
-    lines = [
-        line for line, placement in enumerate(leaf.placements) if not placement.is_replicate() and mesh.size(line) > 1
-    ]
-    return _total(tuple(mesh.get_group(line) for line in lines))
+    divided = [at for at, kind in enumerate(leaf.placements) if not kind.is_replicate() and mesh.size(at) > 1]
+    return _total(tuple(mesh.get_group(at) for at in divided))

@@ -9,25 +9,24 @@ from typing import Any
 import torch
 from torch.distributed.tensor.placement_types import Shard
 
-from ..gluon.twin import Twin
+from ..gluon.twin import Twin, follow_inside
 from .crossing import Crossing
+from .dimensions import Plan
 from .styles import layer_of
 from .tensor import Target, targets_of
 
 
-def rehearse(module: torch.nn.Module, plan: Any, degree: int, exchanged: Counter[str]) -> None:
+def rehearse(module: torch.nn.Module, plan: Plan, degree: int, exchanged: Counter[str]) -> None:
     """Have the layers of a phantom compute as one of `degree` workers would; bytes of each call go to `exchanged`."""
     targets = targets_of(module, plan, degree)
     parts: dict[int, torch.nn.Parameter] = {}
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, torch.Tensor] = {}
     for target in targets:
         _take_part(target, degree, parts)
     for target in targets:
         target.module.register_forward_pre_hook(partial(_enter, target, degree, exchanged, inputs))
         target.module.register_forward_hook(partial(_leave, target, degree, exchanged))
-    for each in module.modules():
-        for param in each._block._reg_params.values() if isinstance(each, Twin) else ():
-            param._follow()
+    follow_inside(module)
 
 
 def _take_part(target: Target, degree: int, parts: dict[int, torch.nn.Parameter]) -> None:
@@ -47,7 +46,14 @@ def _take_part(target: Target, degree: int, parts: dict[int, torch.nn.Parameter]
         layer._kwargs = layer._kwargs | sizes
 
 
-def _enter(target: Target, degree: int, exchanged: Counter[str], inputs: dict[str, Any], module: Any, args: Any) -> Any:
+def _enter(
+    target: Target,
+    degree: int,
+    exchanged: Counter[str],
+    inputs: dict[str, torch.Tensor],
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+) -> tuple[Any, ...]:
     style, given = target.style, args[0]
     if target.chosen == "sequence_region":
         exchanged["all-gather"] += given.nbytes  # in backward
@@ -65,7 +71,14 @@ def _enter(target: Target, degree: int, exchanged: Counter[str], inputs: dict[st
     return taken, *args[1:]
 
 
-def _leave(target: Target, degree: int, exchanged: Counter[str], module: Any, args: Any, output: Any) -> Any:
+def _leave(
+    target: Target,
+    degree: int,
+    exchanged: Counter[str],
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    output: torch.Tensor,
+) -> torch.Tensor:
     style = target.style
     if target.chosen == "sequence_region":
         return _gathered(output, degree, 1, exchanged)

@@ -36,7 +36,7 @@ class Schedule:
         lap, place = divmod(stage, workers)
         return workers - 1 - place if self.returns and lap % 2 else place
 
-    def check_checkpoint(self, checkpoint: Any) -> None:
+    def check_checkpoint(self, checkpoint: object) -> None:
         """Refuse activation checkpointing where each part of backward would compute activations again."""
         if self.splits and checkpoint:
             raise ValueError(

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
+from ..comm.group import Group
 from ..ndarray import NDArray
 from ..optimizer import Updater
-from ..optimizer.part import Part
+from ..optimizer.part import Part, Total
 
 
 def apply_in_shares(
@@ -20,7 +21,7 @@ def apply_in_shares(
     sums: list[NDArray],
     weights: list[NDArray],
     parts: list[Part],
-    group: Any,
+    group: Group,
 ) -> None:
     """Update this worker's rows (`parts`) of the weights, with states for those alone, and take the others' rows."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]
@@ -36,10 +37,11 @@ def share(tensor: torch.Tensor, rank: int, size: int) -> slice:
     return slice(min(rank * width, rows), min((rank + 1) * width, rows))
 
 
-def share_of(weight: NDArray, group: Any) -> Part:
+def share_of(weight: NDArray, group: Group) -> Part:
     """This worker's rows of a weight, which may be a part itself."""
     mine = share(weight._data, group.rank, group.size)
-    whole, split, total = tuple(weight.shape), [slice(None)] * len(weight.shape), None
+    whole, split = tuple(weight.shape), [slice(None)] * len(weight.shape)
+    total: Total | None = None
     if isinstance(weight, Part):
         whole, split, total = weight.whole_shape, list(weight.split), weight._total
     start = split[0].start or 0
@@ -48,7 +50,7 @@ def share_of(weight: NDArray, group: Any) -> Part:
 
 
 @cache
-def _sum_over(group: Any, total: Any) -> Any:
+def _sum_over(group: Group, total: Total | None) -> Total:
     """A sum over a group, then over what the part was a part of: one function for all weights alike."""
 
     def sum_all(x: torch.Tensor) -> torch.Tensor:
@@ -58,7 +60,7 @@ def _sum_over(group: Any, total: Any) -> Any:
     return sum_all
 
 
-def gather(tensors: list[torch.Tensor], group: Any) -> None:
+def gather(tensors: list[torch.Tensor], group: Group) -> None:
     """Every worker's rows everywhere, in place, all of one type in one go."""
     by_kind: dict[Any, list[torch.Tensor]] = defaultdict(list)
     for tensor in tensors:
@@ -72,5 +74,5 @@ def gather(tensors: list[torch.Tensor], group: Any) -> None:
 
 def _spread(tensors: list[torch.Tensor], part: torch.Tensor, rank: int, size: int) -> None:
     rows = [tensor[share(tensor, rank, size)] for tensor in tensors]
-    for row, values in zip(rows, part.split([row.numel() for row in rows]), strict=True):
+    for row, values in zip(rows, torch.split(part, [row.numel() for row in rows]), strict=True):
         row.copy_(values.view(row.shape))

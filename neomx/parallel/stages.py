@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -13,15 +13,18 @@ from ..base import MXNetError, modes, suggest
 from ..comm.session import session
 from ..gluon import Block, nn
 from ..gluon.twin import unwrap, wrap
+from .model import Model, Weight, elements_of
 from .schedules import Schedule
 
+Component: TypeAlias = Model | Callable[..., Any]
+CutBy: TypeAlias = str | Sequence[str] | None  # 'time' (None), 'parameters', or the names that later stages begin with
 _TIMED = 3  # runs of each piece, of which the fastest counts
 
 
 class Piece(torch.nn.Module):
     """A part of a model that stays whole, run on tensors: a Block, a torch module, or a function."""
 
-    def __init__(self, name: str, part: Any, takes_arrays: bool = False) -> None:
+    def __init__(self, name: str, part: Component, takes_arrays: bool = False) -> None:
         """`takes_arrays`: a function is one on arrays."""
         super().__init__()
         self.name, self.part, self._takes_arrays = name, part, takes_arrays
@@ -39,7 +42,7 @@ class Piece(torch.nn.Module):
         if isinstance(self.part, Block):
             self.run = self.part.torch()
 
-    def holds(self) -> list[Any]:
+    def holds(self) -> list[Weight]:
         """Its Parameters; those of torch for a torch module."""
         if isinstance(self.part, Block):
             return list(self.part.collect_params().values())
@@ -56,7 +59,7 @@ def on_tensors(function: Callable[..., Any], args: Sequence[torch.Tensor], train
         modes.recording, modes.training, modes.plain = before
 
 
-class Stage(torch.nn.Module):
+class StageModule(torch.nn.Module):
     """Consecutive pieces, run one after the other."""
 
     def __init__(self, pieces: Iterable[Piece], detached: bool) -> None:
@@ -68,20 +71,21 @@ class Stage(torch.nn.Module):
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
         """The last piece's output."""
         for piece in self.pieces:
-            output = piece(*args)
+            output: object = piece(*args)
             if not isinstance(output, torch.Tensor):
                 raise MXNetError(
                     f"pipeline: the piece {piece.name} gave a {type(output).__name__}; the pieces of a pipeline give "
                     "one array each. Put what belongs together into one Block"
                 )
             args = (output,)
-        return output.clone() if self._detached and output._is_view() else output
+        (last,) = args
+        return last.clone() if self._detached and last._is_view() else last
 
 
 # ---- a model as pieces ----
 
 
-def pieces_of(net: Any) -> list[Piece]:
+def pieces_of(net: Model) -> list[Piece]:
     """The pieces of a model in the order in which they run: refused if it does not say what they are."""
     parts = list(parts_of(net))
     if parts == [("", net)]:
@@ -93,33 +97,32 @@ def pieces_of(net: Any) -> list[Piece]:
     return [Piece(name, part, isinstance(net, Block)) for name, part in parts]
 
 
-def _title(net: Any) -> str:
+def _title(net: Model) -> str:
     return f"{type(net).__name__} {net.name}" if isinstance(net, Block) else type(net).__name__
 
 
-def parts_of(part: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+def parts_of(part: Component, name: str = "") -> Iterable[tuple[str, Component]]:
     """The parts that a model is a row of, by their names; itself if it does not say."""
-    if callable(getattr(part, "stages", None)):
-        listed = list(part.stages())
-    elif type(part) in (nn.Sequential, nn.HybridSequential):
+    stages, listed = getattr(part, "stages", None), list[tuple[str, Component]]()
+    if callable(stages):
+        listed = list(stages())
+    elif isinstance(part, Block) and type(part) in (nn.Sequential, nn.HybridSequential):
         listed = list(part._children.items())
     elif type(part) is torch.nn.Sequential:
         listed = list(part.named_children())
     elif isinstance(part, Block) and list(part._children) == ["features", "output"]:
         listed = list(part._children.items())
-    else:
-        listed = []
     if not listed:
         yield name, part
     for key, child in listed:
         yield from parts_of(child, f"{name}.{key}" if name else str(key))
 
 
-def refuse_homeless(net: Any, pieces: Sequence[Piece]) -> None:
+def refuse_homeless(net: Model, pieces: Sequence[Piece]) -> None:
     """Refuse parameters of the model that no piece holds: no stage would train them."""
     held = {id(param) for piece in pieces for param in piece.holds()}
     if isinstance(net, Block):
-        named = net._collect_params_with_prefix().items()
+        named: Iterable[tuple[str, Weight]] = net._collect_params_with_prefix().items()
     else:
         named = net.named_parameters()
     lost = [name for name, param in named if id(param) not in held]
@@ -175,11 +178,7 @@ def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
 
 def by_parameters(pieces: Sequence[Piece]) -> list[float]:
     """The cost of each piece: its parameters' elements. What costs none is still something."""
-    return [1.0 + sum(_elements(param) for param in piece.holds()) for piece in pieces]
-
-
-def _elements(param: Any) -> int:
-    return int(torch.Size(param.shape).numel())
+    return [1.0 + sum(elements_of(param) for param in piece.holds()) for piece in pieces]
 
 
 def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[float]:
@@ -210,7 +209,7 @@ def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.T
 # ---- what a worker keeps ----
 
 
-def free_elsewhere(net: torch.nn.Module, stages: Iterable[Stage]) -> None:
+def free_elsewhere(net: torch.nn.Module, stages: Iterable[StageModule]) -> None:
     """Free the memory of a torch module's parameters but those of these stages: other workers have them."""
     modules = {id(module) for stage in stages for module in stage.modules()}
     kept = {id(param) for module in net.modules() if id(module) in modules for param in module.parameters()}
@@ -228,7 +227,7 @@ def free_elsewhere(net: torch.nn.Module, stages: Iterable[Stage]) -> None:
 class Cut:
     """Where a model is to be cut, checked before anything runs."""
 
-    def __init__(self, net: Any, workers: int, schedule: Schedule, how: Any, microbatches: int) -> None:
+    def __init__(self, net: Model, workers: int, schedule: Schedule, how: CutBy, microbatches: int) -> None:
         """`how` is 'time' (None), 'parameters', or the names of the pieces with which later stages begin."""
         self.schedule, self.workers, self.microbatches, self._how = schedule, workers, microbatches, how
         self.pieces = pieces_of(net)

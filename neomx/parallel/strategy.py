@@ -17,8 +17,8 @@ from ..optimizer import Updater
 from ..optimizer.part import Part
 from ..optimizer.states import loads
 from ..step import AllReduce
-from .placement import Ensemble
 from .shares import apply_in_shares, share_of
+from .workers import LayoutWorkers
 
 
 class LayoutStrategy(AllReduce):
@@ -29,14 +29,14 @@ class LayoutStrategy(AllReduce):
 
     updates_early = False  # the optimizer may need sums over the workers that hold the other parts, in the same order
 
-    def __init__(self, ensemble: Ensemble) -> None:
-        super().__init__(ensemble.batch_group, shows_sums=True)
-        self._ensemble = ensemble
+    def __init__(self, workers: LayoutWorkers) -> None:
+        super().__init__(workers.gradient_group, shows_sums=True)
+        self._workers = workers
         self._shares: dict[int, Part] = {}
 
     @property
     def _batch(self) -> Group:
-        return self._ensemble.batch_group
+        return self._workers.gradient_group
 
     def join(self) -> None:
         """There are no rounds: whoever has no data cannot take part."""
@@ -75,7 +75,7 @@ class LayoutStrategy(AllReduce):
     def summed_before(self) -> set[int]:
         """The parameters whose gradients are sums over all workers when backward is done."""
         alone = self._batch.size == 1  # no other worker has samples for these parameters
-        return set(range(len(self.trained))) if alone or self._ensemble.sharded else set()
+        return set(range(len(self.trained))) if alone or self._workers.sharded else set()
 
     # ---- updating parts ----
 
@@ -105,7 +105,7 @@ class LayoutStrategy(AllReduce):
     @property
     def _in_shares(self) -> bool:
         """Whether each worker updates some rows of weights that all have whole."""
-        return self._ensemble.shard == "optimizer" and self._batch.size > 1
+        return self._workers.shard == "optimizer" and self._batch.size > 1
 
     def _seen(self, weights: Sequence[NDArray]) -> list[Any]:
         """What the Updater sees of weights."""
@@ -126,10 +126,10 @@ class LayoutStrategy(AllReduce):
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
         """Write the file that one process would have written. All workers call it."""
         whole = self.training.updater().gathered(self._held(), _assembled)
-        stages = self._ensemble.pipeline_group
+        stages = self._workers.pipeline_group
         if stages is not None:
             _merge(whole, stages)
-        with self._ensemble.writing() as writes, replacing(fname) if writes else nullcontext() as file:
+        with self._workers.writing() as writes, replacing(fname) if writes else nullcontext() as file:
             if file is not None:
                 file.write(whole.get_states(dump_optimizer=dump_optimizer))
         return True

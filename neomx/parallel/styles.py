@@ -13,12 +13,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from .. import ndarray as nd
 from ..base import MXNetError
-from ..gluon import nn
+from ..gluon import HybridBlock, nn
+from ..gluon.placement import follow
 from ..gluon.twin import Twin
 from ..ndarray import NDArray
 from .crossing import Crossing
@@ -175,7 +177,7 @@ class Layer:
         def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
             arrays = [NDArray(each, ctx) for each in (x, weight, bias) if each is not None]
             options = {"num_hidden": weight.shape[0], "no_bias": bias is None, "flatten": block._flatten}
-            return nd.FullyConnected(*arrays, **options)._data  # type: ignore[attr-defined, no-any-return]
+            return nd.FullyConnected(*arrays, **options)._data  # type: ignore[no-any-return]
 
         def activate(out: Tensor) -> Tensor:
             return out if block.act is None else block.act(NDArray(out, ctx))._data
@@ -202,10 +204,11 @@ class Layer:
 
     def norm_module(self, x: Tensor) -> Tensor:
         """torch's norms on this worker's part of the sequence."""
-        module: Any = self.module
+        module = self.module
         if isinstance(module, torch.nn.RMSNorm):
-            return F.rms_norm(x, module.normalized_shape, self.own("weight"), module.eps)
-        return F.layer_norm(x, module.normalized_shape, self.own("weight"), self.own("bias"), module.eps)
+            return F.rms_norm(x, list(module.normalized_shape), self.own("weight"), module.eps)
+        assert isinstance(module, torch.nn.LayerNorm)
+        return F.layer_norm(x, list(module.normalized_shape), self.own("weight"), self.own("bias"), module.eps)
 
     def norm_block(self, x: NDArray) -> NDArray:
         """LayerNorm on this worker's part of the sequence."""
@@ -217,12 +220,11 @@ def _stay(_: Crossing, x: Tensor) -> Tensor:
     return x
 
 
-def _forward(block: Any, compute: Callable[[NDArray], Any], x: Any, *args: Any) -> Any:
+def _forward(block: HybridBlock, compute: Callable[[NDArray], Any], x: Any, *args: Any) -> Any:
     """A Block's forward: of arrays the new one, of symbols that of its class."""
     if not isinstance(x, NDArray):
         return type(block).forward(block, x, *args)
-    for param in block._reg_params.values():
-        param._follow()  # fully_shard puts the gathered tensor in its place: that one's gradient overwrites, too
+    follow(block._reg_params.values())  # fully_shard has put the gathered tensor there: its gradient overwrites, too
     return compute(x)
 
 
@@ -247,7 +249,7 @@ def _leave_region(crossing: Crossing, module: torch.nn.Module, args: Any, output
     return crossing.join(output)
 
 
-def install(module: torch.nn.Module, name: str, chosen: str, mesh: Any, inputs: Inputs) -> None:
+def install(module: torch.nn.Module, name: str, chosen: str, mesh: DeviceMesh, inputs: Inputs) -> None:
     """Have a layer, whose weights are distributed already, take and give what its style says."""
     style, crossing, kind = STYLES[chosen], Crossing(mesh, name or "the net"), kind_of(module)
     if chosen == "sequence_region":

@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from ..base import MXNetError
+from ..comm.group import Group
 from ..comm.session import Session, session, within
 from ..comm.store import PeerError
+from ..comm.torch_store import TorchStore
 from .values import decode, encode
 
 Work = Callable[[], Any]
@@ -87,7 +89,7 @@ class _Run:
         waiting = len(listed) > len(self._teams)
         self._tasks = sorted(listed, key=lambda task: -task.weight) if waiting else listed
         self._order = [task.name for task in listed]
-        self._board = opened.group.clone("tasks")
+        self._board: Group = opened.group.clone("tasks")
         self._board.tasks = list(opened.group.tasks)
         self._check_alike()
         self._at, self._team = self._join_team()
@@ -106,7 +108,7 @@ class _Run:
                 f"{self._board.ranks[other]} were not. This one has {mine}"
             )
 
-    def _join_team(self) -> tuple[int, Any]:
+    def _join_team(self) -> tuple[int, Group]:
         made = [self._board.subgroup(ranks) for ranks in self._teams]
         return next((at, team) for at, team in enumerate(made) if team is not None)
 
@@ -160,7 +162,7 @@ class _Run:
             following[0] = at + 1 if store is None else self._taken(store)
         return int(self._team.broadcast_(following))
 
-    def _taken(self, store: Any) -> int:
+    def _taken(self, store: TorchStore) -> int:
         if store.check([f"{self._board.name}/failed"]):
             return len(self._tasks)
         return len(self._teams) - 1 + store.add(f"{self._board.name}/taken", 1)
@@ -201,6 +203,6 @@ def _said(error: Exception | None) -> Any:
     return f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})", isinstance(error, PeerError)
 
 
-def _listed(group: Any, members: Sequence[int]) -> str:
+def _listed(group: Group, members: Sequence[int]) -> str:
     ranks = [group.ranks[member] for member in members]
     return f"worker{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

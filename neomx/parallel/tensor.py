@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.placement_types import Placement, Replicate, Shard
 
 from ..base import MXNetError, suggest
-from ..gluon import Block
-from ..gluon.twin import Twin
+from ..gluon.twin import Twin, follow_inside
 from .automatic import automatic_plan
+from .dimensions import Plan
+from .model import Model, module_of
 from .styles import STYLES, Inputs, Style, fits, install, kind_of, layer_of
 
 
@@ -38,29 +39,27 @@ class Target:
                 yield name, tensor, self.style.weights.get(name, Replicate())
 
 
-def parallelize(net: Any, mesh: Any, plan: Mapping[str, str] | str = "auto") -> None:
+def parallelize(net: Model, mesh: DeviceMesh, plan: Plan = "auto") -> None:
     """Divide a Block's, or a torch module's, layers over the workers of a one-dimensional mesh, in place.
 
     `plan` is `{name pattern: style}`, or 'auto'. Nothing is changed unless all of it is possible. All workers come with
     the same values.
     """
     targets = targets_of(net, plan, mesh.size())
-    module = _module(net)
+    module = module_of(net)
     _distribute(targets, mesh)
     inputs = Inputs()
     for target in targets:
         install(target.module, target.name, target.chosen, mesh, inputs)
-    for each in module.modules():  # a Parameter finds its new tensor in the twin
-        for param in each._block._reg_params.values() if isinstance(each, Twin) else ():
-            param._follow()
+    follow_inside(module)
 
 
 # ---- from a plan to layers ----
 
 
-def targets_of(net: Any, plan: Mapping[str, str] | str, degree: int) -> list[Target]:
+def targets_of(net: Model, plan: Plan, degree: int) -> list[Target]:
     """The layers that a plan divides over `degree` workers; refuses a plan that does not fit the net."""
-    module = _module(net)
+    module = module_of(net)
     modules = dict(module.named_modules(remove_duplicate=False))
     if plan == "auto":
         targets = _join(modules, automatic_plan(modules, degree))
@@ -70,10 +69,6 @@ def targets_of(net: Any, plan: Mapping[str, str] | str, degree: int) -> list[Tar
         raise TypeError(f"plan must be 'auto' or {{name pattern: style}}, received {plan!r:.80}")
     _check(module, targets, degree)
     return targets
-
-
-def _module(net: Any) -> torch.nn.Module:
-    return net.torch() if isinstance(net, Block) else net
 
 
 def _matches(modules: dict[str, torch.nn.Module], plan: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -229,7 +224,7 @@ def _check_regions(targets: list[Target]) -> None:
 # ---- doing it ----
 
 
-def _distribute(targets: list[Target], mesh: Any) -> None:
+def _distribute(targets: list[Target], mesh: DeviceMesh) -> None:
     """Put DTensors in the place of the layers' weights, one for a weight that several share."""
     made: dict[int, torch.nn.Parameter] = {}
     for target in targets:
@@ -239,7 +234,7 @@ def _distribute(targets: list[Target], mesh: Any) -> None:
             target.module._parameters[name] = made[id(tensor)]
 
 
-def _divided(tensor: torch.nn.Parameter, placement: Placement, mesh: Any) -> torch.nn.Parameter:
+def _divided(tensor: torch.nn.Parameter, placement: Placement, mesh: DeviceMesh) -> torch.nn.Parameter:
     """A parameter of which this worker has its part, in memory of its own."""
     local = tensor.detach()
     if isinstance(placement, Shard):

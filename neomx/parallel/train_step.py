@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -13,31 +13,55 @@ from ..amp.amp import scale_loss
 from ..base import MXNetError
 from ..comm.session import session
 from ..gluon import Block, Trainer
+from ..gluon.placement import is_waiting
 from ..gluon.twin import unwrap, wrap
 from ..ndarray import NDArray
-from .apply import check, place
+from .apply import check, lay_out
+from .checkpointing import Checkpointed
 from .clip import clip_global_norm
+from .dimensions import Plan
 from .layout import Layout, check_layout
-from .module import laid_out
-from .placement import Ensemble, ensemble_of
+from .model import Model
+from .module import workers_of
 from .schedules import find_schedule
-from .stages import Cut, Piece
+from .stages import Cut, CutBy, Piece
+from .workers import LayoutWorkers
 
 if TYPE_CHECKING:
     from .pipeline import Pipeline
 
 
+@runtime_checkable
+class Steps(Protocol):
+    """What updates a torch module: an optimizer of torch, or what a program puts around one."""
+
+    def step(self) -> object:
+        """Update by the gradients."""
+
+
+@runtime_checkable
+class Synchronises(Protocol):
+    """A torch module whose gradients workers exchange in backward: `fully_shard` and `replicate` make such."""
+
+    def set_requires_gradient_sync(self, required: bool, /) -> None:
+        """Whether the next backward exchanges them."""
+
+
+# For a Block; for a torch module; or a function that makes the latter from the parameters that this worker keeps.
+TrainerLike: TypeAlias = Trainer | torch.optim.Optimizer | Callable[[list[torch.nn.Parameter]], Steps]
+
+
 def train_step(
-    net: Any,
+    net: Model,
     loss: Callable[..., Any],
-    trainer: Any,
+    trainer: TrainerLike,
     layout: Layout,
     microbatches: int = 1,
     schedule: str = "1f1b",
-    cut: str | Sequence[str] | None = None,
-    checkpoint: Any = None,
+    cut: CutBy = None,
+    checkpoint: Checkpointed = None,
     shard: str | None = None,
-    plan: Any = "auto",
+    plan: Plan = "auto",
     clip: float | None = None,
 ) -> TrainStep:
     """A function `step(*inputs, target)` that trains on one batch and gives its loss, the same on every worker.
@@ -58,7 +82,7 @@ def train_step(
     chosen = find_schedule(schedule)
     pieces = None
     if layout.pipeline > 1:
-        from .staging import lay_out  # torch's pipelines take a second to load: not in a step, where others wait
+        from .staging import lay_out_stages  # torch's pipelines take a second to load: not in a step, where others wait
 
         chosen.check_checkpoint(checkpoint)
         pieces = Cut(net, layout.pipeline, chosen, cut, microbatches)
@@ -71,33 +95,27 @@ def train_step(
         if isinstance(net, Block):
             _find_shapes(net, inputs)
         if pieces is not None:
-            step.pipeline, step.adding = lay_out(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
+            step.pipeline, step.adding = lay_out_stages(net, pieces, layout, shard, plan, checkpoint, inputs, step.head)
         elif is_new:
-            place(net, layout, shard, plan, checkpoint)
+            lay_out(net, layout, shard, plan, checkpoint)
 
     head = Head(loss, microbatches, isinstance(net, Block))
     return TrainStep(net, head, trainer, layout, arrange, clip, 0.0 if pieces is None else pieces.bubble)
 
 
-def workers_of(net: Any) -> Ensemble | None:
-    """The workers over which a model is laid out; None if it is not."""
-    if not isinstance(net, Block):
-        return laid_out.get(net)
-    return ensemble_of(net.collect_params().values())
-
-
-def _check_optimizer(net: Any, trainer: Any, layout: Layout, shard: str | None) -> None:
+def _check_optimizer(net: Model, trainer: TrainerLike, layout: Layout, shard: str | None) -> None:
     """A torch optimizer holds parameters that sharding will replace."""
     if isinstance(net, Block) != isinstance(trainer, Trainer):
         raise TypeError(
             f"a Block is trained by a gluon.Trainer, a torch module by a torch optimizer: received "
             f"{type(net).__name__} and {type(trainer).__name__}"
         )
-    if isinstance(net, Block) or layout.pipeline == 1 and shard is None and layout.tensor == 1:
+    if isinstance(net, Block):
         return
     if shard == "optimizer" and layout.pipeline > 1:
         raise MXNetError("a torch module in a pipeline takes shard='full' or 'grads', received 'optimizer'")
-    if isinstance(trainer, torch.optim.Optimizer) and (shard is not None or layout.tensor > 1):
+    divided = shard is not None or any(each.divides_parameters for each in layout.used)
+    if divided and isinstance(trainer, torch.optim.Optimizer):
         raise MXNetError(
             "the optimizer was made for whole parameters, which this layout replaces by parts. Give train_step a "
             "function that makes it: lambda params: torch.optim.AdamW(params, lr=1e-3)"
@@ -106,7 +124,7 @@ def _check_optimizer(net: Any, trainer: Any, layout: Layout, shard: str | None) 
 
 def _find_shapes(net: Block, inputs: Sequence[torch.Tensor]) -> None:
     """Have parameters initialised that wait for a batch to know their shapes."""
-    if any(param._deferred_init for param in net.collect_params().values()):
+    if any(is_waiting(param) for param in net.collect_params().values()):
         with autograd.pause():
             net(*wrap(tuple(inputs)))
 
@@ -116,19 +134,20 @@ class TrainStep:
 
     def __init__(
         self,
-        net: Any,
+        net: Model,
         head: Head,
-        trainer: Any,
+        trainer: TrainerLike,
         layout: Layout,
         arrange: Callable[..., None],
         clip: float | None,
         bubble: float,
     ) -> None:
         self.bubble_expected = bubble  # the part of a step that workers wait at least, by the schedule
-        self.net, self.head, self.trainer, self.layout = net, head, trainer, layout
+        self.net, self.head, self.layout = net, head, layout
+        self.trainer: TrainerLike | Steps = trainer
         self.pipeline: Pipeline | None = None
         self.adding: list[Callable[[], None]] = []  # what adds up gradients when a pipeline has run
-        self._ensemble: Ensemble | None = None
+        self._workers: LayoutWorkers | None = None
         self._arrange: Callable[..., None] | None = arrange
         self._clip = clip
         self._modules: list[torch.nn.Module] = []
@@ -162,7 +181,7 @@ class TrainStep:
 
     def _loss_scale(self) -> float:
         """By how much `mx.amp` has the loss of this step multiplied; the Trainer divides by it again."""
-        if getattr(self.trainer, "_amp_loss_scaler", None) is None:
+        if not isinstance(self.trainer, Trainer) or self.trainer._amp_loss_scaler is None:
             return 1.0
         with scale_loss(1.0, self.trainer) as scale:
             return float(scale)
@@ -182,7 +201,7 @@ class TrainStep:
     def _begin(self, inputs: Sequence[torch.Tensor]) -> None:
         assert self._arrange is not None
         self._arrange(inputs, self)
-        self._arrange, self._ensemble = None, workers_of(self.net)
+        self._arrange, self._workers = None, workers_of(self.net)
         if self.pipeline is not None:
             self._modules = [self.pipeline.stages[number] for number in sorted(self.pipeline.stages)]
         else:
@@ -190,6 +209,7 @@ class TrainStep:
             whole.open()
             self._modules = [whole]
         if not isinstance(self.trainer, (Trainer, torch.optim.Optimizer)):
+            assert callable(self.trainer)
             # a stage without weights has an optimizer too, for schedules of rates to act on
             self.trainer = self.trainer(self._parameters() or [torch.nn.Parameter(torch.empty(0))])
 
@@ -201,47 +221,54 @@ class TrainStep:
         count = self.head.microbatches
         for number, part in enumerate(zip(*(each.chunk(count) for each in (*inputs, target)), strict=True)):
             self._hold(number < count - 1)
-            self.head(self._modules[0](*part[:-1]), part[-1]).backward()
+            torch.autograd.backward(self.head(self._modules[0](*part[:-1]), part[-1]))
 
     def _hold(self, hold: bool) -> None:
         """Keep gradients from leaving before they are complete."""
         if isinstance(self.trainer, Trainer):
             self.trainer.strategy.holds = hold
         if self.pipeline is None:  # torch's stages do it themselves
-            root: Any = self._modules[0].run
-            if hasattr(root, "set_requires_gradient_sync"):
+            root = self._modules[0].run
+            if isinstance(root, Synchronises):
                 root.set_requires_gradient_sync(not hold)
 
     def _update(self, samples: int) -> None:
-        if not isinstance(self.trainer, Trainer):
-            if self._clip is not None:
-                self._clip_torch(self._clip)
-            self.trainer.step()
-        elif self._clip is None:
-            self.trainer.step(samples)
-        else:
-            self.trainer.allreduce_grads()
-            of_all = self._of_all(torch.tensor(float(samples))).item() * self.head.scale
-            clip_global_norm(self.net.collect_params(), self._clip * of_all)
-            self.trainer.update(samples)
+        if isinstance(self.trainer, Trainer):
+            self._update_block(self.trainer, samples)
+            return
+        if self._clip is not None:
+            self._clip_torch(self._clip)
+        assert isinstance(self.trainer, Steps)
+        self.trainer.step()
+
+    def _update_block(self, trainer: Trainer, samples: int) -> None:
+        if self._clip is None:
+            trainer.step(samples)
+            return
+        assert isinstance(self.net, Block)
+        trainer.allreduce_grads()
+        of_all = self._of_all(torch.tensor(float(samples))).item() * self.head.scale
+        clip_global_norm(self.net.collect_params(), self._clip * of_all)
+        trainer.update(samples)
 
     def _clip_torch(self, most: float) -> None:
-        if self.pipeline is None or self._ensemble is None:
+        if self.pipeline is None or self._workers is None:
             clip_global_norm(self._parameters(), most)
         else:
-            borrowed = [tensors[key] for tensors, key in self.pipeline.borrowed]
-            clip_global_norm(self._parameters(), most, self._ensemble.pipeline_group, borrowed)
+            found = [tensors[key] for tensors, key in self.pipeline.borrowed]
+            borrowed = [param for param in found if param is not None]
+            clip_global_norm(self._parameters(), most, self._workers.pipeline_group, borrowed)
 
     def _of_all(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum over the workers that take different samples."""
-        if self._ensemble is not None and self.layout.batch_size > 1:
-            self._ensemble.batch_group.all_reduce_(value, "sum", "the loss")
+        """The sum over the workers whose gradients are summed."""
+        if self._workers is not None and self.layout.gradient_size > 1:
+            self._workers.gradient_group.all_reduce_(value, "sum", "the loss")
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
         """From the last stage to all; the mean over all samples. In float64: others do not know the loss's type."""
         value = self.head.mean()
-        if self.layout.batch_size > 1:
+        if self.layout.gradient_size > 1:
             total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))
             value = total / count
         if self.pipeline is not None:

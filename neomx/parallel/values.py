@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def _array(kind: str, dtype_name: str, shape: list[int], rest: torch.Tensor) -> 
     return _KINDS[kind](tensor), rest[size:]
 
 
-_KINDS = {
+_KINDS: dict[str, Callable[[torch.Tensor], Any]] = {
     "NDArray": lambda tensor: NDArray(tensor, cpu()),
     "tensor": lambda tensor: tensor,
     "ndarray": lambda tensor: tensor.numpy(),

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ..base import MXNetError
@@ -16,7 +17,7 @@ from .crossing import Crossing
 Tensor = torch.Tensor
 
 
-def first_row(size: int, mesh: Any) -> int:
+def first_row(size: int, mesh: DeviceMesh) -> int:
     """Which of `size` rows is this worker's first: torch gives all but the last workers as many."""
     return min(size, -(-size // mesh.size()) * mesh.get_local_rank())
 
@@ -38,7 +39,7 @@ class _CrossEntropy(torch.autograd.Function):
     """The losses of scores of which each worker has some columns; what crosses is one number or two for each label."""
 
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, label: Tensor, start: int, group: Any) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, label: Tensor, start: int, group: dist.ProcessGroup) -> Tensor:
         exact = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
         most = exact.amax(1)
         dist.all_reduce(most, dist.ReduceOp.MAX, group)
@@ -78,7 +79,9 @@ def sharded_losses(scores: Tensor, label: Tensor) -> Tensor:
         raise MXNetError(f"labels must have shape {tuple(scores.shape[:-1])}, got {tuple(label.shape)}")
     label = label.detach().reshape(-1).long().clamp(0, classes - 1)  # MXNet takes the nearest class
     local = scores.to_local().flatten(0, -2)
-    return _CrossEntropy.apply(local, label, first_row(classes, mesh), mesh.get_group())  # type: ignore[no-any-return]
+    start, group = first_row(classes, mesh), mesh.get_group()
+    losses: Tensor = _CrossEntropy.apply(local, label, start, group)  # type: ignore[no-untyped-call]
+    return losses
 
 
 LOSSES_OF[DTensor] = sharded_losses

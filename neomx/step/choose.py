@@ -133,16 +133,17 @@ def _given(strategy: StepStrategy, asked: Asked) -> StepStrategy:
 
 def refuse_beside_layout(asked: Asked) -> None:
     """Raise if a program says how gradients meet, which a layout does already."""
-    given: list[str] = []
+    given: dict[str, str] = {}
     if asked.kvstore is not None and (asked.is_between_workers or not isinstance(asked.kvstore, str)):
-        given.append(f"kvstore={getattr(asked.kvstore, 'type', asked.kvstore)!r}")
+        given["kvstore"] = repr(getattr(asked.kvstore, "type", asked.kvstore))
     if asked.compression:
-        given.append(f"compression_params={asked.compression!r}")
+        given["compression_params"] = repr(asked.compression)
     if asked.update_on_kvstore:
-        given.append("update_on_kvstore=True")
+        given["update_on_kvstore"] = "True"
     if given:
         raise ValueError(
-            f"{', '.join(given)}: a layout says already how the gradients of these parameters meet. Leave it out"
+            f"{', '.join(f'{name}={value}' for name, value in given.items())}: the layout already decides how the "
+            f"gradients of these parameters are summed. Leave {' and '.join(given)} out"
         )
 
 

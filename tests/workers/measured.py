@@ -206,7 +206,7 @@ def main(out):
         batch = torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
         guess = mx.parallel.estimate(make(), layout, batch, loss=LOSS, target=labels, **options)
         columns = ("parameters", "gradients", "optimizer_state", "activations", "sent")
-        estimated = {column: getattr(guess.workers[layout.place().pipeline], column) for column in columns}
+        estimated = {column: getattr(guess.workers[layout.coordinates()["pipeline"]], column) for column in columns}
         measured = run(make, shape, dtype, labels, layout, how, counted)
         found.append({"case": title(name, text, how), "estimated": estimated, "measured": measured})
     with open(f"{out}-{mx.dist.rank()}.json", "w") as file:

@@ -10,7 +10,7 @@ from .... import autograd
 from ....base import MXNetError
 from ....context import Context
 from ....ndarray import NDArray
-from ....ndarray.ndarray import whole
+from ....ndarray.distributed import whole
 from ....ops.random import generator
 from ...nn.basic_layers import check_sizes
 

@@ -1,0 +1,165 @@
+"""The dimensions of a layout: what the workers along each of them share, and what they exchange.
+
+A layout has a degree for each dimension registered here. Everything else is computed from these objects: the mesh, who
+takes which samples, whose gradients are summed, who holds a model together.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import torch
+
+from ..base import suggest
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from .model import Model
+
+Plan: TypeAlias = Mapping[str, str] | str  # of tensor parallelism: {name pattern: style}, or 'auto'
+
+
+class Dimension:
+    """A dimension of a layout. Derive from it, set `name` and what differs, and register the class."""
+
+    name: str
+    order = 0  # in the mesh: workers along a dimension of a higher order have closer ranks
+    exchanges = ""  # what workers along it exchange, for errors
+    splits_samples = False  # whether workers along it take different samples of a batch
+    sums_gradients = False  # whether gradients are summed over the workers along it
+    divides_parameters = False  # whether each worker along it holds a part of the parameters
+    shares_model = True  # whether workers along it train one model: with one start, and one file
+
+    def check(self, degree: int) -> None:
+        """Raise ValueError if there cannot be so many workers along it."""
+
+    def divide(self, net: Model, mesh: DeviceMesh, plan: Plan) -> None:
+        """Change a model for the workers along it, whose one-dimensional mesh this is. All have the same values."""
+
+    def rehearse(self, module: torch.nn.Module, degree: int, plan: Plan, exchanged: Counter[str]) -> None:
+        """Do the same for `estimate`, with a model without memory and no other workers; count the bytes exchanged."""
+
+
+Class = TypeVar("Class", bound=type[Dimension])
+_registered: dict[str, Dimension] = {}
+
+
+def register_dimension(kind: Class) -> Class:
+    """Add a dimension to layouts, under the `name` of the class. All workers register it before they make a Layout."""
+    if not (isinstance(kind, type) and issubclass(kind, Dimension)):
+        raise TypeError(f"expected a class derived from mx.parallel.Dimension, received {kind!r:.80}")
+    name = getattr(kind, "name", None)
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{kind.__name__}: name must be a word such as 'data', received {name!r}")
+    if name in _registered:
+        raise ValueError(f"{kind.__name__}: there is already a dimension {name!r}. Choose another name")
+    if kind.sums_gradients and not kind.shares_model:
+        raise ValueError(
+            f"{kind.__name__}: sums_gradients=True needs shares_model=True, for gradients of separate models cannot be "
+            "summed"
+        )
+    _registered[name] = kind()
+    return kind
+
+
+def registered() -> list[Dimension]:
+    """All dimensions, in the order in which they are written."""
+    return list(_registered.values())
+
+
+def in_mesh() -> list[Dimension]:
+    """All dimensions, from the outermost of the mesh to the innermost: alike on all workers."""
+    return sorted(_registered.values(), key=lambda each: (each.order, each.name))
+
+
+def find_dimension(name: str) -> Dimension:
+    """The dimension of a name."""
+    if name not in _registered:
+        known = ", ".join(_registered)
+        raise ValueError(
+            f"layout: there is no dimension {name!r}.{suggest(name, _registered)} Use any of {known}, or register it "
+            "with mx.parallel.register_dimension first"
+        )
+    return _registered[name]
+
+
+def check_degree(name: str, degree: object) -> None:
+    """Raise if it is not a number of workers."""
+    if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
+        raise ValueError(f"Layout: {name} must be a whole number from 1, received {degree!r}")
+
+
+def parse_degrees(text: str) -> dict[str, int]:
+    """The degrees in 'data=2,tensor=2'. Names are not checked: only a program knows what it has registered."""
+    degrees: dict[str, int] = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        name, _, degree = (each.strip() for each in part.partition("="))
+        if name in degrees or not degree.isdecimal():
+            why = "is given twice" if name in degrees else f"must be a number, received {degree!r}"
+            raise ValueError(f"layout {text!r}: {name} {why}. Write it like data=2,tensor=2")
+        degrees[name] = int(degree)
+        check_degree(name, degrees[name])
+    return degrees
+
+
+def equation(degrees: Mapping[str, int]) -> tuple[str, str]:
+    """The names and the values whose product is the number of workers; dimensions not given have the degree 1."""
+    shown: dict[str, int] = {**dict.fromkeys(_registered, 1), **degrees}
+    return _product(shown), _product(shown.values())
+
+
+def _product(factors: Iterable[object]) -> str:
+    return " x ".join(map(str, factors))
+
+
+# ---- the built-in dimensions ----
+
+
+@register_dimension
+class DataDimension(Dimension):
+    """Copies of the model, which take different samples."""
+
+    name, order = "data", 20
+    exchanges = "gradients over data"
+    splits_samples = sums_gradients = True
+
+
+@register_dimension
+class ShardDimension(Dimension):
+    """Workers that take different samples, and keep a part of the parameters each between their uses."""
+
+    name, order = "shard", 30
+    exchanges = "parameters or gradients over shards"
+    splits_samples = sums_gradients = divides_parameters = True
+
+
+@register_dimension
+class TensorDimension(Dimension):
+    """Workers that compute each layer together, with a part of its weights each."""
+
+    name, order = "tensor", 40
+    exchanges = "a layer's parts over the tensor group"
+    divides_parameters = True
+
+    def divide(self, net: Model, mesh: DeviceMesh, plan: Plan) -> None:
+        """Divide layers by the plan."""
+        from .tensor import parallelize
+
+        parallelize(net, mesh, plan)
+
+    def rehearse(self, module: torch.nn.Module, degree: int, plan: Plan, exchanged: Counter[str]) -> None:
+        """Give layers one worker's part of their weights."""
+        from .rehearsal import rehearse
+
+        rehearse(module, plan, degree, exchanged)
+
+
+@register_dimension
+class PipelineDimension(Dimension):
+    """Workers that have some layers each: `train_step` cuts the model."""
+
+    name, order = "pipeline", 10
+    exchanges = "activations or gradients between stages"

@@ -1,0 +1,35 @@
+"""What a layout is applied to: a gluon Block or a torch module."""
+
+from __future__ import annotations
+
+import math
+from typing import TypeAlias
+
+import torch
+
+from ..gluon import Block, Parameter
+
+Model: TypeAlias = Block | torch.nn.Module
+Weight: TypeAlias = Parameter | torch.nn.Parameter  # of a Block, of a torch module
+Home: TypeAlias = tuple[dict[str, torch.nn.Parameter | None], str]  # a module's `_parameters`, and a key there
+
+
+def check_model(net: object) -> None:
+    """Raise if it is neither a Block nor a torch module."""
+    if not isinstance(net, (Block, torch.nn.Module)):
+        raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
+
+
+def module_of(net: Model) -> torch.nn.Module:
+    """The torch module that computes a model: a Block's twin, or the module itself."""
+    return net.torch() if isinstance(net, Block) else net
+
+
+def elements_of(weight: Weight) -> int:
+    """How many numbers a parameter has, wherever they are."""
+    return math.prod(weight.shape or ())
+
+
+def parameters_of(net: Model) -> list[Parameter]:
+    """The Parameters of a Block, each once; a torch module has none."""
+    return list(dict.fromkeys(net._collect_params_with_prefix().values())) if isinstance(net, Block) else []

@@ -1,0 +1,126 @@
+"""The workers of a layout, as one model knows them: their groups, their parts of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import FSDPModule
+
+from ..base import MXNetError
+from ..comm.group import Group
+from ..comm.session import session
+from ..gluon.contrib.nn.basic_layers import sync_over
+from ..step import StepStrategy
+from .layout import Layout, backend
+
+Owned = tuple[int, torch.Size, torch.dtype]  # of a tensor: the first worker of the pipeline that has it, shape and type
+
+
+class LayoutWorkers:
+    """The workers of a layout, as the Parameters of one model know them."""
+
+    def __init__(self, layout: Layout, shard: str | None) -> None:
+        self.layout, self.shard = layout, shard
+        self.mesh = layout.mesh()
+        self._everyone: Group = session().group
+        self._groups: dict[tuple[str, ...], Group] = {}
+        self.sharded: list[FSDPModule] = []
+        self.owners: dict[str, Owned] = {}  # of a torch module's state in a pipeline
+
+    def synchronise_norms(self) -> None:
+        """Have SyncBatchNorm sum over the workers whose gradients are summed."""
+        sync_over(self.gradient_group.clone("batch norm"))
+
+    def reshard(self) -> None:
+        """Have each worker hold its part alone: a forward without backward leaves some of them whole."""
+        for module in self.sharded:
+            module.reshard()
+
+    # ---- groups ----
+
+    def group(self, *names: str) -> Group:
+        """The workers along some dimensions of the layout, this one among them."""
+        if names not in self._groups:
+            self._groups[names] = _group(self._everyone, tuple(self.layout.peers(*names)))
+        return self._groups[names]
+
+    @property
+    def model_group(self) -> Group:
+        """The workers that train this model together: all, unless a dimension separates models."""
+        names = self.layout.model_dimensions
+        return self._everyone if self.layout.degree(*names) == self.layout.size else self.group(*names)
+
+    @property
+    def gradient_group(self) -> Group:
+        """The workers over which gradients are summed: they take different samples for the same parameters."""
+        return self.group(*self.layout.gradient_dimensions)
+
+    @property
+    def pipeline_group(self) -> Group | None:
+        """The workers that have the other stages; None without a pipeline."""
+        return self.group("pipeline") if self.layout.pipeline > 1 else None
+
+    def first_of_stage(self, stage: int) -> int:
+        """The first worker of a stage of the pipeline, by its rank in `model_group`."""
+        ranks = enumerate(self.model_group.ranks)
+        return next(at for at, rank in ranks if self.layout.coordinates(rank)["pipeline"] == stage)
+
+    # ---- parts of the mesh ----
+
+    @property
+    def gradient_mesh(self) -> DeviceMesh:
+        """The part of the mesh over which gradients are summed, of one dimension."""
+        return self.mesh[self._joined(self.layout.gradient_dimensions)]
+
+    @property
+    def copies_and_parts_mesh(self) -> DeviceMesh:
+        """The same of two dimensions: workers along the first have copies of parameters, along the second parts."""
+        return self.mesh[self._joined(self.layout.copy_dimensions), self._joined(self.layout.part_dimensions)]
+
+    def _joined(self, names: Sequence[str]) -> str:
+        """The dimension of the mesh along some of the layout; one is added to the mesh where several have workers."""
+        used = tuple(name for name in names if self.layout.degree(name) > 1) or tuple(names[:1])
+        if len(used) > 1:
+            self.mesh[used]._flatten("_".join(used), backend_override=backend())
+        return "_".join(used)
+
+    # ---- for Parameters and Trainers ----
+
+    def strategy(self) -> StepStrategy:
+        """How the gradients of a Trainer's Parameters meet."""
+        from .strategy import LayoutStrategy
+
+        return LayoutStrategy(self)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on any worker."""
+        return bool(self.model_group.all_gather_small(torch.tensor([flag]), "whether gradients are finite").any())
+
+    @contextmanager
+    def writing(self) -> Iterator[bool]:
+        """Whether this worker writes a file for all; after it all know that it is there, or why it is not."""
+        writes = self.model_group.rank == 0
+        failure = ""
+        try:
+            yield writes
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            said = self.model_group.all_gather(
+                torch.tensor(list(failure.encode()), dtype=torch.uint8), "whether it was written"
+            )
+            if not failure and len(said[0]):
+                writer, why = self.model_group.ranks[0], bytes(said[0].tolist()).decode()
+                raise MXNetError(f"worker {writer}, which writes for all, failed: {why}")
+
+
+@cache
+def _group(everyone: Group, ranks: tuple[int, ...]) -> Group:
+    made = everyone.subgroup(ranks)
+    assert made is not None  # this worker is one of them
+    return made
