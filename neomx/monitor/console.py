@@ -50,6 +50,8 @@ class Progress(Sink):
     @classmethod
     def open(cls, value: str, rank: int, workers: int) -> Progress:
         """Make the sink of a launched worker."""
+        import torch  # noqa: F401  # before time is counted: the seconds that it takes to load are not the training's
+
         return cls(workers=workers)
 
     def _watch(self) -> None:

@@ -28,7 +28,7 @@ def test_two_workers_equal_one_and_show_it(tmp_path):
             np.testing.assert_allclose(worker[f"arr_{number}"], alone[number][0], rtol=1e-5, err_msg=str(case))
     assert [worker["steps"].tolist() for worker in workers] == [[6, 6, 9, 6, 9, 9], [6, 6, 6, 6, 9, 6]]
 
-    lines = [line for line in run.stderr.splitlines() if line.startswith("epoch")]
+    lines = [line for line in run.stderr.splitlines() if re.match(r"epoch \d+:", line)]  # others tell of a slow machine
     assert len(lines) == 3 * len(CASES)  # of one worker only
     assert re.fullmatch(r"epoch 3: 3 steps in \d+\.\d s, [\d.,]+ samples/s, loss [\d.e-]+", lines[-1])
     for rank in range(2):
