@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 from launching import LIMIT, SOON, assert_gone, launcher
 
-from neomx.comm import spawn
+from neomx.comm import supervision
 from neomx.launch.cli import main
 from neomx.ndarray import load
 
@@ -186,7 +186,7 @@ def check(row, notes, ended, said):
 def test_fault(row, tmp_path, capfd, monkeypatch):
     if any("stop@" in fault for fault in row.faults):
         monkeypatch.setenv("NEOMX_SILENCE", str(SILENCE))
-    monkeypatch.setattr(spawn, "FAREWELL", 0.1 if row.last_words else LIMIT)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.1 if row.last_words else LIMIT)
     code = main(command(row, tmp_path))
     ended = time.time()
     notes = Notes(tmp_path)
@@ -228,7 +228,7 @@ def on_nodes(number, meeting, timeout, folder, *faults):
 
 def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
     """There gradients go by TCP, and each node has a launcher."""
-    monkeypatch.setattr(spawn, "FAREWELL", LIMIT)
+    monkeypatch.setattr(supervision, "FAREWELL", LIMIT)
     fault = ["--fault", "kill@1:3"]
     with launcher(*on_nodes(1, meeting, LIMIT, tmp_path, *fault)) as other:
         code = main(["run", *on_nodes(0, meeting, LIMIT, tmp_path, *fault)])

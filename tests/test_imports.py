@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "bar": set(),
     "events": set(),
     "onednn": set(),
+    "programs": set(),  # names of what a launcher starts
     "dtype": {"base"},
     "context": {"base"},
     "ops": GROUND | {"formats"},  # images are resized by OpenCV
@@ -39,7 +40,7 @@ MAY_IMPORT = {
     "io": ARRAYS | {"bar", "recordio", "image", "gluon"},  # with image one room: pictures come as batches
     "optimizer": ARRAYS | {"lr_scheduler"},
     "comm": {"base", "events"},
-    "dist": ARRAYS | {"comm", "gluon"},
+    "dist": ARRAYS | {"comm", "gluon", "programs"},
     "kvstore": ARRAYS | {"optimizer", "comm", "registry"},
     "step": ARRAYS | {"comm", "kvstore", "optimizer"},
     "parallel": ARRAYS | {"amp", "comm", "dist", "kvstore", "initializer", "optimizer", "gluon", "step", "symbol"},
@@ -68,7 +69,7 @@ MAY_IMPORT = {
     "monitor": ARRAYS | {"bar", "comm"},
     "test_utils": ARRAYS | {"gluon", "io", "symbol", "executor", "sample", "util"},
     "__main__": {"launch"},
-    "launch": {"base", "events", "comm", "monitor", "compat", "parallel"},
+    "launch": {"base", "events", "comm", "monitor", "compat", "parallel", "programs"},
     "compat": {"base", "comm", "kvstore", "horovod"},
     "gluon": ARRAYS
     | {"name", "attribute", "symbol", "initializer", "lr_scheduler", "metric", "recordio", "image", "optimizer"}

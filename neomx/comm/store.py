@@ -30,6 +30,7 @@ _AT_ONCE = 16  # connections that one client keeps for reuse
 _NO_ANSWER = 10.0  # seconds after which a store that does not answer a sign of life is lost
 NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
 THE_STORE = "the job's store"  # how the roll call speaks of itself
+TOLERATES_LOSS = "tolerates-loss"  # a key whose presence says that the job goes on without a worker that died
 
 
 class PeerError(MXNetError):

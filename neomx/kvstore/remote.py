@@ -13,7 +13,7 @@ from .. import optimizer as opt
 from ..base import MXNetError
 from ..comm.server import Entry, Piece, Placement, Rows, Settings, open_client
 from ..comm.session import Session
-from ..comm.store import THE_STORE, PeerError
+from ..comm.store import THE_STORE, TOLERATES_LOSS, PeerError
 from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
@@ -46,7 +46,7 @@ class RemoteStore(SharedStore):
         assert self._session.store is not None
         self._store = self._session.store
         if self._staleness != 0:
-            self._store.set("tolerates-loss", "1")
+            self._store.set(TOLERATES_LOSS, "1")
         self._number = next(_numbers)
         self._placement = Placement(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
