@@ -45,6 +45,7 @@ class Row:
 
 
 KILLED, STOPPED = ("worker 1", "process", "gone"), ("worker 1", "process", "not heard from for")
+EXITED = (*KILLED, "exit code 3")
 HOST = socket.gethostname()
 WITHOUT_ROUNDS = "dist_async,dist_stale:1"
 FAILED = f"worker 1 on {HOST} failed first, by "
@@ -66,7 +67,10 @@ ROWS = [
     Row("stopped", "dist_sync", ("stop@1:3",), 1, {0: STOPPED}, last_words=True),
     Row("slowed, then leaves early", "dist_sync", ("slow@1:3", "leave@1:6"), 0, finish=(0,)),
     Row("raises", "dist_sync", ("raise@1:3",), 1, {0: KILLED}, says="RuntimeError: a mistake in the script"),
-    Row("gives up", "dist_sync", ("exit@1:3",), 3, {0: KILLED}, says=FAILED + "exit code 3"),
+    Row("gives up", "dist_sync", ("exit@1:3",), 3, {0: EXITED}, says=FAILED + "exit code 3"),
+    Row("gives up by SystemExit", "dist_sync", ("raise-exit@1:3",), 3, {0: EXITED}, says=FAILED + "exit code 3"),
+    Row("leaves by SystemExit(0)", "dist_sync", ("raise-success@1:6",), 0, finish=(0,)),
+    Row("catches its own exit", "dist_sync", ("catch-exit@1:3",), 0, finish=(0, 1)),
     Row(
         "never comes",
         "dist_sync",
@@ -77,6 +81,7 @@ ROWS = [
         last_words=True,
     ),
     # The same with servers that update in rounds.
+    Row("gives up by SystemExit, servers", "dist_sync", ("raise-exit@1:3",), 3, {0: EXITED}, servers=1, says=FAILED),
     Row("killed, servers", "dist_sync", ("kill@1:3",), 137, {0: KILLED}, servers=1, says=FAILED),
     Row(
         "stopped, servers",

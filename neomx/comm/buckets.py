@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -19,6 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+
+from .session import end_with_process
 
 LIMIT = 4 << 20  # bytes in a bucket: small enough to leave early, large enough to be worth a message
 _ALIGNED = 64
@@ -189,7 +189,7 @@ class Buckets:
         sum_rows: SumRows,
     ):
         self._courier = Courier("gradients")
-        _open.add(self)
+        end_with_process(self)
         self._fetch, self._stamp = fetch, stamp
         self.late = set(late)  # those that leave only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
@@ -297,8 +297,13 @@ class Buckets:
         self.readiness = []
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread when it has summed what was sent."""
         self._courier.close()
+
+    def end(self, seconds: float) -> None:
+        """End the thread, if it ends within so many seconds."""
+        self._courier.close()
+        self._courier.wait(seconds)
 
 
 def _result(bucket: _Bucket) -> None:
@@ -308,20 +313,6 @@ def _result(bucket: _Bucket) -> None:
 
 def _has_arrived(bucket: _Bucket) -> bool:
     return bucket.travel is not None and bucket.travel.done()
-
-
-_open: weakref.WeakSet[Buckets] = weakref.WeakSet()
-
-
-def end_all(seconds: float = 1.0) -> None:
-    """End the threads of all buckets, as far as they do in so long.
-
-    A thread that is inside torch when the interpreter goes away ends the process by a crash.
-    """
-    limit = time.monotonic() + seconds
-    for buckets in list(_open):
-        buckets.close()
-        buckets._courier.wait(max(0.0, limit - time.monotonic()))
 
 
 def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int], alone: set[int]) -> list[list[int]]:

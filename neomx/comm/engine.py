@@ -212,7 +212,8 @@ def _op(opts: Any) -> str:
 
 def _create(options: Any, _: Any = None) -> EngineGroup:
     everyone = session().group
-    nodes = {rank: everyone._nodes[rank] for rank in options.global_ranks_in_group or everyone.ranks}
+    hosts = dict(zip(everyone.ranks, everyone.hosts, strict=True))
+    nodes = {rank: hosts[rank] for rank in options.global_ranks_in_group or everyone.ranks}
     return EngineGroup(Group(everyone.world, everyone.store, nodes, f"torch/{options.group_id}"))
 
 
