@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import IO, Any
 
 from ..base import MXNetError
 from . import byvalue
@@ -61,7 +61,7 @@ def launch(
     return _results(answers, verdict)
 
 
-def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> IO[bytes]:
     """A file without a name that holds the call, for the workers to inherit."""
     try:
         call = byvalue.dumps((fn, tuple(args)))

@@ -27,10 +27,11 @@ def on_failure(tell: Callable[[str], None]) -> None:
         previous(kind, error, trace)
 
     sys.excepthook = hook
-    # A built-in type refuses assignments to its attributes; its namespace, found this way, takes them.
-    (namespace,) = gc.get_referents(SystemExit.__dict__)
-    namespace["code"] = _Code(namespace["code"], tell)
-    ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))  # attribute lookups are cached
+    # A built-in type refuses assignments to its attributes; its namespace, found this way in CPython, takes them.
+    for namespace in gc.get_referents(SystemExit.__dict__):
+        if isinstance(namespace, dict) and isinstance(namespace.get("code"), MemberDescriptorType):
+            namespace["code"] = _Code(namespace["code"], tell)
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))  # attribute lookups are cached
     if sys.version_info < (3, 12):
         sys.exit = _exit  # Python's own raises no SystemExit with a code until something catches it
 

@@ -164,7 +164,7 @@ class Group:
         """The values of `root` everywhere, in place, many small ones in one go."""
         for same in packs([tensor.data for tensor in tensors]):
             flat = self.broadcast_(torch.cat([tensor.reshape(-1) for tensor in same]), root, what)
-            for tensor, part in zip(same, flat.split([tensor.numel() for tensor in same]), strict=True):
+            for tensor, part in zip(same, flat.split_with_sizes([tensor.numel() for tensor in same]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
@@ -213,10 +213,10 @@ class Group:
             table = self._small(torch.tensor(sent), call_note("all_to_all", tensor, "", what, any_rows=True))
             received = table[:, self.rank].tolist()
             out = torch.empty((sum(received), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
-            outs = out.view(-1).split([rows * width for rows in received])
+            outs = out.view(-1).split_with_sizes([rows * width for rows in received])
             longest = int(table.max()) * width * tensor.itemsize
             if longest:
-                self._by(flat).all_to_all(flat.split([rows * width for rows in sent]), outs, longest)
+                self._by(flat).all_to_all(flat.split_with_sizes([rows * width for rows in sent]), outs, longest)
         return out, received
 
     def all_gather_small(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:

@@ -227,6 +227,13 @@ def combine(parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, among: in
             piece.copy_(total)
 
 
+def _chunks(flat: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    """Parts of at most `count` elements; at least one part, which may be empty."""
+    if flat.numel() <= count:
+        return (flat,)
+    return [flat[start : start + count] for start in range(0, flat.numel(), count)]
+
+
 def slice_of(count: int, rank: int, size: int) -> slice:
     """The part of `count` elements that is `rank`'s to sum; all but the last are whole cache lines."""
     width = -(-count // size)
@@ -318,7 +325,7 @@ class Channel(Transport):
 
     def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
         """The sum (mean, min, max, prod) over all ranks, in place."""
-        for piece in flat.split(CHUNK // flat.itemsize):
+        for piece in _chunks(flat, CHUNK // flat.itemsize):
             nbytes = piece.numel() * piece.itemsize
             parts = [buffer[:nbytes].view(piece.dtype) for buffer in self._next()]
             parts[self.rank].copy_(piece)
@@ -339,7 +346,7 @@ class Channel(Transport):
 
     def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
         """`root`'s values everywhere, in place."""
-        for piece in flat.view(torch.uint8).split(CHUNK):
+        for piece in _chunks(flat.view(torch.uint8), CHUNK):
             buffer = self._next()[root][: piece.numel()]
             if self.rank == root:
                 buffer.copy_(piece)

@@ -71,7 +71,7 @@ class Network(Transport):
             raise MXNetError(f"workers exchange tensors of CPUs and of CUDA devices, received one on {tensor.device}")
         return self._backends[kind]
 
-    def _finish(self, work: Any) -> None:
+    def _finish(self, work: dist.Work) -> None:
         """Wait for it, with a look at who is gone now and then."""
         begun = time.monotonic()
         while True:
@@ -179,7 +179,7 @@ class Network(Transport):
         lengths = [piece.numel() for piece in pieces]
         sizes = [part.numel() * part.itemsize for part in parts]
         self._finish(self._backend(sent).alltoall_base(received, sent, lengths, sizes))
-        for piece, part in zip(pieces, received.split(lengths), strict=True):
+        for piece, part in zip(pieces, received.split_with_sizes(lengths), strict=True):
             piece.copy_(part)
 
     def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
@@ -190,7 +190,7 @@ class Network(Transport):
         """Begin to receive from one rank, in place; the way to wait for it."""
         return self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
-    def _direct(self, start: Callable[[], Any], other: int) -> Callable[[], None]:
+    def _direct(self, start: Callable[[], dist.Work], other: int) -> Callable[[], None]:
         """One wait for the whole time: of these, gloo cannot wait twice.
 
         The start fails where gloo knows already that the connection broke, which may be before the roll call does.

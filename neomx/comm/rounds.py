@@ -9,11 +9,12 @@ for more or less than in one process.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from ..base import MXNetError
+from .group import Group
 
 _PAUSES, _LEAVES = -1, -2
 
@@ -68,7 +69,7 @@ class Round:
 class Rounds:
     """The rounds of all workers; each Trainer takes part as a stepper with a number, the same on every worker."""
 
-    def __init__(self, group: Any):
+    def __init__(self, group: Group):
         self._group = group.clone("rounds")
         self._steppers: list[Stepper] = []
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them

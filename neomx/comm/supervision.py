@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
 
@@ -14,6 +15,7 @@ from .store import TOLERATES_LOSS, Member
 from .tree import Tree
 
 FAREWELL = 5.0  # seconds that the other processes have to report what they lost after one has failed
+_Handler = Callable[[int, FrameType | None], Any] | int | None
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -22,7 +24,7 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: list[int] = []
-        self._before: dict[int, Any] = {}
+        self._before: dict[int, _Handler] = {}
 
     def __enter__(self) -> Interrupts:
         if threading.current_thread() is threading.main_thread():
@@ -44,7 +46,7 @@ class Interrupts:
 class Blackboard(Protocol):
     """What the launcher of this node needs of the job's store."""
 
-    def get(self, key: str) -> Any: ...
+    def get(self, key: str) -> bytes | None: ...
 
     def mark_gone(self, name: str, code: int, why: str) -> None: ...
 
