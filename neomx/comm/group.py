@@ -123,7 +123,6 @@ class Group:
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
         """Connect anew after a failure: all members call it, or all of `ranks`, ranks in this group, that remain."""
-        self.close()
         self._members.rejoin(ranks)
         self._open()
 
