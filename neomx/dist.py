@@ -16,6 +16,7 @@ from .comm import session as _session
 from .comm.buckets import Courier
 from .gluon.data.shard import shard
 from .ndarray import NDArray
+from .programs import SERVER, STARTUP
 
 __all__ = [
     "Handle",
@@ -313,4 +314,4 @@ def launch(
     """
     from .comm.call import launch as start  # starting processes needs a Unix system; the rest of this module does not
 
-    return start(fn, n, args, servers, timeout)
+    return start(fn, n, args, servers, timeout, SERVER, STARTUP)

@@ -23,7 +23,7 @@ __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
 BatchEndParam.__doc__ = "What callbacks are told after a batch."
 
-Rows = Sequence[Sequence[Any]]  # of each parameter one array of each context
+ContextArrays = Sequence[Sequence[Any]]  # of each parameter one array of each context
 
 
 def __getattr__(name: str) -> Any:
@@ -112,7 +112,7 @@ def _create_sparse_kvstore(kvstore: Any) -> tuple[KVStoreBase, bool]:
 
 def _initialize_kvstore(
     kvstore: Any,
-    param_arrays: Rows,
+    param_arrays: ContextArrays,
     arg_params: dict[str, NDArray],
     param_names: Sequence[str],
     update_on_kvstore: bool,
@@ -128,7 +128,9 @@ def _initialize_kvstore(
         kvstore.broadcast(name, value, out=list(row))
 
 
-def _update_params_on_kvstore(param_arrays: Rows, grad_arrays: Rows, kvstore: Any, param_names: Sequence[str]) -> None:
+def _update_params_on_kvstore(
+    param_arrays: ContextArrays, grad_arrays: ContextArrays, kvstore: Any, param_names: Sequence[str]
+) -> None:
     """Have a store update parameters by their gradients, and take the new values."""
     if isinstance(kvstore, KVStore):  # which takes all of them at once
         _update_params_on_kvstore_nccl(param_arrays, grad_arrays, kvstore, param_names)
@@ -139,7 +141,7 @@ def _update_params_on_kvstore(param_arrays: Rows, grad_arrays: Rows, kvstore: An
 
 
 def _update_params_on_kvstore_nccl(
-    param_arrays: Rows, grad_arrays: Rows, kvstore: Any, param_names: Sequence[str]
+    param_arrays: ContextArrays, grad_arrays: ContextArrays, kvstore: Any, param_names: Sequence[str]
 ) -> None:
     """The same in one call for all parameters."""
     rows = [row for row in zip(param_names, grad_arrays, param_arrays, strict=True) if row[1][0] is not None]
@@ -149,8 +151,8 @@ def _update_params_on_kvstore_nccl(
 
 
 def _update_params(
-    param_arrays: Rows,
-    grad_arrays: Rows,
+    param_arrays: ContextArrays,
+    grad_arrays: ContextArrays,
     updater: Any,
     num_device: int,
     kvstore: Any = None,

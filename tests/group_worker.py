@@ -252,7 +252,7 @@ def losses():
     found["killed without memory"] = caught(lambda: plain.all_reduce_(tensor, what="dense3_weight"))
     group.rebuild([0, 1])
     hurried = replace(session().world, timeout=3.0)
-    group = Group(hurried, group.store, group._nodes, "hurried")
+    group = Group(hurried, group.store, dict(zip(group.ranks, group.hosts, strict=True)), "hurried")
     with no_memory():
         plain = group.clone("plain again")
     group.barrier()

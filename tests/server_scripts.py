@@ -87,10 +87,10 @@ def sums():
     assert (kv.rank, kv.num_workers, kv.type) == (RANK, WORKERS, "dist_sync")
     for key, value in first_values().items():
         np.testing.assert_array_equal(pulled(kv)[key], value)  # worker 0's
-    split = {key: len(entry.pieces) for key, entry in kv._entries.items()}
+    split = {key: len(spec.segments) for key, spec in kv._specs.items()}
     assert split == {"small": 1, "bias": 1, "rows": 2, "flat": 2, "more": 2}, split
-    assert [piece[1:] for piece in kv._entries["flat"].pieces] == [(0, 700), (700, 2100)]  # whole rows
-    places = {kv._entries[key].pieces[0].server for key in ("small", "bias")}
+    assert [segment[1:] for segment in kv._specs["flat"].segments] == [(0, 700), (700, 2100)]  # whole rows
+    places = {kv._specs[key].segments[0].server for key in ("small", "bias")}
     assert places == {0, 1}
     for step in range(3):
         mine = gradients(step, RANK)
@@ -276,7 +276,7 @@ def optimizer_after_init():
     kv = made("dist_sync")
     optimizer = mx.optimizer.LAMB(learning_rate=0.01)
     kv.set_optimizer(optimizer)
-    assert {len(entry.pieces) for entry in kv._entries.values()} == {1}
+    assert {len(spec.segments) for spec in kv._specs.values()} == {1}
     alone = mx.optimizer.get_updater(mx.optimizer.LAMB(learning_rate=0.01))
     weights = {key: mx.nd.array(value) for key, value in first_values().items()}
     for step in range(3):

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
-import weakref
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
+from .session import end_with_process
+
 LIMIT = 4 << 20  # bytes in a bucket: small enough to leave early, large enough to be worth a message
 _ALIGNED = 64
+Result = TypeVar("Result")
 
 
 class Courier:
@@ -32,9 +33,9 @@ class Courier:
         self._thread = threading.Thread(target=self._run, daemon=True, name=name)
         self._thread.start()
 
-    def send(self, errand: Callable[[], Any]) -> Future[Any]:
+    def send(self, errand: Callable[[], Result]) -> Future[Result]:
         """Have it done after all that was sent before."""
-        future: Future[Any] = Future()
+        future: Future[Result] = Future()
         self._errands.put((future, errand))
         return future
 
@@ -66,7 +67,7 @@ class Reducer(Protocol):
     def result(self) -> torch.Tensor:
         """Flat: the sums, after `reduce`."""
 
-    def reduce(self, what: str) -> Any:
+    def reduce(self, what: str) -> object:
         """Sum over all workers, in a thread of the buckets' own. `what` names it in errors."""
 
 
@@ -79,10 +80,10 @@ class Span:
     count: int
 
 
-Rows = tuple[torch.Tensor, torch.Tensor]  # of a row-sparse gradient: values, and the numbers of their rows
-Gradient = torch.Tensor | Rows
+RowGradient = tuple[torch.Tensor, torch.Tensor]  # of a row-sparse gradient: values, and the numbers of their rows
+Gradient = torch.Tensor | RowGradient
 MakeReducer = Callable[[Sequence[Span], int, torch.Tensor], Reducer]  # spans, size, a tensor of its dtype and device
-SumRows = Callable[[Rows, str], Rows]
+SumRows = Callable[[RowGradient, str], RowGradient]
 
 
 class Stamp(NamedTuple):
@@ -103,7 +104,7 @@ class _Bucket(ABC):
         self.number, self.members = number, members
         self.what = _listed([names[i] for i in members])
         self.waiting = set(members)
-        self.travel: Future[Any] | None = None
+        self.travel: Future[None] | None = None
 
     @abstractmethod
     def pack(self, i: int, gradient: Gradient | None) -> None:
@@ -147,9 +148,9 @@ class _RowBucket(_Bucket):
     def __init__(self, number: int, member: int, names: Sequence[str], leaf: torch.Tensor, sum_rows: SumRows):
         super().__init__(number, [member], names)
         self._none = leaf.detach().new_empty(0, *leaf.shape[1:]), torch.empty(0, dtype=torch.int64, device=leaf.device)
-        self._mine: Rows = self._none
+        self._mine: RowGradient = self._none
         self._sum_rows = sum_rows
-        self.total: Rows = self._none
+        self.total: RowGradient = self._none
 
     def pack(self, i: int, gradient: Gradient | None) -> None:
         if gradient is None:
@@ -189,7 +190,7 @@ class Buckets:
         sum_rows: SumRows,
     ):
         self._courier = Courier("gradients")
-        _open.add(self)
+        end_with_process(self)
         self._fetch, self._stamp = fetch, stamp
         self.late = set(late)  # those that leave only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
@@ -218,7 +219,7 @@ class Buckets:
         """The parameters of a bucket."""
         return self._buckets[number].members
 
-    def rows(self, i: int) -> Rows:
+    def rows(self, i: int) -> RowGradient:
         """The summed rows of a parameter with a row-sparse gradient."""
         bucket = self._of[i]
         assert isinstance(bucket, _RowBucket)
@@ -297,8 +298,13 @@ class Buckets:
         self.readiness = []
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread when it has summed what was sent."""
         self._courier.close()
+
+    def end(self, seconds: float) -> None:
+        """End the thread, if it ends within so many seconds."""
+        self._courier.close()
+        self._courier.wait(seconds)
 
 
 def _result(bucket: _Bucket) -> None:
@@ -310,24 +316,10 @@ def _has_arrived(bucket: _Bucket) -> bool:
     return bucket.travel is not None and bucket.travel.done()
 
 
-_open: weakref.WeakSet[Buckets] = weakref.WeakSet()
-
-
-def end_all(seconds: float = 1.0) -> None:
-    """End the threads of all buckets, as far as they do in so long.
-
-    A thread that is inside torch when the interpreter goes away ends the process by a crash.
-    """
-    limit = time.monotonic() + seconds
-    for buckets in list(_open):
-        buckets.close()
-        buckets._courier.wait(max(0.0, limit - time.monotonic()))
-
-
 def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int], alone: set[int]) -> list[list[int]]:
     """The parameters in buckets of one type and device; the late ones apart, and each of `alone` by itself."""
     packs: list[list[int]] = []
-    kind: Any = None
+    kind: tuple[torch.dtype, torch.device, bool, int] | None = None
     size = 0
     for i in order:
         leaf = leaves[i]

@@ -12,12 +12,15 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import IO, Any
 
 from ..base import MXNetError
 from . import byvalue
-from .spawn import Child, Interrupts, Plan, Task, Tree, Verdict, new_job, start_servers, supervise
+from .child import Child, Command
+from .jobspec import JobSpec, new_job
 from .store import StoreServer
+from .supervision import Interrupts, Verdict, supervise
+from .tree import Tree
 
 
 class WorkerError(MXNetError):
@@ -25,9 +28,18 @@ class WorkerError(MXNetError):
 
 
 def launch(
-    fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float | None = None
+    fn: Callable[..., Any],
+    n: int,
+    args: Sequence[Any],
+    servers: int,
+    timeout: float | None,
+    server_argv: list[str],
+    startup: str,
 ) -> list[Any]:
-    """Run `fn(*args)` on `n` new workers; each rank's result, in order. See `mx.dist.launch`."""
+    """Run `fn(*args)` on `n` new workers; each rank's result, in order. See `mx.dist.launch`.
+
+    `server_argv` is the command of a parameter server, `startup` a directory that goes first on PYTHONPATH.
+    """
     if n < 1 or servers < 0:
         raise ValueError(f"launch needs n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
     secret = secrets.token_hex(16)
@@ -36,11 +48,12 @@ def launch(
         store = stack.enter_context(contextlib.closing(StoreServer("127.0.0.1", 0, secret.encode())))
         store.start()
         interrupts = stack.enter_context(Interrupts())
-        plan = Plan(new_job(), secret, store.address, size=n, local_size=n, servers=servers)
-        plan = plan if timeout is None else dataclasses.replace(plan, timeout=timeout)
-        tree = stack.enter_context(Tree(plan.job))
-        start_servers(tree, plan)
-        answers = [_start(tree, plan, rank, payload.fileno()) for rank in range(n)]
+        spec = JobSpec(new_job(), secret, store.address, size=n, local_size=n, servers=servers, startup=startup)
+        spec = spec if timeout is None else dataclasses.replace(spec, timeout=timeout)
+        tree = stack.enter_context(Tree(spec.job))
+        for command in spec.server_commands(server_argv):
+            tree.start(command)
+        answers = [_start(tree, spec, rank, payload.fileno()) for rank in range(n)]
         verdict = Verdict(store)
         supervise(tree, verdict, interrupts)
     if interrupts.received:
@@ -48,7 +61,7 @@ def launch(
     return _results(answers, verdict)
 
 
-def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> IO[bytes]:
     """A file without a name that holds the call, for the workers to inherit."""
     try:
         call = byvalue.dumps((fn, tuple(args)))
@@ -80,12 +93,12 @@ class _Answer:
             os.close(self._fd)
 
 
-def _start(tree: Tree, plan: Plan, rank: int, payload: int) -> _Answer:
+def _start(tree: Tree, spec: JobSpec, rank: int, payload: int) -> _Answer:
     reader, writer = os.pipe()
-    command = [sys.executable, "-c", f"from neomx.comm.call import answer; answer({payload}, {writer})"]
+    argv = [sys.executable, "-c", f"from neomx.comm.call import answer; answer({payload}, {writer})"]
     try:
         child = tree.start(
-            Task(f"worker {rank}", command, plan.worker(rank), plain=rank == 0, pass_fds=(payload, writer))
+            Command(f"worker {rank}", argv, spec.worker_environ(rank), plain=rank == 0, pass_fds=(payload, writer))
         )
     finally:
         os.close(writer)

@@ -99,7 +99,7 @@ class Compressor(ABC):
             out.zero_()
         for message in everyone:
             lengths = message[: header.numel()].cpu().view(torch.int64).tolist()
-            parts = message[header.numel() :].split(lengths)
+            parts = message[header.numel() :].split_with_sizes(lengths)
             for part, out in zip(parts, outs, strict=True):
                 out += self.decode(part, torch.empty_like(out))
 

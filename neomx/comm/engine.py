@@ -66,7 +66,7 @@ class _Message(Work):
         return self._finish is None
 
 
-class EngineGroup(_ProcessGroup):
+class EngineGroup(_ProcessGroup):  # type: ignore[misc]
     """A `Group` as torch's process group: collectives are over when the call returns."""
 
     def __init__(self, group: Group) -> None:
@@ -164,7 +164,7 @@ class EngineGroup(_ProcessGroup):
         """A tensor to each member, one from each."""
         flat = torch.cat([each.reshape(-1) for each in tensors])
         got, sizes = self.group.all_to_all(flat, [each.numel() for each in tensors], self.what)
-        for out, part in zip(outs, got.split(sizes), strict=True):
+        for out, part in zip(outs, got.split_with_sizes(sizes), strict=True):
             out.copy_(part.view(out.shape))
         return _Ended(outs)
 
@@ -212,7 +212,8 @@ def _op(opts: Any) -> str:
 
 def _create(options: Any, _: Any = None) -> EngineGroup:
     everyone = session().group
-    nodes = {rank: everyone._nodes[rank] for rank in options.global_ranks_in_group or everyone.ranks}
+    hosts = dict(zip(everyone.ranks, everyone.hosts, strict=True))
+    nodes = {rank: hosts[rank] for rank in options.global_ranks_in_group or everyone.ranks}
     return EngineGroup(Group(everyone.world, everyone.store, nodes, f"torch/{options.group_id}"))
 
 

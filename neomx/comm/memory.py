@@ -17,14 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Protocol, TypeVar
 
 import torch
 
-from ..base import MXNetError
+from .transport import NOTE, Absent, Check, StagingArea, Transport, divide_, same_notes
 
 LINE = 64  # bytes of a cache line: two ranks never write into one
-NOTE = 256  # bytes of what a rank says it is calling
 CHUNK = 1 << 20  # bytes that a rank passes in one step
 IN_CACHE = 1 << 15  # elements of a sum over many parts that stay in the cache
 FEW = 1 << 14  # bytes up to which a second step costs more than adding everything everywhere
@@ -39,32 +38,17 @@ _COMBINE: dict[str, Callable[..., torch.Tensor]] = {
     "max": torch.maximum,
     "prod": torch.mul,
 }
-OPS = tuple(_COMBINE)
 _SUMMED_IN = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
-
-Late = Callable[[], list[int]]
-
-
-class Absent(MXNetError):
-    """The time was over before these ranks came."""
-
-    def __init__(self, ranks: list[int], seconds: float) -> None:
-        super().__init__(f"ranks {ranks} of this host did not come within {seconds:g} s")
-        self.ranks, self.seconds = ranks, seconds
+Cross = Callable[[torch.Tensor], None]  # sums a slice, in place, with those of the same rank on other hosts
+T = TypeVar("T")
 
 
-class Mismatch(MXNetError):
-    """The ranks met in different calls: `notes` holds what each one called."""
+class Board(Protocol):
+    """Where ranks leave values for each other; `get` waits for a value."""
 
-    def __init__(self, notes: list[str]) -> None:
-        super().__init__("; ".join(f"rank {rank} called {note}" for rank, note in enumerate(notes)))
-        self.notes = notes
+    def set(self, key: str, value: bytes | str) -> None: ...
 
-
-def same_notes(notes: Sequence[bytes]) -> None:
-    """Refuse to go on when ranks, in their order, brought different notes."""
-    if any(note != notes[0] for note in notes):
-        raise Mismatch([note.decode(errors="replace").rstrip() for note in notes])
+    def get(self, key: str) -> bytes: ...
 
 
 class Region:
@@ -72,7 +56,7 @@ class Region:
 
     def __init__(self, fd: int, nbytes: int) -> None:
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages now, none in the first step
-        more: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor for each
+        more: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor for each
         self.memory = mmap.mmap(fd, nbytes, flags, **more)
         self.nbytes = nbytes
 
@@ -83,25 +67,25 @@ class Region:
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
 
 
-def share(nbytes: int, rank: int, size: int, store: Any, key: str) -> tuple[Region | None, str]:
+def share(nbytes: int, rank: int, size: int, board: Board, key: str) -> tuple[Region | None, str]:
     """The same new memory on all `size` ranks of this host, or None on all of them, and why.
 
     Rank 0 makes a file that lives in memory and has no name in any folder: nobody's death leaves anything behind, and
-    no mount's size limits it. The others, told by way of `store` (set and get), open it through /proc.
+    no mount's size limits it. The others, told by way of `board`, open it through /proc.
     """
     nbytes = -(-nbytes // PAGE) * PAGE
     if rank:
-        region, why = _try(lambda: _attach(store.get(f"{key}/place"), nbytes))
-        store.set(f"{key}/{rank}", why)
-        why = store.get(f"{key}/verdict").decode()
+        region, why = _try(lambda: _attach(board.get(f"{key}/place"), nbytes))
+        board.set(f"{key}/{rank}", why)
+        why = board.get(f"{key}/verdict").decode()
         return (None if why else region), why
     with ExitStack() as until_all_have_it:
         made, why = _try(lambda: _create(nbytes, until_all_have_it))
         region, place = made or (None, f"!{why}")
-        store.set(f"{key}/place", place)
-        said = [why] + [store.get(f"{key}/{other}").decode() for other in range(1, size)]
+        board.set(f"{key}/place", place)
+        said = [why] + [board.get(f"{key}/{other}").decode() for other in range(1, size)]
         why = next(filter(None, said), "")
-        store.set(f"{key}/verdict", why)
+        board.set(f"{key}/verdict", why)
     return (None if why else region), why
 
 
@@ -132,7 +116,7 @@ def _attach(place: bytes, nbytes: int) -> Region:
         os.close(fd)
 
 
-def _try(action: Callable[[], Any]) -> tuple[Any, str]:
+def _try(action: Callable[[], T]) -> tuple[T | None, str]:
     try:
         return action(), ""
     except (OSError, ValueError) as error:  # mmap says ValueError for less than was asked for
@@ -146,7 +130,7 @@ class Meeting:
     gone; it must look who is gone before it calls `late`, so that who came and then left is not missed.
     """
 
-    def __init__(self, region: Region, rank: int, size: int, timeout: float, check: Callable[[Late], None]) -> None:
+    def __init__(self, region: Region, rank: int, size: int, timeout: float, check: Check) -> None:
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self.step = 0
         self.waited = 0.0  # seconds, all in all
@@ -243,9 +227,11 @@ def combine(parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, among: in
             piece.copy_(total)
 
 
-def divide_(total: torch.Tensor, number: int) -> None:
-    """A sum becomes a mean; of integers without the fraction."""
-    total.div_(number, rounding_mode=None if total.is_floating_point() or total.is_complex() else "trunc")
+def _chunks(flat: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
+    """Parts of at most `count` elements; at least one part, which may be empty."""
+    if flat.numel() <= count:
+        return (flat,)
+    return [flat[start : start + count] for start in range(0, flat.numel(), count)]
 
 
 def slice_of(count: int, rank: int, size: int) -> slice:
@@ -255,7 +241,7 @@ def slice_of(count: int, rank: int, size: int) -> slice:
     return slice(min(rank * width, count), min((rank + 1) * width, count))
 
 
-class Bucket:
+class SharedArea(StagingArea):
     """Memory for one bucket of gradients: each rank's own part, and one for the sum.
 
     Fill `local`, call `reduce()`, read `result`. After `reduce` all have summed, so `local` may be written again at
@@ -264,7 +250,7 @@ class Bucket:
     """
 
     def __init__(
-        self, region: Region, meeting: Meeting, count: int, dtype: torch.dtype, cross: Callable[..., Any] | None = None
+        self, region: Region, meeting: Meeting, count: int, dtype: torch.dtype, cross: Cross | None = None
     ) -> None:
         """`cross(slice)` sums in place the slice that is this rank's with those of the same ranks on other hosts."""
         self._meeting, self._cross = meeting, cross
@@ -301,7 +287,7 @@ class Bucket:
         return self.result
 
 
-class Channel:
+class Channel(Transport):
     """Collectives on flat, contiguous CPU tensors of any length, passed in chunks through a fixed region.
 
     What is written for a step lies in one of two sets of buffers, by turns. It is overwritten for the next step but
@@ -339,7 +325,7 @@ class Channel:
 
     def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
         """The sum (mean, min, max, prod) over all ranks, in place."""
-        for piece in flat.split(CHUNK // flat.itemsize):
+        for piece in _chunks(flat, CHUNK // flat.itemsize):
             nbytes = piece.numel() * piece.itemsize
             parts = [buffer[:nbytes].view(piece.dtype) for buffer in self._next()]
             parts[self.rank].copy_(piece)
@@ -360,7 +346,7 @@ class Channel:
 
     def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
         """`root`'s values everywhere, in place."""
-        for piece in flat.view(torch.uint8).split(CHUNK):
+        for piece in _chunks(flat.view(torch.uint8), CHUNK):
             buffer = self._next()[root][: piece.numel()]
             if self.rank == root:
                 buffer.copy_(piece)
@@ -433,20 +419,29 @@ class Channel:
             note = b""
 
 
-def open_bucket(
-    count: int, dtype: torch.dtype, rank: int, size: int, store: Any, key: str, **meeting: Any
-) -> tuple[Bucket | None, str]:
-    """A bucket on all ranks of this host, or None on all, and why."""
-    cross = meeting.pop("cross", None)
-    region, why = share(Bucket.nbytes(count, dtype, size), rank, size, store, key)
+def open_area(
+    count: int,
+    dtype: torch.dtype,
+    rank: int,
+    size: int,
+    board: Board,
+    key: str,
+    timeout: float,
+    check: Check,
+    cross: Cross | None = None,
+) -> tuple[SharedArea | None, str]:
+    """A staging area on all ranks of this host, or None on all, and why."""
+    region, why = share(SharedArea.nbytes(count, dtype, size), rank, size, board, key)
     if region is None:
         return None, why
-    return Bucket(region, Meeting(region, rank, size, **meeting), count, dtype, cross), ""
+    return SharedArea(region, Meeting(region, rank, size, timeout, check), count, dtype, cross), ""
 
 
-def open_channel(rank: int, size: int, store: Any, key: str, **meeting: Any) -> tuple[Channel | None, str]:
+def open_channel(
+    rank: int, size: int, board: Board, key: str, timeout: float, check: Check
+) -> tuple[Channel | None, str]:
     """A Channel on all ranks of this host, or None on all, and why."""
-    region, why = share(Channel.nbytes(size), rank, size, store, key)
+    region, why = share(Channel.nbytes(size), rank, size, board, key)
     if region is None:
         return None, why
-    return Channel(region, Meeting(region, rank, size, **meeting)), ""
+    return Channel(region, Meeting(region, rank, size, timeout, check)), ""

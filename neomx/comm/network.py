@@ -1,13 +1,12 @@
 """Collectives through torch.distributed's backends: gloo for CPU tensors, NCCL for those on a GPU.
 
-The same methods as `memory.Channel`, for ranks that share no memory. Backends are made directly, over a store of their
+For ranks that share no memory. Backends are made directly, over a store of their
 own, and not by way of torch's list of groups: one that failed is left behind and another is made.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import socket
 import struct
@@ -15,14 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..base import MXNetError
-from .memory import NOTE, Absent, Late, divide_, same_notes
+from .transport import NOTE, Absent, Check, StagingArea, Transport, divide_, same_notes
 
 GLANCE = 0.2  # seconds between two looks at who is still there
 SMALL = 1024  # bytes that travel with the note
@@ -53,16 +51,14 @@ def _failure(error: RuntimeError, begun: float, timeout: float, *late: int) -> M
     return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
 
 
-class Network:
+class Network(Transport):
     """Collectives on flat, contiguous tensors among the ranks that meet in `store`. For one thread at a time."""
 
-    def __init__(
-        self, store: Any, rank: int, size: int, host: str, timeout: float, check: Callable[[Late], None]
-    ) -> None:
+    def __init__(self, store: dist.Store, rank: int, size: int, device: object, timeout: float, check: Check) -> None:
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self._store = store
         with translated(timeout):
-            self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, host, timeout)}
+            self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, device, timeout)}
 
     def _backend(self, tensor: torch.Tensor) -> Any:
         kind = tensor.device.type
@@ -75,7 +71,7 @@ class Network:
             raise MXNetError(f"workers exchange tensors of CPUs and of CUDA devices, received one on {tensor.device}")
         return self._backends[kind]
 
-    def _finish(self, work: Any) -> None:
+    def _finish(self, work: dist.Work) -> None:
         """Wait for it, with a look at who is gone now and then."""
         begun = time.monotonic()
         while True:
@@ -183,7 +179,7 @@ class Network:
         lengths = [piece.numel() for piece in pieces]
         sizes = [part.numel() * part.itemsize for part in parts]
         self._finish(self._backend(sent).alltoall_base(received, sent, lengths, sizes))
-        for piece, part in zip(pieces, received.split(lengths), strict=True):
+        for piece, part in zip(pieces, received.split_with_sizes(lengths), strict=True):
             piece.copy_(part)
 
     def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
@@ -194,7 +190,7 @@ class Network:
         """Begin to receive from one rank, in place; the way to wait for it."""
         return self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
-    def _direct(self, start: Callable[[], Any], other: int) -> Callable[[], None]:
+    def _direct(self, start: Callable[[], dist.Work], other: int) -> Callable[[], None]:
         """One wait for the whole time: of these, gloo cannot wait twice.
 
         The start fails where gloo knows already that the connection broke, which may be before the roll call does.
@@ -219,17 +215,15 @@ class Network:
         self._backends.clear()
 
 
-class Bucket:
-    """Memory for one bucket of gradients, summed in place. Fill `local`, call `reduce()`, read `result`."""
-
-    waited = 0.0
+class NetworkArea(StagingArea):
+    """Memory for one bucket of gradients, summed in place."""
 
     def __init__(self, network: Network | None, count: int, dtype: torch.dtype, device: str | torch.device) -> None:
         self.local = self.result = torch.zeros(count, dtype=dtype, device=device)
         self._network = network
 
     def reduce(self) -> torch.Tensor:
-        """Sum what all ranks have in `local`; none: there is nobody else."""
+        """Sum what all ranks have in `local`; without a network there is only this one."""
         if self._network is not None:
             self._network.all_reduce_(self.local, "sum")
         return self.result
@@ -244,20 +238,12 @@ def _carried(flat: torch.Tensor, op: str) -> torch.Tensor:
     return flat.to(_CARRIED_AS.get(flat.dtype, flat.dtype))
 
 
-def _gloo(store: Any, rank: int, size: int, host: str, timeout: float) -> Any:
+def _gloo(store: dist.Store, rank: int, size: int, device: object, timeout: float) -> Any:
     gloo: Any = dist.ProcessGroupGloo
     options = gloo._Options()
     options._timeout = timedelta(seconds=timeout)
-    options._devices = [_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))]
+    options._devices = [device]
     return gloo(store, rank, size, options)
-
-
-@cache
-def _device(host: str, interface: str) -> Any:
-    """The one thread and address by which all gloo groups of this process talk."""
-    if interface:
-        return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
-    return dist.ProcessGroupGloo.create_device(hostname=host)
 
 
 def interface_of(host: str) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import os
+import sys
 import time
 from typing import Any, BinaryIO
 
@@ -154,6 +155,11 @@ def prefix_of(name: str, screen: Screen) -> str:
         return text
     colour = COLOURS[int(number) % len(COLOURS)] if number.isdigit() else 0
     return f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def say(text: str) -> None:
+    """Print a message of the launcher's own, while no process runs."""
+    print(f"neomx: {text}", file=sys.stderr, flush=True)
 
 
 def open_log(directory: str | None, name: str) -> BinaryIO | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from ..base import MXNetError
+from .group import Group
 
 _PAUSES, _LEAVES = -1, -2
 
@@ -84,7 +85,7 @@ class _Given:
 class Rounds:
     """The rounds of all workers; each Trainer takes part as a stepper with a number, the same on every worker."""
 
-    def __init__(self, group: Any):
+    def __init__(self, group: Group):
         self._group = group.clone("rounds")
         self._steppers: list[Stepper] = []
         self._given: dict[int, _Given] = {}

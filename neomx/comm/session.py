@@ -1,28 +1,49 @@
-"""What this process has open to the rest of its job: one session, opened at first use, closed at exit."""
+"""What this process has open to the rest of its job: one session, opened at first use, closed at exit.
+
+All of this room's state that belongs to the process and not to an object is here:
+
+- `_session`, the session that is open, and `_opening`, its lock;
+- `_groups`, how many groups of all workers were opened: sessions of one job need different names in its store;
+- `_ending`, the background threads that must end before the interpreter does;
+- `warn_once`, the warnings that were given, and `gloo_device`, the thread by which all gloo groups talk;
+- the environment variable GLOO_SOCKET_IFNAME and torch's default process group, set for programs that use
+  torch.distributed themselves: torch takes the interface of its gloo groups from nowhere else;
+- a handler in `atexit`, and those of `exits` for a program that fails.
+
+Elsewhere there are only tables that are filled when modules are imported: the compressors in `compress`, and torch's
+table of backends, to which `engine` adds one.
+"""
 
 from __future__ import annotations
 
 import atexit
-import functools
+import itertools
 import logging
 import os
 import socket
-import sys
 import threading
+import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, NoReturn
+from datetime import timedelta
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 import torch.distributed as dist
 
 from ..base import MXNetError
-from . import buckets, wire
+from . import exits, network, wire
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
 from .world import World, derived_secret, discover, store_place
+
+if TYPE_CHECKING:  # loaded when the session first needs them
+    from .group import Group
+    from .rounds import Rounds
 
 _log = logging.getLogger("neomx")
 
@@ -52,27 +73,30 @@ class Session:
             self.store.join(world.name)
         self.world = world
         self.failed = False
-        self.at_close: list[Callable[[], Any]] = []  # called after the last round, before leave is taken
+        self.at_close: list[Callable[[], object]] = []  # called after the last round, before this process leaves
         self.kept: dict[str, Any] = {}  # what others make once for a session
 
     @cached_property
-    def group(self) -> Any:
-        """Collectives among all workers."""
+    def group(self) -> Group:
+        """Collectives among all workers. torch's default group is opened too, for programs that use it."""
         from .group import open_group
 
-        return open_group(self.world, self.store)
+        group = open_group(self.world, self.store, f"all#{next(_groups)}")
+        if group.size > 1 and self.store is not None:
+            with group.named("open torch's group"), network.translated(self.world.timeout):
+                _open_torch(self.world, self.store)
+        return group
 
     @cached_property
-    def rounds(self) -> Any:
+    def rounds(self) -> Rounds:
         """The rounds in which workers step together, and wait for each other."""
         from .rounds import Rounds
 
         return Rounds(self.group)
 
     def close(self) -> None:
-        """Take leave: when all workers have come to their ends. After a failure, at once: the others must know."""
+        """Leave the job once all workers have come to their ends. After a failure, end at once without leave."""
         if self.failed:
-            self.tell_failure()
             self._end_threads()
             return
         try:
@@ -99,18 +123,23 @@ class Session:
         if "group" in vars(self):
             self.group.close()
 
-    def tell_failure(self) -> None:
-        """Have the others know now: this process may take long to end."""
+    def tell_failure(self, why: str) -> None:
+        """Tell the other processes now that this one fails: it may take long to end."""
         self.failed = True
         if self.store is not None:
             with suppress(PeerError):  # the store may have ended before us
-                self.store.report_gone(self.world.name, "its program ended by an error")
+                self.store.report_gone(self.world.name, why)
 
     def _end_threads(self) -> None:
-        """Have threads that wait for other workers wait no more."""
+        """End the threads that wait for other workers, as far as they do within a second.
+
+        A thread that is inside torch when the interpreter goes away ends the process by a crash.
+        """
         if self.store is not None:
             self.store.give_up()
-        buckets.end_all()
+        limit = time.monotonic() + 1.0
+        for thread in list(_ending):
+            thread.end(max(0.0, limit - time.monotonic()))
 
     def _outlast(self) -> None:
         """Serve the store until the others have left."""
@@ -127,24 +156,24 @@ class _Inner(Session):
 
     is_whole = False
 
-    def __init__(self, outer: Session, group: Any):
+    def __init__(self, outer: Session, group: Group):
         self.outer, self.store, self.group = outer, outer.store, group
         self.world = _narrowed(outer.world, group)
         self.failed = False
         self.at_close = []
         self.kept = {}
 
-    def tell_failure(self) -> None:
+    def tell_failure(self, why: str) -> None:
         self.failed = True
-        self.outer.tell_failure()
+        self.outer.tell_failure(why)
 
     def close(self) -> None:
         raise MXNetError("a task cannot end the session of its worker: return from it instead")
 
 
-def _narrowed(world: World, group: Any) -> World:
+def _narrowed(world: World, group: Group) -> World:
     """The world as it is for the members of a group alone. The job's servers serve all workers, so they have none."""
-    hosts = list(group.hosts)
+    hosts = group.hosts
     mine = hosts[group.rank]
     names = list(dict.fromkeys(hosts))
     return replace(
@@ -189,8 +218,51 @@ def _placed(world: World, store: TorchStore) -> World:
     )
 
 
+def _open_torch(world: World, store: TorchStore) -> None:
+    """Open torch's default group, unless the program has."""
+    if dist.is_initialized():
+        return
+    if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := network.interface_of(world.host)):
+        os.environ["GLOO_SOCKET_IFNAME"] = interface  # by itself gloo takes the address that the host's name has
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        store=dist.PrefixStore("torch", store),
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timedelta(seconds=world.timeout),
+    )
+
+
+class BackgroundThread(Protocol):
+    """A thread that works for this process until it is told to end."""
+
+    def end(self, seconds: float) -> None:
+        """End, if it does within so many seconds."""
+
+
 _session: Session | None = None
 _opening = threading.RLock()
+_groups = itertools.count()
+_ending: weakref.WeakSet[BackgroundThread] = weakref.WeakSet()
+
+
+def end_with_process(thread: BackgroundThread) -> None:
+    """End a thread before the interpreter ends, should this process fail while it runs."""
+    _ending.add(thread)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Log a warning, the first time that it is given."""
+    _log.warning(message)
+
+
+@cache
+def gloo_device(host: str, interface: str) -> object:
+    """The one thread and address by which all gloo groups of this process talk."""
+    if interface:
+        return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
+    return dist.ProcessGroupGloo.create_device(hostname=host)
 
 
 def session() -> Session:
@@ -199,13 +271,12 @@ def session() -> Session:
     with _opening:
         if _session is None:
             _session = Session(discover())
-            atexit.register(close)
-            _notice_failures()
+            _end_well()
         return _session
 
 
 @contextmanager
-def within(group: Any) -> Iterator[Session]:
+def within(group: Group) -> Iterator[Session]:
     """Have `session()` mean the members of a group until the block ends, as if the job had no other workers.
 
     The block's end waits for all of them, as a program's end does. After an error it does not. The group is closed.
@@ -236,27 +307,14 @@ def close() -> None:
             _session = None
 
 
-def fail() -> None:
-    """Say that this process ends by an error: it takes no leave, so that the others learn of it."""
+def fail(why: str = "its program ended by an error") -> None:
+    """Tell the other processes that this one fails: it will end without leave."""
     if _session is not None:
-        _session.tell_failure()
+        _session.tell_failure(why)
 
 
-@functools.cache
-def _notice_failures() -> None:
-    previous = sys.excepthook
-
-    def hook(kind: Any, value: Any, trace: Any) -> None:
-        fail()
-        previous(kind, value, trace)
-
-    sys.excepthook = hook
-    sys.exit = functools.partial(_exit, sys.exit)
-
-
-def _exit(leave: Callable[[Any], NoReturn], status: Any = None, /) -> NoReturn:
-    """`sys.exit`, of which no hook is told: a status other than success is a failure, once the program has ended."""
-    in_main = threading.current_thread() is threading.main_thread()  # in others it ends only them
-    if _session is not None and in_main and status not in (None, 0):
-        _session.failed = True
-    leave(status)
+@cache
+def _end_well() -> None:
+    """Leave the job when the program ends, and tell the others at once if it fails."""
+    atexit.register(close)
+    exits.on_failure(fail)

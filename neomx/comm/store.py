@@ -12,11 +12,11 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict
 
 from ..base import MXNetError
 from . import wire
@@ -30,10 +30,24 @@ _AT_ONCE = 16  # connections that one client keeps for reuse
 _NO_ANSWER = 10.0  # seconds after which a store that does not answer a sign of life is lost
 NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
 THE_STORE = "the job's store"  # how the roll call speaks of itself
+TOLERATES_LOSS = "tolerates-loss"  # a key whose presence says that the job goes on without a worker that died
+
+
+Value = str | bytes | bytearray | Sequence[int]  # torch hands bytes over as lists of numbers
 
 
 class PeerError(MXNetError):
     """Another process of the job is gone, or did not come in time."""
+
+
+class MemberInfo(TypedDict):
+    """What the roll call tells of a process."""
+
+    host: str
+    pid: int
+    state: str  # 'here', 'left' or 'gone'
+    why: str
+    silent: float  # seconds since the last sign of life
 
 
 @dataclass(slots=True)
@@ -59,7 +73,7 @@ class Member:
         """Whether it counts as gone only because nothing is heard from it: it may come back."""
         return self.state == "gone" and self.why.startswith(_NOT_HEARD)
 
-    def told(self) -> dict[str, Any]:
+    def told(self) -> MemberInfo:
         """What others are told of it."""
         silent = time.monotonic() - self.heard
         return {"host": self.host, "pid": self.pid, "state": self.state, "why": self.why, "silent": silent}
@@ -325,9 +339,9 @@ class StoreClient:
 
     # ---- values, by the names that torch has for them ----
 
-    def set(self, key: str, value: Any) -> None:
+    def set(self, key: str, value: Value) -> None:
         """Leave a value under a key."""
-        self._ask("set", value.encode() if isinstance(value, str) else bytes(value), key=key)
+        self._ask("set", _encoded(value), key=key)
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """A value, waited for until it is there."""
@@ -353,12 +367,12 @@ class StoreClient:
         """Add to a count; the new count."""
         return int(self._ask("add", key=key, amount=amount).meta["total"])
 
-    def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+    def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         """Set a value if it is as expected (empty: not there); what it is then."""
-        expected, desired = _decoded(expected), _encoded(desired)
-        return bytes(self._ask("swap", desired, key=key, expected=expected, size=len(desired)).payload)
+        wanted = _encoded(desired)
+        return bytes(self._ask("swap", wanted, key=key, expected=_decoded(expected), size=len(wanted)).payload)
 
-    def wait(self, keys: Any, timeout: Any = None) -> None:
+    def wait(self, keys: Iterable[str], timeout: timedelta | float | None = None) -> None:
         """Wait until all keys have values."""
         seconds = self._limit if timeout is None else _seconds(timeout)
         frame = self._ask("wait", wait=seconds + 30, keys=list(keys), timeout=seconds)
@@ -366,7 +380,7 @@ class StoreClient:
             lacking = ", ".join(frame.meta["missing"][:8])
             raise PeerError(f"nobody left {lacking} in the job's store within {seconds:.0f} s. {self.missing()}")
 
-    def check(self, keys: Any) -> bool:
+    def check(self, keys: Iterable[str]) -> bool:
         """Whether all keys have values."""
         return bool(self._ask("check", keys=list(keys)).meta["there"])
 
@@ -445,8 +459,8 @@ class StoreClient:
         """Tell all that a member is gone, as one knows who saw its process end."""
         self._ask("gone", wait=2.0, name=name, why=why)
 
-    def roster(self) -> dict[str, dict[str, Any]]:
-        """All that ever joined: host, pid, state ('here', 'left' or 'gone'), why, seconds of silence."""
+    def roster(self) -> dict[str, MemberInfo]:
+        """All processes that ever joined, by name."""
         return dict(self._ask("roster").meta["members"])
 
     def missing(self, names: Iterable[str] = ()) -> str:
@@ -473,13 +487,13 @@ class StoreClient:
         return "; ".join(said) or "All members are alive"
 
 
-def _encoded(value: Any) -> bytes:
+def _encoded(value: Value) -> bytes:
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _decoded(value: Any) -> str:
+def _decoded(value: Value) -> str:
     return value if isinstance(value, str) else bytes(value).decode("latin-1")
 
 
-def _seconds(timeout: Any) -> float:
+def _seconds(timeout: timedelta | float) -> float:
     return timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
 import torch.distributed as dist
 
-from .store import StoreClient
+from .store import StoreClient, Value
 
 
 class TorchStore(StoreClient, dist.Store):
@@ -16,15 +16,15 @@ class TorchStore(StoreClient, dist.Store):
         dist.Store.__init__(self)
         StoreClient.__init__(self, address, secret, timeout, tls)
 
-    def append(self, key: str, value: Any) -> None:
+    def append(self, key: str, value: Value) -> None:
         """Not used: process groups do without it."""
         raise NotImplementedError("append")
 
-    def multi_get(self, keys: Any) -> list[bytes]:
+    def multi_get(self, keys: Iterable[str]) -> list[bytes]:
         """Many values."""
         return [self.get(key) for key in keys]
 
-    def multi_set(self, keys: Any, values: Any) -> None:
+    def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
         """Leave many values."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)

@@ -190,7 +190,7 @@ def read_index(path: str) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class Place:
+class RecordPosition:
     """Where a record is."""
 
     file: RecordFile
@@ -245,15 +245,15 @@ class RecordSource:
         parts, part = self._part
         return inside[len(inside) * part // parts : len(inside) * (part + 1) // parts]
 
-    def one_pass(self, number: int) -> Iterator[Place]:
+    def one_pass(self, number: int) -> Iterator[RecordPosition]:
         """The records, in the order of pass `number`."""
         numbers = np.random.default_rng([*(abs(s) for s in self._seed), number])
         if self._index is not None:
             order = numbers.permutation(self._index) if self._shuffle else self._index
-            return (Place(self._files[0], int(position)) for position in order)
+            return (RecordPosition(self._files[0], int(position)) for position in order)
         return self._by_stretches(numbers)
 
-    def _by_stretches(self, numbers: np.random.Generator) -> Iterator[Place]:
+    def _by_stretches(self, numbers: np.random.Generator) -> Iterator[RecordPosition]:
         stretches = list(self._stretches())
         order = numbers.permutation(len(stretches)) if self._shuffle else range(len(stretches))
         count = 0
@@ -262,7 +262,7 @@ class RecordSource:
             positions = self._whole_records(file, start, end, count)
             for position in numbers.permutation(list(positions)) if self._shuffle else positions:
                 count += 1
-                yield Place(file, int(position))
+                yield RecordPosition(file, int(position))
 
     def _stretches(self) -> Iterator[tuple[RecordFile, int, int]]:
         """The pieces of the files, no longer than a chunk if shuffled, that are this part's."""

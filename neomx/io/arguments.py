@@ -26,7 +26,7 @@ class Names:
 
 
 @dataclasses.dataclass
-class Part:
+class DataPart:
     """Which of how many parts of the data to read."""
 
     num_parts: int = 1
@@ -67,14 +67,14 @@ def check(who: str, holds: bool, message: str) -> None:
         raise MXNetError(f"{who}: {message}")
 
 
-def check_part(who: str, part: Part) -> None:
+def check_part(who: str, part: DataPart) -> None:
     """Refuse a part that is not there."""
     check(who, part.num_parts >= 1, f"num_parts must be at least 1, received {part.num_parts}")
     inside = 0 <= part.part_index < part.num_parts
     check(who, inside, f"part_index must be in [0, {part.num_parts}), received {part.part_index}")
 
 
-def part_of(samples: int, part: Part) -> range:
+def part_of(samples: int, part: DataPart) -> range:
     """The samples of a part; the parts differ by one at most."""
     return range(samples * part.part_index // part.num_parts, samples * (part.part_index + 1) // part.num_parts)
 

@@ -15,11 +15,11 @@ from ..formats.records import files_of
 from ..ndarray import array
 from .arguments import Names, Shape, check, read
 from .io import DataBatch
-from .reader import MXDataIter, Rounds
+from .reader import BatchOrder, MXDataIter
 
 
 @dataclass
-class Rows:
+class CSVArguments:
     """Where the rows are and what they are."""
 
     data_csv: str
@@ -38,7 +38,7 @@ class CSVIter(MXDataIter):
     epoch goes on from there. `dtype` is float32, int32 or int64. The rows are read into memory.
     """
 
-    takes = (Rows, Names)
+    takes = (CSVArguments, Names)
 
     def __init__(self, **given: Any) -> None:
         rows, names = read(self._who, given, *self.takes)
@@ -54,11 +54,11 @@ class CSVIter(MXDataIter):
             samples > 0 and (rows.batch_size <= 2 * samples or not rows.round_batch),
             f"the number of samples, {samples}, must be bigger than batch_size, {rows.batch_size}",
         )
-        self._rounds = Rounds(samples, rows.batch_size, rows.round_batch)
+        self._order = BatchOrder(samples, rows.batch_size, rows.round_batch)
         self._describe(rows.data_shape, self._labels.shape[1:], dtype.type, dtype.type)
         self.reset()
 
-    def _read_labels(self, rows: Rows, dtype: np.dtype) -> np.ndarray:
+    def _read_labels(self, rows: CSVArguments, dtype: np.dtype) -> np.ndarray:
         shape = () if math.prod(rows.label_shape) == 1 else rows.label_shape
         if rows.label_csv == "NULL":
             return np.zeros(len(self._data), dtype)  # whatever label_shape is, as in MXNet
@@ -71,7 +71,7 @@ class CSVIter(MXDataIter):
         return labels
 
     def _epoch(self) -> Iterator[DataBatch]:
-        for rows, pad in self._rounds.epoch():
+        for rows, pad in self._order.epoch():
             data, label = self._data[rows], self._labels[rows]
             yield DataBatch(
                 [array(data, dtype=data.dtype)], [array(label, dtype=label.dtype)], pad, rows.astype(np.uint64)

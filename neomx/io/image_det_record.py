@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..base import MXNetError
-from ..formats.records import Place, RecordSource
+from ..formats.records import RecordPosition, RecordSource
 from ..recordio import IRHeader
-from .arguments import Names, Part, Shape, check
+from .arguments import DataPart, Names, Shape, check
 from .det_augment import DetAugmentation
 from .image_record import ImageRecordIter, Means, PictureDecoder
 from .lists import read_list
@@ -64,7 +64,7 @@ class ImageDetRecordIter(ImageRecordIter):
     `DetAugmentation` say.
     """
 
-    takes = (DetRecords, Part, DetAugmentation, DetMeans, Names)
+    takes = (DetRecords, DataPart, DetAugmentation, DetMeans, Names)
     gives_ids = True
 
     def _decoder(self, records: Any, augmentation: Any, normalization: Any, source: RecordSource) -> PictureDecoder:
@@ -122,7 +122,7 @@ def _longest(source: RecordSource) -> int:
     return max(map(_number_of_labels, source.one_pass(0)), default=0)
 
 
-def _number_of_labels(place: Place) -> int:
+def _number_of_labels(place: RecordPosition) -> int:
     """What the head of a record says; 0 if it has not so many, which is for whoever reads it to complain about."""
     head = place.file.begin(place.position, 4)
     number = max(struct.unpack("<I", head)[0], 1) if len(head) == 4 else 0

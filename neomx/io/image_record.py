@@ -13,14 +13,14 @@ import numpy as np
 
 from ..base import MXNetError
 from ..formats import picture
-from ..formats.records import Place, RecordSource
+from ..formats.records import RecordPosition, RecordSource
 from ..ndarray import array, load, save
 from ..recordio import IRHeader, unpack
-from .arguments import Names, Part, Shape, check, check_part, read
+from .arguments import DataPart, Names, Shape, check, check_part, read
 from .augment import Augmentation
 from .io import DataBatch
 from .lists import read_list
-from .pipeline import Pipeline
+from .pipeline import RecordPipeline
 from .reader import MXDataIter
 
 
@@ -99,7 +99,7 @@ class ImageRecordIter(MXDataIter):
     without, it is filled with zeros.
     """
 
-    takes: tuple[type, ...] = (Records, Part, Augmentation, Normalization, Names)
+    takes: tuple[type, ...] = (Records, DataPart, Augmentation, Normalization, Names)
     dtype: str | None = None
     gives_ids = False  # as the index of batches
 
@@ -119,7 +119,7 @@ class ImageRecordIter(MXDataIter):
             records.shuffle_chunk_size << 20,
         )
         decoder = self._decoder(records, augmentation, normalization, source)
-        self._work = Pipeline(self._who, source, decoder, records, names.prefetch_buffer, self.gives_ids)
+        self._work = RecordPipeline(self._who, source, decoder, records, names.prefetch_buffer, self.gives_ids)
         weakref.finalize(self, self._work.close)
         if normalization.mean_img:
             decoder.mean = _mean_image(normalization.mean_img, decoder, self._work)
@@ -129,7 +129,7 @@ class ImageRecordIter(MXDataIter):
     def _decoder(self, records: Any, augmentation: Any, normalization: Any, source: RecordSource) -> PictureDecoder:
         return PictureDecoder(records, augmentation, normalization)
 
-    def _check(self, records: Any, part: Part) -> None:
+    def _check(self, records: Any, part: DataPart) -> None:
         shape, dtypes = records.data_shape, ("float32", "uint8", "int8")
         good = len(shape) == 3 and shape[0] in (1, 3, 4) and min(shape) > 0
         check(self._who, good, f"data_shape must be (channels: 1, 3 or 4, height, width), received {shape}")
@@ -186,7 +186,7 @@ class PictureDecoder:
         self._flag = {1: 0, 3: 1, 4: -1}[channels]
         self.mean, self.factor = normalization.mean(channels), normalization.factor(channels)
 
-    def fill(self, place: Place, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
+    def fill(self, place: RecordPosition, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
         """Put the sample of a record into row `i`; returns the record's number."""
         header = None
         try:
@@ -256,7 +256,7 @@ def _labels_by_number(path: str, width: int) -> dict[int, tuple[float, ...]]:
     return {entry.number: entry.labels[:width] for entry in entries}
 
 
-def _mean_image(path: str, decoder: PictureDecoder, work: Pipeline) -> np.ndarray:
+def _mean_image(path: str, decoder: PictureDecoder, work: RecordPipeline) -> np.ndarray:
     """The mean picture in a file, which is made first if there is none."""
     if not os.path.exists(path):
         decoder.mean, factor = np.zeros((1, 1, 1), np.float32), decoder.factor

@@ -15,15 +15,15 @@ from ..formats.records import files_of
 from ..formats.text import numbered_lines
 from ..ndarray import array
 from ..ndarray.sparse import csr_matrix
-from .arguments import Names, Part, Shape, check, check_part, part_of, read
+from .arguments import DataPart, Names, Shape, check, check_part, part_of, read
 from .io import DataBatch
-from .reader import MXDataIter, Rounds
+from .reader import BatchOrder, MXDataIter
 
 _BLOCK = 10_000  # lines to turn into numbers at once
 
 
 @dataclass
-class SparseRows:
+class LibSVMArguments:
     """Where the rows are and how wide."""
 
     data_libsvm: str
@@ -43,7 +43,7 @@ class LibSVMIter(MXDataIter):
     it reads the part `part_index` of the lines alone. The rows are read into memory.
     """
 
-    takes = (SparseRows, Part, Names)
+    takes = (LibSVMArguments, DataPart, Names)
 
     def __init__(self, **given: Any) -> None:
         rows, part, names = read(self._who, given, *self.takes)
@@ -62,11 +62,11 @@ class LibSVMIter(MXDataIter):
             self._labels is None or len(self._labels) >= samples,
             f"{rows.data_libsvm} has more rows than {rows.label_libsvm}",
         )
-        self._rounds = Rounds(samples, rows.batch_size, True)
+        self._order = BatchOrder(samples, rows.batch_size, True)
         self._describe(rows.data_shape, rows.label_shape if self._labels else (), np.float32, np.float32)
         self.reset()
 
-    def _check(self, rows: SparseRows, part: Part) -> None:
+    def _check(self, rows: LibSVMArguments, part: DataPart) -> None:
         for name in ("data_shape", "label_shape"):
             shape = getattr(rows, name)
             check(self._who, len(shape) == 1, f"{name} must have one dimension, received {shape}")
@@ -82,7 +82,7 @@ class LibSVMIter(MXDataIter):
         check_part(self._who, part)
 
     def _epoch(self) -> Iterator[DataBatch]:
-        for rows, pad in self._rounds.epoch():
+        for rows, pad in self._order.epoch():
             label = self._labels.take(rows) if self._labels else array(self._data.first[rows])
             yield DataBatch([self._data.take(rows)], [label], pad, rows.astype(np.uint64))
 
@@ -90,7 +90,7 @@ class LibSVMIter(MXDataIter):
 class _Matrix:
     """The sparse rows of a part of the files' lines, with their first numbers."""
 
-    def __init__(self, uri: str, width: int, part: Part):
+    def __init__(self, uri: str, width: int, part: DataPart):
         chosen = _lines(uri)
         if part.num_parts > 1:
             mine = part_of(sum(1 for _ in _lines(uri)), part)

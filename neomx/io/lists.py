@@ -13,7 +13,7 @@ from ..formats.text import numbered_lines
 
 
 @dataclass(frozen=True)
-class Entry:
+class ListedImage:
     """A picture in a list."""
 
     number: int
@@ -21,16 +21,16 @@ class Entry:
     path: str
 
 
-def read_list(path: str) -> list[Entry]:
+def read_list(path: str) -> list[ListedImage]:
     """The pictures of a list."""
     return [_entry(path, number, line) for number, line in numbered_lines(path)]
 
 
-def _entry(path: str, number: int, line: str) -> Entry:
+def _entry(path: str, number: int, line: str) -> ListedImage:
     try:
         first, *labels, name = line.split("\t")
         if labels:
-            return Entry(int(float(first)), tuple(float(label) for label in labels), name)
+            return ListedImage(int(float(first)), tuple(float(label) for label in labels), name)
     except ValueError:
         pass
     raise MXNetError(
@@ -38,7 +38,7 @@ def _entry(path: str, number: int, line: str) -> Entry:
     )
 
 
-def write_list(path: str, entries: Sequence[Entry]) -> None:
+def write_list(path: str, entries: Sequence[ListedImage]) -> None:
     """Write a list."""
     with replacing(path) as file:
         for entry in entries:
@@ -46,7 +46,7 @@ def write_list(path: str, entries: Sequence[Entry]) -> None:
             file.write(f"{entry.number}\t{labels}\t{entry.path}\n".encode())
 
 
-def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tuple[list[Entry], dict[str, int]]:
+def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tuple[list[ListedImage], dict[str, int]]:
     """The pictures in a folder, and the label of each folder that has some.
 
     With `recursive` those of all folders below too, each folder a label; else all have the label 0.
@@ -63,12 +63,12 @@ def entries_of_folder(root: str, endings: Sequence[str], recursive: bool) -> tup
                 paths.append((os.path.normpath(os.path.join(inside, name)), labels[inside]))
         if not recursive:
             break
-    return [Entry(i, (float(label),), path) for i, (path, label) in enumerate(paths)], labels
+    return [ListedImage(i, (float(label),), path) for i, (path, label) in enumerate(paths)], labels
 
 
 def split(
-    entries: Sequence[Entry], chunks: int, train: float, test: float, shuffle: bool, seed: int
-) -> dict[str, list[Entry]]:
+    entries: Sequence[ListedImage], chunks: int, train: float, test: float, shuffle: bool, seed: int
+) -> dict[str, list[ListedImage]]:
     """The entries as lists, by what comes after the prefix in their names: '', '_train', '_0_val', ..."""
     entries = list(entries)
     if shuffle:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..formats import idx
 from ..ndarray import array
-from .arguments import Names, Part, Shape, check, check_part, part_of, read
+from .arguments import DataPart, Names, Shape, check, check_part, part_of, read
 from .io import DataBatch
 from .reader import MXDataIter
 
@@ -41,7 +41,7 @@ class MNISTIter(MXDataIter):
     fill a last batch are left out. Images are (1, height, width), or vectors when `flat`.
     """
 
-    takes = (Digits, Part, Names)
+    takes = (Digits, DataPart, Names)
 
     def __init__(self, **given: Any) -> None:
         digits, part, names = read(self._who, given, *self.takes)

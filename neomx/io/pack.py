@@ -16,7 +16,7 @@ from ..formats import picture
 from ..formats.atomic import replacing
 from ..formats.records import encode as encode_record
 from ..recordio import IRHeader, pack
-from .lists import Entry, entries_of_folder, read_list, split, write_list
+from .lists import ListedImage, entries_of_folder, read_list, split, write_list
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -154,7 +154,7 @@ def _in_order(items: Iterable[T], work: Callable[[T], R], threads: int) -> Itera
         pool.shutdown(cancel_futures=True)
 
 
-def _record(entry: Entry, options: argparse.Namespace) -> bytes | MXNetError:
+def _record(entry: ListedImage, options: argparse.Namespace) -> bytes | MXNetError:
     """The record of a picture as it stands in the file, or why there is none."""
     label: Any = list(entry.labels) if options.pack_label and len(entry.labels) > 1 else entry.labels[0]
     try:

@@ -15,7 +15,7 @@ import torch
 
 from ..base import MXNetError
 from ..context import cpu
-from ..formats.records import Place, RecordSource
+from ..formats.records import RecordPosition, RecordSource
 from ..ndarray import NDArray
 from .arguments import check
 from .io import DataBatch
@@ -29,7 +29,7 @@ class Decoder(Protocol):
     dtype: np.dtype
     label_shape: tuple[int, ...]
 
-    def fill(self, place: Place, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
+    def fill(self, place: RecordPosition, epoch: int, data: np.ndarray, label: np.ndarray, i: int) -> int:
         """Put the sample of a record into row `i`; returns the record's number."""
         ...
 
@@ -38,12 +38,12 @@ class Decoder(Protocol):
 class _Plan:
     """The records of a batch; of the last of an epoch, how many only fill it up and the pass that they began."""
 
-    places: list[tuple[int, Place]]
+    places: list[tuple[int, RecordPosition]]
     pad: int = 0
-    begun: Iterator[tuple[int, Place]] | None = None
+    begun: Iterator[tuple[int, RecordPosition]] | None = None
 
 
-class Pipeline:
+class RecordPipeline:
     """Turns records into batches, by threads that work ahead of whoever takes them."""
 
     def __init__(self, who: str, source: RecordSource, decoder: Decoder, records: Any, ahead: int, gives_ids: bool):
@@ -56,7 +56,7 @@ class Pipeline:
     def forget(self) -> None:
         """Begin again with the first pass."""
         self._passes = 0
-        self._begun: Iterator[tuple[int, Place]] | None = None
+        self._begun: Iterator[tuple[int, RecordPosition]] | None = None
 
     def close(self) -> None:
         """End the threads."""
@@ -96,11 +96,11 @@ class Pipeline:
             None if plan is None else _Batch(plan, self._decoder, self._pool, self.size, self._gives_ids, self._threads)
         )
 
-    def _one_pass(self) -> Iterator[tuple[int, Place]]:
+    def _one_pass(self) -> Iterator[tuple[int, RecordPosition]]:
         number, self._passes = self._passes, self._passes + 1
         return ((number, place) for place in self._source.one_pass(number))
 
-    def _plans(self, begun: Iterator[tuple[int, Place]] | None) -> Iterator[_Plan]:
+    def _plans(self, begun: Iterator[tuple[int, RecordPosition]] | None) -> Iterator[_Plan]:
         records = begun or self._one_pass()
         places = list(islice(records, self.size))
         if not places and begun is not None:  # the batch before had taken the whole of this pass
@@ -112,7 +112,7 @@ class Pipeline:
             yield self._filled(places, pad) if pad and self._wrap else _Plan(places, pad)
             places = list(islice(records, self.size))
 
-    def _filled(self, places: list[tuple[int, Place]], pad: int) -> _Plan:
+    def _filled(self, places: list[tuple[int, RecordPosition]], pad: int) -> _Plan:
         begun = self._one_pass()
         places += islice(begun, pad)
         check(

@@ -83,7 +83,7 @@ class MXDataIter(DataIter):
         return self._peek().pad
 
 
-class Rounds:
+class BatchOrder:
     """Cuts `samples` into batches, again and again.
 
     With `wrap` the last batch of an epoch is filled from the beginning and the next epoch goes on from there; else

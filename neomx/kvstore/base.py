@@ -5,6 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import Any, ClassVar, TypeVar
 
+from ..optimizer import Optimizer
+
 Store = TypeVar("Store", bound="type[KVStoreBase]")
 
 
@@ -38,7 +40,7 @@ class KVStoreBase:
         """Sum the values of all contexts and workers into `out`, or back into `value`."""
         raise self._missing("pushpull")
 
-    def set_optimizer(self, optimizer: Any) -> None:
+    def set_optimizer(self, optimizer: Optimizer) -> None:
         """Have the store update by this optimizer."""
         raise self._missing("set_optimizer")
 

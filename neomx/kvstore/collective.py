@@ -75,7 +75,7 @@ class CollectiveStore(SharedStore, LocalStore):
         for same in _by_dtype(arrays):
             flat = torch.cat([arrays[name]._data.detach().reshape(-1) for name in same])
             self._group.all_reduce_(flat, what=_told("push", arrays, same))
-            parts = flat.split([arrays[name].size for name in same])
+            parts = flat.split_with_sizes([arrays[name].size for name in same])
             totals |= {name: _like(arrays[name], part) for name, part in zip(same, parts, strict=True)}
         return totals
 

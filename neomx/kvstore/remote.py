@@ -1,4 +1,4 @@
-"""The store of workers that have servers: arrays live there, in pieces, and are updated there."""
+"""The store of workers that have servers: arrays live there, in segments, and are updated there."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 from .. import optimizer as opt
 from ..base import MXNetError
-from ..comm.server import Entry, Piece, Placement, Rows, Settings, open_client
+from ..comm.server import KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
 from ..comm.session import Session
-from ..comm.store import THE_STORE, PeerError
+from ..comm.store import THE_STORE, TOLERATES_LOSS, PeerError
 from ..context import cpu
 from ..formats.atomic import replacing
 from ..ndarray import NDArray
@@ -46,14 +46,14 @@ class RemoteStore(SharedStore):
         assert self._session.store is not None
         self._store = self._session.store
         if self._staleness != 0:
-            self._store.set("tolerates-loss", "1")
+            self._store.set(TOLERATES_LOSS, "1")
         self._number = next(_numbers)
-        self._placement = Placement(self._world.servers)
+        self._allocator = KeyAllocator(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
         leave = weakref.finalize(self, self._client.close)
         leave.atexit = False  # the session's last round comes first
         self._session.at_close.append(leave)
-        self._entries: dict[Key, Entry] = {}
+        self._specs: dict[Key, KeySpec] = {}
         self._optimizers = self._loads = self._barriers = 0
         self._remote: RemoteOptimizer | None = None
 
@@ -65,22 +65,22 @@ class RemoteStore(SharedStore):
     # ---- keys ----
 
     def _shape(self, name: Key) -> tuple[int, ...] | None:
-        return self._entries[name].shape if name in self._entries else None
+        return self._specs[name].shape if name in self._specs else None
 
     def _create(self, values: dict[Key, NDArray]) -> None:
         tensors = [value._data.detach().cpu() for value in values.values()]
-        entries = [
-            Entry(name, tuple(t.shape), t.dtype, self._place(tuple(t.shape), t.dtype), 0, _is_sparse(value))
+        specs = [
+            KeySpec(name, tuple(t.shape), t.dtype, self._allocate(tuple(t.shape), t.dtype), 0, _is_sparse(value))
             for (name, value), t in zip(values.items(), tensors, strict=True)
         ]
-        self._declare(entries, tensors)
+        self._declare(specs, tensors)
 
-    def _place(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Piece, ...]:
-        return self._placement.place(shape, dtype.itemsize, self._keeps_whole())
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Segment, ...]:
+        return self._allocator.allocate(shape, dtype.itemsize, self._keeps_whole())
 
-    def _declare(self, entries: list[Entry], tensors: Sequence[torch.Tensor]) -> None:
-        self._client.declare(entries, [tensor.contiguous().view(-1) for tensor in tensors])
-        self._entries.update({entry.key: entry for entry in entries})
+    def _declare(self, specs: list[KeySpec], tensors: Sequence[torch.Tensor]) -> None:
+        self._client.declare(specs, [tensor.contiguous().view(-1) for tensor in tensors])
+        self._specs.update({spec.key: spec for spec in specs})
 
     # ---- push and pull ----
 
@@ -88,7 +88,7 @@ class RemoteStore(SharedStore):
         """Hand in the sums over contexts; the servers sum over workers."""
         self._check_updates()
         for name, arrays in pushed.items():
-            calls.check_dtypes(name, arrays, self._entries[name].dtype)
+            calls.check_dtypes(name, arrays, self._specs[name].dtype)
         totals = {name: summed(arrays) for name, arrays in pushed.items()}
         settings = self._settings(list(totals))
         dense: dict[Key, torch.Tensor] = {}
@@ -113,11 +113,11 @@ class RemoteStore(SharedStore):
         compressor = self._compressor
         assert compressor is not None
         flat = tensor.reshape(-1)
-        pieces = [
-            (compressor.params, compressor.encode((name, piece.start), flat[piece.start : piece.stop]))
-            for piece in self._entries[name].pieces
+        segments = [
+            (compressor.params, compressor.encode((name, segment.start), flat[segment.start : segment.stop]))
+            for segment in self._specs[name].segments
         ]
-        self._client.push_coded(name, pieces, commit, settings)
+        self._client.push_coded(name, segments, commit, settings)
 
     def _pull(self, targets: Pairs) -> None:
         """Copy stored arrays, once the round of this worker's last push has ended."""
@@ -131,8 +131,8 @@ class RemoteStore(SharedStore):
 
     def _rows(self, name: Key, rows: torch.Tensor) -> RowSparseNDArray:
         """Some rows of a stored array: only those travel."""
-        entry, rows = self._entries[name], rows.cpu()
-        return RowSparseNDArray((self._client.pull_rows(name, rows), rows), entry.shape, cpu())
+        spec, rows = self._specs[name], rows.cpu()
+        return RowSparseNDArray((self._client.pull_rows(name, rows), rows), spec.shape, cpu())
 
     # ---- the way of a Trainer ----
 
@@ -146,13 +146,13 @@ class RemoteStore(SharedStore):
 
     def exchange_push_rows(self, key: Key, values: torch.Tensor, numbers: torch.Tensor) -> None:
         """The same of a row-sparse gradient: the values of its rows, and their numbers in rising order."""
-        self._client.push_rows(key, Rows(numbers.cpu(), values.cpu()), commit=False)
+        self._client.push_rows(key, SparseRows(numbers.cpu(), values.cpu()), commit=False)
 
     def take_back(self, key: Key) -> None:
         """The last `exchange_push` of a key is replaced by another: what its compressor kept does not count."""
         if self._compressor is not None:
-            for piece in self._entries[key].pieces:
-                self._compressor.take_back((key, piece.start))
+            for segment in self._specs[key].segments:
+                self._compressor.take_back((key, segment.start))
 
     def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
         """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.
@@ -187,22 +187,22 @@ class RemoteStore(SharedStore):
 
     def _gather_keys(self) -> None:
         """Put arrays that were split on one server each."""
-        split = [entry for entry in self._entries.values() if len(entry.pieces) > 1]
+        split = [spec for spec in self._specs.values() if len(spec.segments) > 1]
         if not split:
             return
-        values = [torch.empty(entry.shape, dtype=entry.dtype) for entry in split]
+        values = [torch.empty(spec.shape, dtype=spec.dtype) for spec in split]
         if self.rank == 0:
-            self._client.pull([entry.key for entry in split], [[value] for value in values])
-        entries = []
-        for entry in split:
-            self._placement.add(entry.pieces, entry.dtype.itemsize, -1)
-            pieces = self._place(entry.shape, entry.dtype)
-            entries.append(Entry(entry.key, entry.shape, entry.dtype, pieces, entry.generation + 1, entry.row_sparse))
-        self._declare(entries, values)
+            self._client.pull([spec.key for spec in split], [[value] for value in values])
+        specs = []
+        for spec in split:
+            self._allocator.add(spec.segments, spec.dtype.itemsize, -1)
+            segments = self._allocate(spec.shape, spec.dtype)
+            specs.append(KeySpec(spec.key, spec.shape, spec.dtype, segments, spec.generation + 1, spec.row_sparse))
+        self._declare(specs, values)
 
     def _settings(self, keys: Sequence[Key]) -> Settings:
         """Count an update of these keys; what the servers need to know of the optimizer for it."""
-        return {} if self._remote is None else self._remote.begin_updates(keys, list(self._entries))
+        return {} if self._remote is None else self._remote.begin_updates(keys, list(self._specs))
 
     def _set_updater(self, updater: Update) -> None:
         """Refused: a function cannot be sent to servers."""
@@ -218,11 +218,11 @@ class RemoteStore(SharedStore):
         self._with_states("save")
         assert self._remote is not None
         held = [states.loads(data) for data in self._client.states()]
-        pieces = {key: [each[key] for each, _ in held if key in each] for key in self._entries}
+        segments = {key: [each[key] for each, _ in held if key in each] for key in self._specs}
         joined = {
-            key: join_state(found, _parts(self._entries[key]))
-            for key, found in pieces.items()
-            if len(found) == len(self._entries[key].pieces)  # else its first update is under way on some servers
+            key: join_state(found, _parts(self._specs[key]))
+            for key, found in segments.items()
+            if len(found) == len(self._specs[key].segments)  # else its first update is under way on some servers
         }
         whole = self._remote.combined([each for _, each in held if each is not None]) if dump_optimizer else None
         with replacing(fname) as file:
@@ -230,13 +230,13 @@ class RemoteStore(SharedStore):
 
     def load_optimizer_states(self, fname: str) -> None:
         """Read the optimizer's states from a file; every worker calls it, worker 0 sends them to the servers."""
-        weights: dict[Key, NDArray | None] = dict.fromkeys(self._entries)
+        weights: dict[Key, NDArray | None] = dict.fromkeys(self._specs)
         updater = self._with_states("load").restored(fname, weights)
         cut: list[dict[Key, object]] = [{} for _ in range(self._world.servers)]
         for key, state in updater.states.items():
-            entry = self._entries[key]
-            for piece, part in zip(entry.pieces, _parts(entry), strict=True):
-                cut[piece.server][key] = cut_state(state, part)
+            spec = self._specs[key]
+            for segment, part in zip(spec.segments, _parts(spec), strict=True):
+                cut[segment.server][key] = cut_state(state, part)
         self._updater, self._remote = opt.get_updater(updater.optimizer), RemoteOptimizer(updater.optimizer)
         self._loads += 1
         bare = self._remote.description()
@@ -290,21 +290,21 @@ def _is_sparse(array: NDArray) -> bool:
     return isinstance(array, RowSparseNDArray)
 
 
-def _rows_of(array: RowSparseNDArray) -> Rows:
+def _rows_of(array: RowSparseNDArray) -> SparseRows:
     values, indices = (part.detach().cpu() for part in array._parts)
     if bool((indices[1:] <= indices[:-1]).any()):
         order = torch.argsort(indices)
         values, indices = values[order], indices[order]
-    return Rows(indices.long(), values)
+    return SparseRows(indices.long(), values)
 
 
-def _parts(entry: Entry) -> list[Part | None]:
-    """The pieces of a weight as its states are cut: by rows; None for a weight that is whole."""
-    if len(entry.pieces) == 1:
+def _parts(spec: KeySpec) -> list[Part | None]:
+    """The segments of a weight as its states are cut: by rows; None for a weight that is whole."""
+    if len(spec.segments) == 1:
         return [None]
-    others = [slice(None)] * (len(entry.shape) - 1)
-    nothing = torch.empty(entry.shape, device="meta")  # parts of a shape, without memory
+    others = [slice(None)] * (len(spec.shape) - 1)
+    nothing = torch.empty(spec.shape, device="meta")  # parts of a shape, without memory
     return [
-        Part(nothing[entry.rows_of(piece)], cpu(), entry.shape, [entry.rows_of(piece), *others], lambda share: share)
-        for piece in entry.pieces
+        Part(nothing[spec.rows_of(segment)], cpu(), spec.shape, [spec.rows_of(segment), *others], lambda share: share)
+        for segment in spec.segments
     ]

@@ -17,7 +17,7 @@ import torch
 
 from ..base import MXNetError
 from ..comm import wire
-from ..comm.server import Entry, Gradient, Rows, Service, Settings, host_of
+from ..comm.server import Gradient, KeySpec, Service, Settings, SparseRows, host_of
 from ..comm.session import Session, close, session
 from ..comm.store import THE_STORE
 from ..context import cpu
@@ -41,30 +41,30 @@ class OptimizerRule:
         self._settings: Settings | None = None
 
     def update(
-        self, entries: list[Entry], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
+        self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
     ) -> None:
         """Change weights in place by gradients, with a worker's settings."""
         if settings is not None and settings is not self._settings:
             apply_settings(self._updater.optimizer, settings)
             self._settings = settings
-        arrays = [self._weight(entry, weight) for entry, weight in zip(entries, weights, strict=True)]
-        slopes = [self._gradient(*each) for each in zip(entries, gradients, weights, strict=True)]
-        self._updater([entry.key for entry in entries], slopes, arrays)
+        arrays = [self._weight(spec, weight) for spec, weight in zip(specs, weights, strict=True)]
+        slopes = [self._gradient(*each) for each in zip(specs, gradients, weights, strict=True)]
+        self._updater([spec.key for spec in specs], slopes, arrays)
         for array, weight in zip(arrays, weights, strict=True):
             if isinstance(array, RowSparseNDArray) and array._values is not weight:  # it was put anew
                 weight.copy_(array._data)
                 array._parts = _all_rows(weight)
 
-    def _weight(self, entry: Entry, weight: torch.Tensor) -> NDArray:
-        known = self._weights.get(entry.key)
+    def _weight(self, spec: KeySpec, weight: torch.Tensor) -> NDArray:
+        known = self._weights.get(spec.key)
         if known is None or known[0] is not weight:
-            known = self._weights[entry.key] = weight, _array(entry, weight)
+            known = self._weights[spec.key] = weight, _array(spec, weight)
         return known[1]
 
-    def _gradient(self, entry: Entry, gradient: Gradient, weight: torch.Tensor) -> NDArray:
-        if isinstance(gradient, Rows):
+    def _gradient(self, spec: KeySpec, gradient: Gradient, weight: torch.Tensor) -> NDArray:
+        if isinstance(gradient, SparseRows):
             return RowSparseNDArray((gradient.values, gradient.indices), tuple(weight.shape), cpu())
-        array = self._gradients.setdefault(entry.key, NDArray(gradient, cpu()))
+        array = self._gradients.setdefault(spec.key, NDArray(gradient, cpu()))
         array._data = gradient
         return array
 
@@ -72,17 +72,17 @@ class OptimizerRule:
         """The states of its weights, and the optimizer."""
         return self._updater.get_states(dump_optimizer=True)
 
-    def restore(self, states: bytes, entries: list[Entry], weights: list[torch.Tensor]) -> None:
+    def restore(self, states: bytes, specs: list[KeySpec], weights: list[torch.Tensor]) -> None:
         """Go on from such states, if they are of these weights."""
         other = Updater(self._updater.optimizer)
         other.set_states(states)
-        other.check_states({entry.key: _array(entry, weight) for entry, weight in zip(entries, weights, strict=True)})
+        other.check_states({spec.key: _array(spec, weight) for spec, weight in zip(specs, weights, strict=True)})
         self._updater, self._settings = other, None
 
 
-def _array(entry: Entry, weight: torch.Tensor) -> NDArray:
+def _array(spec: KeySpec, weight: torch.Tensor) -> NDArray:
     """A weight as the optimizer sees it, in the same memory."""
-    if entry.row_sparse:
+    if spec.row_sparse:
         return RowSparseNDArray(_all_rows(weight), tuple(weight.shape), cpu())
     return NDArray(weight, cpu())
 

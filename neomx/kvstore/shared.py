@@ -32,14 +32,12 @@ class SharedStore(KVStore):
     @property
     def group(self) -> Group:
         """Collectives among the workers."""
-        group: Group = self._session.group
-        return group
+        return self._session.group
 
     @property
     def rounds(self) -> Rounds:
         """The rounds in which the workers step."""
-        rounds: Rounds = self._session.rounds
-        return rounds
+        return self._session.rounds
 
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
         """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""

@@ -17,7 +17,7 @@ from . import calls
 from .base import KVStoreBase
 from .calls import Key, Keys, Pairs, Values
 
-Update = Callable[[Any, NDArray, NDArray], object]  # (key, sum of what was pushed, stored array), changed in place
+Update = Callable[[Key, NDArray, NDArray], object]  # (key, sum of what was pushed, stored array), changed in place
 
 
 class KVStore(KVStoreBase, ABC):

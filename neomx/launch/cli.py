@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..base import MXNetError
-from ..comm.spawn import say
+from ..comm.output import say
 from ..comm.world import DEFAULT_TIMEOUT
 from ..monitor import sinks
 from . import slurm

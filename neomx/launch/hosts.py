@@ -10,8 +10,11 @@ import shlex
 import subprocess
 import sys
 
+from ..comm.child import Command
+from ..comm.jobspec import new_job
 from ..comm.output import colourful
-from ..comm.spawn import Interrupts, Task, Tree, new_job, supervise
+from ..comm.supervision import Interrupts, supervise
+from ..comm.tree import Tree
 from ..comm.wire import is_loopback, join_address
 from ..comm.world import address_towards
 from .job import Job
@@ -31,9 +34,9 @@ def run(job: Job) -> int:
         council = Council(store, remote=range(len(job.hosts)))
         tree = stack.enter_context(Tree(new_job()))
         for node, (host, _) in enumerate(job.hosts):
-            command = [*shlex.split(os.environ.get("NEOMX_SSH") or SSH), host, remote_command(job, node, store.address)]
-            task = Task(f"node {node}", command, dict(os.environ), plain=node == 0, stdin=subprocess.PIPE, lines=True)
-            _tell(tree.start(task).process, secret, pem)
+            argv = [*shlex.split(os.environ.get("NEOMX_SSH") or SSH), host, remote_command(job, node, store.address)]
+            ssh = Command(f"node {node}", argv, dict(os.environ), plain=node == 0, stdin=subprocess.PIPE, lines=True)
+            _tell(tree.start(ssh).process, secret, pem)
         supervise(tree, council, interrupts, parting=GOODBYE)
     return conclude(council, interrupts)
 

@@ -16,9 +16,14 @@ from collections.abc import Iterator
 
 from ..base import MXNetError
 from ..comm import wire
-from ..comm.spawn import Child, Failure, Interrupts, Plan, Tree, Verdict, new_job, say, supervise
+from ..comm.child import Child, Failure
+from ..comm.jobspec import JobSpec, new_job
+from ..comm.output import say
 from ..comm.store import Member, PeerError, StoreClient, StoreServer
+from ..comm.supervision import Interrupts, Verdict, supervise
+from ..comm.tree import Tree
 from ..comm.world import address_towards, derived_secret
+from ..programs import STARTUP
 from .job import Job
 from .run import certificate, conclude, settings, start
 
@@ -56,21 +61,21 @@ def run(job: Job) -> int:
                 council.part()  # the others are to read in the store what went wrong
             raise
         verdict = council or Delegate(client, job.node)
-        plan = plan_of(nodes, job, host, secret, pem)
+        spec = spec_of(nodes, job, host, secret, pem)
         interrupts = stack.enter_context(Interrupts())
-        tree = stack.enter_context(Tree(plan.job, job.node, job.logs))
+        tree = stack.enter_context(Tree(spec.job, job.node, job.logs))
         if job.leash:
             tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
-        start(tree, plan, job)
+        start(tree, spec, job)
         supervise(tree, verdict, interrupts)
         verdict.part()
     return conclude(verdict, interrupts, quiet=job.leash)
 
 
-def plan_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> Plan:
+def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> JobSpec:
     """This node's part of the whole."""
     assert job.rendezvous is not None
-    return Plan(
+    return JobSpec(
         job=nodes[0].job,
         secret=secret,
         store=job.rendezvous,
@@ -83,6 +88,7 @@ def plan_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None
         host=host,
         timeout=job.timeout,
         tls=pem,
+        startup=STARTUP,
         extra=settings(job),
     )
 

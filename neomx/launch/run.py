@@ -10,9 +10,14 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from ..comm.spawn import Failure, Interrupts, Plan, Tree, Verdict, new_job, say, start_servers, start_workers, supervise
+from ..comm.child import Failure
+from ..comm.jobspec import JobSpec, new_job
+from ..comm.output import say
 from ..comm.store import StoreServer
+from ..comm.supervision import Interrupts, Verdict, supervise
+from ..comm.tree import Tree
 from ..comm.wire import split_address
+from ..programs import SERVER, STARTUP
 from .job import ConfigurationError, Job
 
 
@@ -35,7 +40,7 @@ def run_here(job: Job) -> int:
         store.start()
         interrupts = stack.enter_context(Interrupts())
         verdict = Verdict(store)
-        plan = Plan(
+        spec = JobSpec(
             job=new_job(),
             secret=secret,
             store=store.address,
@@ -44,18 +49,19 @@ def run_here(job: Job) -> int:
             servers=job.servers,
             timeout=job.timeout,
             tls=pem,
+            startup=STARTUP,
             extra=settings(job),
         )
-        tree = stack.enter_context(Tree(plan.job, logs=job.logs))
-        start(tree, plan, job)
+        tree = stack.enter_context(Tree(spec.job, logs=job.logs))
+        start(tree, spec, job)
         supervise(tree, verdict, interrupts)
     return conclude(verdict, interrupts)
 
 
-def start(tree: Tree, plan: Plan, job: Job) -> None:
+def start(tree: Tree, spec: JobSpec, job: Job) -> None:
     """Start this node's servers and workers."""
-    start_servers(tree, plan)
-    start_workers(tree, plan, job.python)
+    for command in (*spec.server_commands(SERVER), *spec.worker_commands(job.python)):
+        tree.start(command)
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:

@@ -17,7 +17,7 @@ from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
 from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
-from .progress import Pass
+from .progress import EpochEvents
 
 __all__ = ["BaseModule"]
 
@@ -199,7 +199,7 @@ class BaseModule:
             tic = time.time()
             eval_metric.reset()
             self._begin_epoch(epoch, train_data)
-            with Pass(train_data, epoch) as shown:
+            with EpochEvents(train_data, epoch) as shown:
                 nbatch, eval_name_vals = 0, []
                 data_iter = iter(train_data)
                 next_data_batch = next(data_iter, None)

@@ -8,14 +8,14 @@ from ..events import emit, heard
 from ..gluon.data.place import Batch
 
 
-class Pass:
-    """One epoch over an iterator: `with Pass(...) as epoch:`, and `epoch.done(batch)` after each batch."""
+class EpochEvents:
+    """One epoch over an iterator: `with EpochEvents(...) as epoch:`, and `epoch.done(batch)` after each batch."""
 
     def __init__(self, loader: Any, number: int):
         self._loader, self._number, self._step = loader, number, 0
         self._steps = _steps(loader)
 
-    def __enter__(self) -> Pass:
+    def __enter__(self) -> EpochEvents:
         emit("epoch", loader=self._loader, number=self._number, steps=self._steps, samples=None)
         return self
 

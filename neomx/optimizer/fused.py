@@ -50,7 +50,7 @@ def rule(optimizer: type[Optimizer], moments: bool = False) -> Callable[[Rule], 
     return declare
 
 
-class Plan:
+class FusedPlan:
     """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
 
     def __init__(self, optimizer: Optimizer, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
@@ -150,7 +150,7 @@ class Fused:
     """The plans of an updater, by the indices it was called with."""
 
     def __init__(self) -> None:
-        self.plans: dict[tuple[Index, ...], Plan] = {}
+        self.plans: dict[tuple[Index, ...], FusedPlan] = {}
 
     def update(
         self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any
@@ -186,13 +186,13 @@ class Fused:
 
     def _plan(
         self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any, moments: bool
-    ) -> Plan:
+    ) -> FusedPlan:
         key = tuple(indices)
         plan = self.plans.get(key)
         if plan is None or not plan.is_of(grads, weights, [states[i] for i in indices]):
             if moments:
                 states.update({i: _with_moments(states[i]) for i in indices})
-            plan = self.plans[key] = Plan(optimizer, indices, grads, weights, [states[i] for i in indices])
+            plan = self.plans[key] = FusedPlan(optimizer, indices, grads, weights, [states[i] for i in indices])
         return plan
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from .. import events
-from ..comm.buckets import Buckets, Reducer, Rows, Span
+from ..comm.buckets import Buckets, Reducer, RowGradient, Span
 from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
@@ -233,7 +233,7 @@ class AllReduce(StepStrategy):
         keys = [self.trained.keys[span.member] for span in spans]
         return Encoded(self.compressor, keys, spans, self.side, size, like)
 
-    def sum_rows(self, rows: Rows, what: str) -> Rows:
+    def sum_rows(self, rows: RowGradient, what: str) -> RowGradient:
         """Sum row-sparse gradients: every worker's rows go to all."""
         values, numbers = (self.side.all_gather(part.contiguous(), what=what) for part in rows)
         return sum_rows(values, numbers)

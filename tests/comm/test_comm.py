@@ -300,3 +300,30 @@ def test_slurms_lists_of_hosts():
     assert node_names("n[01-03,7],gpu5") == ["n01", "n02", "n03", "n7", "gpu5"]
     assert node_names("a-1,b") == ["a-1", "b"]
     assert node_names("") == []
+
+
+@pytest.mark.parametrize(
+    ("program", "code", "told"),
+    [
+        ("raise SystemExit(3)", 3, "its program ended with exit code 3"),
+        ("sys.exit(3)", 3, "its program ended with exit code 3"),
+        ("exit(3)", 3, "its program ended with exit code 3"),
+        ("sys.exit('no data')", 1, "its program ended with exit code 1"),
+        ("1 / 0", 1, "its program ended by ZeroDivisionError"),
+        ("raise SystemExit(0)", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("try: sys.exit(3)\nexcept SystemExit as error: sys.exit(error.code - 3)", 0, ""),
+        ("threading.Thread(target=lambda: sys.exit(3)).start()", 0, ""),
+    ],
+)
+def test_only_a_program_that_ends_by_a_failure_is_noticed(program, code, told):
+    begin = "import sys, threading\nfrom neomx.comm import exits\nexits.on_failure(print)\n"
+    run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
+    assert (run.returncode, run.stdout.strip()) == (code, told), run.stderr
+
+
+def test_the_code_of_a_system_exit_can_still_be_read_and_set():
+    begin = "from neomx.comm import exits\nexits.on_failure(print)\nclass Own(SystemExit): pass\n"
+    program = "found = Own(4)\nprint(found.code)\nfound.code = 5\nprint(found.code, SystemExit().code)\n"
+    run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
+    assert run.stdout.split() == ["4", "5", "None"] and run.returncode == 0, run.stderr

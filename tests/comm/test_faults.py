@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 from launching import LIMIT, SOON, assert_gone, launcher
 
-from neomx.comm import spawn
+from neomx.comm import supervision
 from neomx.launch.cli import main
 from neomx.ndarray import load
 
@@ -45,6 +45,7 @@ class Row:
 
 
 KILLED, STOPPED = ("worker 1", "process", "gone"), ("worker 1", "process", "not heard from for")
+EXITED = (*KILLED, "exit code 3")
 HOST = socket.gethostname()
 WITHOUT_ROUNDS = "dist_async,dist_stale:1"
 FAILED = f"worker 1 on {HOST} failed first, by "
@@ -66,7 +67,10 @@ ROWS = [
     Row("stopped", "dist_sync", ("stop@1:3",), 1, {0: STOPPED}, last_words=True),
     Row("slowed, then leaves early", "dist_sync", ("slow@1:3", "leave@1:6"), 0, finish=(0,)),
     Row("raises", "dist_sync", ("raise@1:3",), 1, {0: KILLED}, says="RuntimeError: a mistake in the script"),
-    Row("gives up", "dist_sync", ("exit@1:3",), 3, {0: KILLED}, says=FAILED + "exit code 3"),
+    Row("gives up", "dist_sync", ("exit@1:3",), 3, {0: EXITED}, says=FAILED + "exit code 3"),
+    Row("gives up by SystemExit", "dist_sync", ("raise-exit@1:3",), 3, {0: EXITED}, says=FAILED + "exit code 3"),
+    Row("leaves by SystemExit(0)", "dist_sync", ("raise-success@1:6",), 0, finish=(0,)),
+    Row("catches its own exit", "dist_sync", ("catch-exit@1:3",), 0, finish=(0, 1)),
     Row(
         "never comes",
         "dist_sync",
@@ -77,6 +81,7 @@ ROWS = [
         last_words=True,
     ),
     # The same with servers that update in rounds.
+    Row("gives up by SystemExit, servers", "dist_sync", ("raise-exit@1:3",), 3, {0: EXITED}, servers=1, says=FAILED),
     Row("killed, servers", "dist_sync", ("kill@1:3",), 137, {0: KILLED}, servers=1, says=FAILED),
     Row(
         "stopped, servers",
@@ -186,7 +191,7 @@ def check(row, notes, ended, said):
 def test_fault(row, tmp_path, capfd, monkeypatch):
     if any("stop@" in fault for fault in row.faults):
         monkeypatch.setenv("NEOMX_SILENCE", str(SILENCE))
-    monkeypatch.setattr(spawn, "FAREWELL", 0.1 if row.last_words else LIMIT)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.1 if row.last_words else LIMIT)
     code = main(command(row, tmp_path))
     ended = time.time()
     notes = Notes(tmp_path)
@@ -228,7 +233,7 @@ def on_nodes(number, meeting, timeout, folder, *faults):
 
 def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
     """There gradients go by TCP, and each node has a launcher."""
-    monkeypatch.setattr(spawn, "FAREWELL", LIMIT)
+    monkeypatch.setattr(supervision, "FAREWELL", LIMIT)
     fault = ["--fault", "kill@1:3"]
     with launcher(*on_nodes(1, meeting, LIMIT, tmp_path, *fault)) as other:
         code = main(["run", *on_nodes(0, meeting, LIMIT, tmp_path, *fault)])

@@ -12,6 +12,7 @@ from launching import LIMIT
 
 from neomx.base import MXNetError
 from neomx.comm import memory
+from neomx.comm.transport import OPS, Absent, Mismatch
 
 
 class Board:
@@ -67,7 +68,7 @@ DTYPES = [
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-@pytest.mark.parametrize("op", memory.OPS)
+@pytest.mark.parametrize("op", OPS)
 def test_all_reduce(size, op):
     def work(rank, channel):
         results = []
@@ -165,7 +166,7 @@ def test_broadcast_gather_scatter_and_exchange(size):
 def test_staging_sums_round_after_round(size, dtype):
     def work(rank, store, settings):
         for count in (1, 1000, 200_003):
-            staging, why = memory.open_bucket(count, dtype, rank, size, store, f"s{count}", **settings)
+            staging, why = memory.open_area(count, dtype, rank, size, store, f"s{count}", **settings)
             assert staging, why
             for turn in range(5):
                 staging.local.copy_(values(rank + turn, count, dtype))
@@ -183,7 +184,7 @@ def test_staging_sums_round_after_round(size, dtype):
 
 def test_staging_hands_its_slice_to_the_other_hosts():
     def work(rank, store, settings):
-        staging, _ = memory.open_bucket(1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings)
+        staging, _ = memory.open_area(1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings)
         staging.local.fill_(rank + 1)
         return staging.reduce()
 
@@ -195,12 +196,12 @@ def test_one_that_does_not_come_is_named_when_the_time_is_over():
     def work(rank, channel):
         if rank == 1:
             return None
-        with pytest.raises(memory.Absent) as caught:
+        with pytest.raises(Absent) as caught:
             channel.barrier()
         return caught.value.ranks
 
     assert channels(3, work, timeout=1.0) == [[1], None, [1]]
-    assert "[1]" in str(memory.Absent([1], 1.0))
+    assert "[1]" in str(Absent([1], 1.0))
 
 
 def test_waiting_asks_whether_the_others_live():
@@ -232,7 +233,7 @@ def test_waiting_is_cheap():
 def test_different_calls_are_told_apart():
     def work(rank, channel):
         channel.barrier(b"barrier")
-        with pytest.raises(memory.Mismatch) as caught:
+        with pytest.raises(Mismatch) as caught:
             channel.all_reduce_(torch.ones(rank + 1), "sum", f"all_reduce ({rank + 1},)".encode())
         return caught.value.notes
 

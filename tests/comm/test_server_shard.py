@@ -11,8 +11,8 @@ from launching import LIMIT, SOON
 
 from neomx.base import MXNetError
 from neomx.comm.server import arena
-from neomx.comm.server.messages import Entry, Piece, Rows
-from neomx.comm.server.placement import Placement
+from neomx.comm.server.allocation import KeyAllocator
+from neomx.comm.server.messages import KeySpec, Segment, SparseRows
 from neomx.comm.server.shard import Shard, Slot, merged
 from neomx.comm.store import PeerError
 from neomx.comm.wire import Refused
@@ -24,8 +24,8 @@ class Recorder:
     def __init__(self):
         self.calls = []
 
-    def update(self, entries, gradients, weights, settings):
-        self.calls.append(([entry.key for entry in entries], settings))
+    def update(self, specs, gradients, weights, settings):
+        self.calls.append(([spec.key for spec in specs], settings))
         for gradient, weight in zip(gradients, weights, strict=True):
             weight.add_(gradient)
 
@@ -34,8 +34,8 @@ def shard_of(workers, staleness, *, timeout=0.2, shape=(3, 2), rule=True, ranks=
     shard = Shard(workers, staleness, timeout)
     for rank in range(workers) if ranks is None else ranks:
         shard.join(rank)
-    entry = Entry("k", shape, torch.float32, (Piece(0, 0, 6),))
-    shard.create([Slot(0, entry, entry.pieces[0], 0, 0, torch.zeros(shape))], [entry])
+    spec = KeySpec("k", shape, torch.float32, (Segment(0, 0, 6),))
+    shard.create([Slot(0, spec, spec.segments[0], 0, 0, torch.zeros(shape))], [spec])
     shard.rule = Recorder() if rule else None
     return shard, shard.slots[0]
 
@@ -89,15 +89,17 @@ def test_without_a_rule_the_sum_takes_the_place_of_the_value():
     shard, slot = shard_of(2, 0, rule=False)
     for _ in range(2):
         push(shard, 0, torch.ones(3, 2))
-        push(shard, 1, Rows(torch.tensor([1]), torch.ones(1, 2)))
+        push(shard, 1, SparseRows(torch.tensor([1]), torch.ones(1, 2)))
         assert slot.weight.tolist() == [[1, 1], [2, 2], [1, 1]]
-    push(shard, 0, Rows(torch.tensor([0]), torch.ones(1, 2)))
-    push(shard, 1, Rows(torch.tensor([0, 2]), torch.ones(2, 2)))
+    push(shard, 0, SparseRows(torch.tensor([0]), torch.ones(1, 2)))
+    push(shard, 1, SparseRows(torch.tensor([0, 2]), torch.ones(2, 2)))
     assert slot.weight.tolist() == [[2, 2], [0, 0], [1, 1]]
 
 
 def test_rows_are_merged():
-    total = merged(Rows(torch.tensor([1, 4]), torch.ones(2, 2)), Rows(torch.tensor([0, 4]), torch.ones(2, 2)))
+    total = merged(
+        SparseRows(torch.tensor([1, 4]), torch.ones(2, 2)), SparseRows(torch.tensor([0, 4]), torch.ones(2, 2))
+    )
     assert total.indices.tolist() == [0, 1, 4] and total.values[:, 0].tolist() == [1, 1, 2]
 
 
@@ -178,11 +180,11 @@ def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
 
 def test_workers_must_mean_the_same_arrays():
     shard, slot = shard_of(2, 0)
-    shard.agree([slot.entry], "worker 1")
+    shard.agree([slot.spec], "worker 1")
     with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
-        shard.agree([Entry("k", (6,), torch.float32, slot.entry.pieces)], "worker 1")
+        shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], "worker 1")
     with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
-        shard.agree([Entry("other", (6,), torch.float32, slot.entry.pieces)], "worker 1")
+        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], "worker 1")
 
 
 def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
@@ -204,26 +206,26 @@ def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
 
 
 def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
-    placement = Placement(3, bound=100)
-    assert placement.place((100,), 4) == (Piece(0, 0, 100),)
-    assert placement.place((10,), 4) == (Piece(1, 0, 10),)
-    assert placement.place((20,), 4) == (Piece(2, 0, 20),)
-    assert placement.place((20,), 4)[0].server == 1
-    assert [p[1:] for p in placement.place((1000,), 4)] == [(0, 333), (333, 666), (666, 1000)]
-    assert [p[1:] for p in placement.place((100, 7), 4)] == [(0, 231), (231, 462), (462, 700)]  # whole rows
-    assert len(placement.place((2, 600), 4, whole=True)) == 1
+    placement = KeyAllocator(3, bound=100)
+    assert placement.allocate((100,), 4) == (Segment(0, 0, 100),)
+    assert placement.allocate((10,), 4) == (Segment(1, 0, 10),)
+    assert placement.allocate((20,), 4) == (Segment(2, 0, 20),)
+    assert placement.allocate((20,), 4)[0].server == 1
+    assert [p[1:] for p in placement.allocate((1000,), 4)] == [(0, 333), (333, 666), (666, 1000)]
+    assert [p[1:] for p in placement.allocate((100, 7), 4)] == [(0, 231), (231, 462), (462, 700)]  # whole rows
+    assert len(placement.allocate((2, 600), 4, whole=True)) == 1
 
 
 def test_rows_stay_whole_however_few_they_are():
-    placement = Placement(3, bound=100)
-    assert [p[1:] for p in placement.place((4, 60), 4)] == [(0, 60), (60, 120), (120, 240)]
+    placement = KeyAllocator(3, bound=100)
+    assert [p[1:] for p in placement.allocate((4, 60), 4)] == [(0, 60), (60, 120), (120, 240)]
     assert placement.loads == [240, 240, 480]
-    assert placement.place((2, 60), 4) == (Piece(0, 0, 60), Piece(1, 60, 120))  # where least is kept
-    assert placement.place((1, 600), 4) == (Piece(0, 0, 600),)
-    assert placement.place((5, 0), 4) == (Piece(1, 0, 0),)
-    assert placement.place((), 4) == (Piece(1, 0, 1),)
+    assert placement.allocate((2, 60), 4) == (Segment(0, 0, 60), Segment(1, 60, 120))  # where least is kept
+    assert placement.allocate((1, 600), 4) == (Segment(0, 0, 600),)
+    assert placement.allocate((5, 0), 4) == (Segment(1, 0, 0),)
+    assert placement.allocate((), 4) == (Segment(1, 0, 1),)
     with pytest.raises(Refused, match="cut its rows"):
-        Entry.heard(["k", [2, 60], "float32", [[0, 0, 90], [1, 90, 120]], 0, False], 2)
+        KeySpec.heard(["k", [2, 60], "float32", [[0, 0, 90], [1, 90, 120]], 0, False], 2)
 
 
 def test_shared_memory_is_reached_by_its_name_and_by_nothing_else():

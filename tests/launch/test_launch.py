@@ -12,8 +12,10 @@ import time
 import pytest
 from launching import FAMILY, LIMIT, assert_gone, assert_they_go, environment, family_of, launcher, until, write
 
-from neomx.comm import output, spawn
-from neomx.comm.store import StoreServer
+from neomx.comm import output, supervision, tree
+from neomx.comm.child import Command
+from neomx.comm.jobspec import new_job
+from neomx.comm.store import TOLERATES_LOSS, StoreServer
 from neomx.launch.cli import main
 
 
@@ -25,14 +27,14 @@ def script(tmp_path):
 @pytest.fixture
 def ended(tmp_path, monkeypatch):
     """The launcher leaves a file when it has seen the end of a process; this gives the code that waits for it."""
-    real = spawn.Verdict.ended
+    real = supervision.Verdict.ended
 
     def noted(verdict, child):
         real(verdict, child)
         (tmp_path / f"{child.name} ended").touch()
 
-    monkeypatch.setattr(spawn.Verdict, "ended", noted)
-    monkeypatch.setattr(spawn, "FAREWELL", LIMIT)
+    monkeypatch.setattr(supervision.Verdict, "ended", noted)
+    monkeypatch.setattr(supervision, "FAREWELL", LIMIT)
     seen = "import os, time\nwhile not os.path.exists({!r}): time.sleep(0.02)\n"
     return lambda name: seen.format(str(tmp_path / f"{name} ended"))
 
@@ -93,7 +95,7 @@ def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
 
 
 def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     started = time.monotonic()
     assert main(["run", "-n", "2", script(FAMILY), str(tmp_path), "fail"]) == 4
     assert time.monotonic() - started < LIMIT  # it did not wait for their own ends
@@ -210,13 +212,13 @@ def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeyp
 
 def run_tasks(store, interrupts=None, **commands):
     """Run bare commands, named 'worker_0' and so on, to the end of the job."""
-    job = spawn.new_job()
+    job = new_job()
     environ = {**os.environ, "NEOMX_JOB": job, "NEOMX_NODE": "0"}
-    verdict = spawn.Verdict(store)
-    with interrupts or spawn.Interrupts() as interrupts, spawn.Tree(job) as tree:
+    verdict = supervision.Verdict(store)
+    with interrupts or supervision.Interrupts() as interrupts, tree.Tree(job) as processes:
         for name, text in commands.items():
-            tree.start(spawn.Task(name.replace("_", " "), [sys.executable, "-S", "-c", text], environ))
-        spawn.supervise(tree, verdict, interrupts)
+            processes.start(Command(name.replace("_", " "), [sys.executable, "-S", "-c", text], environ))
+        supervision.supervise(processes, verdict, interrupts)
     return verdict
 
 
@@ -244,7 +246,7 @@ def test_a_failed_server_is_a_failure(store, capfd, ended):
 
 
 def test_where_losses_are_tolerated_the_job_goes_on(store, capfd, ended):
-    store.set(spawn.TOLERATES, b"1")
+    store.set(TOLERATES_LOSS, b"1")
     verdict = run_tasks(store, worker_0=ended("worker 1"), worker_1="raise SystemExit(3)")
     assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
     assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
@@ -253,8 +255,8 @@ def test_where_losses_are_tolerated_the_job_goes_on(store, capfd, ended):
 
 
 def test_a_second_ctrl_c_ends_all_at_once(store, tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(spawn, "PATIENCE", LIMIT)
-    ready, done, interrupts = tmp_path / "ready", threading.Event(), spawn.Interrupts()
+    monkeypatch.setattr(tree, "PATIENCE", LIMIT)
+    ready, done, interrupts = tmp_path / "ready", threading.Event(), supervision.Interrupts()
     stubborn = f"""
 import signal, time
 for number in (2, 15): signal.signal(number, signal.SIG_IGN)
@@ -276,7 +278,7 @@ time.sleep(3600)
     finally:
         done.set()
         thread.join()
-    assert time.time() - ready.stat().st_mtime < spawn.PATIENCE  # it did not wait for what will not come
+    assert time.time() - ready.stat().st_mtime < tree.PATIENCE  # it did not wait for what will not come
     assert "SIGINT received: ending all processes" in capfd.readouterr().err
 
 

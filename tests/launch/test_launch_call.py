@@ -12,7 +12,7 @@ import threading
 import pytest
 from launching import LIMIT, assert_gone, environment, until
 
-from neomx.comm import byvalue, spawn
+from neomx.comm import byvalue, supervision, tree
 from neomx.comm.call import WorkerError
 from neomx.dist import launch
 
@@ -119,8 +119,8 @@ def fails_on_one(directory):
 
 
 def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
-    monkeypatch.setattr(spawn, "PATIENCE", 0.5)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.5)
+    monkeypatch.setattr(tree, "PATIENCE", 0.5)
     with pytest.raises(
         WorkerError, match="worker 1 on .* failed first, by exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good"
     ):

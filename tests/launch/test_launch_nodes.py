@@ -6,7 +6,7 @@ import socket
 import pytest
 from launching import FAMILY, LIMIT, assert_gone, assert_they_go, family_of, launcher, until, write
 
-from neomx.comm import spawn, wire
+from neomx.comm import supervision, wire
 from neomx.comm.store import THE_STORE, StoreClient, StoreServer
 from neomx.launch.cli import main
 from neomx.launch.nodes import Delegate
@@ -52,7 +52,7 @@ def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd)
 
 
 def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     family = write(tmp_path, FAMILY, "family.py")
     fails = f"""
         import os, sys, time
@@ -136,7 +136,7 @@ def test_hosts_over_ssh(script, fake_ssh, capfd):
 
 
 def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):
-    monkeypatch.setattr(spawn, "FAREWELL", 0.5)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
     err = capfd.readouterr().err
     assert err.count("failed first, by exit code 1") == 1 and "  | last words" in err
@@ -147,7 +147,7 @@ def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_
     path.write_text("#!/bin/sh\necho no route to $1 >&2\nexit 255\n")
     path.chmod(0o755)
     monkeypatch.setenv("NEOMX_SSH", str(path))
-    monkeypatch.setattr(spawn, "FAREWELL", 0.2)
+    monkeypatch.setattr(supervision, "FAREWELL", 0.2)
     assert main(["run", "--hosts", "localhost:1", script("")]) == 255
     assert "node 0 on " in (err := capfd.readouterr().err) and "  | no route to localhost" in err
 

@@ -1,7 +1,7 @@
 """Imports between rooms are exactly those of a table and flow one way, so that a new one is a decision.
 
-`python tests/package/test_imports.py` rewrites the table from the code and keeps its comments. Read the difference before you
-commit it.
+`python tests/package/test_imports.py` rewrites the table from the code and keeps its comments. Read the difference
+before you commit it.
 """
 
 import ast
@@ -25,6 +25,7 @@ log
 lr_scheduler
 name
 process
+programs
 runtime
 base: process
 engine: process
@@ -69,7 +70,7 @@ gluon: autograd base comm context dtype events formats image initializer kvstore
     process random recordio sample step symbol
 callback: model
 # gluon: mx.dist.shard is a dataset's part
-dist: base comm gluon ndarray
+dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step
 model: base kvstore module ndarray step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
@@ -83,7 +84,7 @@ rnn: base gluon initializer io model ndarray ops symbol
 contrib: amp autograd base gluon io module ndarray onnx registry symbol
 parallel: amp autograd base comm context dtype formats gluon initializer ndarray ops optimizer step
 # monitor: flags follow from registered sinks; parallel: --layout is checked before anything starts
-launch: base comm monitor parallel
+launch: base comm monitor parallel programs
 __main__: launch
 """
 # Rooms that import each other, each of them one room in several files: arrays, symbols, and training a symbol.
@@ -145,7 +146,7 @@ def differences(files: dict[pathlib.Path, set[str]], table: str) -> list[str]:
             wrong.append(f"{path} imports {other}, which no file of {room} did: use a room that it imports; {remedy}")
         for other in listed[room] - found[room].keys():
             wrong.append(
-                f"{room} no longer imports {other}: run `python tests/package/test_imports.py` to drop it from the table"
+                f"{room} no longer imports {other}: run `python tests/package/test_imports.py` to drop it from the list"
             )
     return sorted(wrong)
 

@@ -1,7 +1,7 @@
 """Make the `.params` fixtures under real MXNet 1.9.1, or check that it loads what neomx wrote.
 
     .venv-oracle/bin/python tests/parity/record_params.py                   write tests/fixtures/params
-    .venv/bin/python -m pytest tests/formats/test_params_format.py --basetemp=DIR   (or any neomx program that saves files)
+    .venv/bin/python -m pytest tests/formats/test_params_format.py --basetemp=DIR (or a neomx program that saves files)
     .venv-oracle/bin/python tests/parity/record_params.py check DIR         load what was saved below DIR
 
 `check` looks at the files that are called like a fixture and compares them with what they must hold.

@@ -7,6 +7,7 @@ raised again, unless this worker forgives. Step 0 is before a worker joins its j
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -52,6 +53,13 @@ def happen(what):
         raise RuntimeError("a mistake in the script")
     if what == "exit":
         sys.exit(3)
+    if what == "raise-exit":
+        raise SystemExit(3)
+    if what == "raise-success":
+        raise SystemExit(0)
+    if what == "catch-exit":
+        with contextlib.suppress(SystemExit):
+            sys.exit(3)
     if what == "outlast":
         limit = time.monotonic() + 60  # worker 0 is not done before if it waits for us
         while not os.path.exists(f"{given.folder}/done-0.json") and time.monotonic() < limit:

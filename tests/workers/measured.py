@@ -1,4 +1,4 @@
-"""What layouts on two workers really take and exchange, beside what was estimated before; for tests/parallel/test_estimate.py.
+"""What layouts on two workers really take and exchange, beside what was estimated before; for test_estimate.py.
 
 measured.py OUT
 """

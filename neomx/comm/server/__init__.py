@@ -4,19 +4,19 @@
 workers, `client` is a worker's side. Only tensors are known here; what an optimizer is, is the kvstore's business.
 """
 
+from .allocation import KeyAllocator
 from .client import Client, open_client
-from .messages import Entry, Piece, Rows, Settings, host_of
-from .placement import Placement
+from .messages import KeySpec, Segment, Settings, SparseRows, host_of
 from .service import Service
 from .shard import Gradient, Rule, Shard
 
 __all__ = [
     "Client",
-    "Entry",
+    "KeySpec",
     "Gradient",
-    "Piece",
-    "Placement",
-    "Rows",
+    "Segment",
+    "KeyAllocator",
+    "SparseRows",
     "Rule",
     "Service",
     "Settings",

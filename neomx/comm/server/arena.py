@@ -30,7 +30,7 @@ def aligned(size: int) -> int:
 
 
 class Chunk:
-    """A piece of memory, shared with who is told its name, or private.
+    """A block of memory, shared with who is told its name, or private.
 
     It is a file without a place in any folder: reached through the process that made it, gone with the last that uses
     it, and not limited by the size of /dev/shm.
@@ -110,7 +110,7 @@ class Arena:
         self._total = 0
 
     def reserve(self, sizes: list[int]) -> list[tuple[int, int]]:
-        """(chunk, offset) for pieces of these sizes in bytes: neighbours where they fit."""
+        """(chunk, offset) for blocks of these sizes in bytes: neighbours where they fit."""
         needed = sum(map(aligned, sizes))
         if not self.chunks or self._free + needed > self.chunks[-1].nbytes:
             step = min(self._total, _LARGEST_STEP)

@@ -1,4 +1,4 @@
-"""A worker's side of the talk with its servers: keys, and where their pieces are.
+"""A worker's side of the talk with its servers: keys, and where their segments are.
 
 Gradients are copied to the place of their slots in this worker's memory of a chunk. Where a server shares that memory a
 small frame says so; elsewhere the memory is sent. Pushes wait for no answer; one push of a slot must be known to be
@@ -22,13 +22,13 @@ import torch
 from ...base import MXNetError
 from ..buckets import Courier
 from ..store import NEWS, PeerError, StoreClient
-from ..wire import Connection, Frame, TimedOut, WireError, as_bytes, connect
+from ..wire import Connection, Frame, Into, TimedOut, WireError, as_bytes, connect
 from ..world import World
 from . import messages as m
 from .arena import Chunk, attach, view
-from .messages import Entry, Key, Piece, Rows
+from .messages import Key, KeySpec, Segment, Settings, SparseRows
 
-_NOTHING: dict[str, Any] = {}
+_NOTHING: Settings = {}
 Method = TypeVar("Method", bound=Callable[..., Any])
 _GRACE = 10.0  # seconds after which a server that should have told who is late is late itself
 
@@ -44,32 +44,26 @@ def _in_turn(method: Method) -> Method:
     return cast(Method, turn)
 
 
-class Place:
-    """One piece of a key: its slot on a server, and the memory on this side."""
+class RemoteSlot:
+    """One segment of a key: its slot on a server, and the memory on this side."""
 
-    def __init__(self, entry: Entry, piece: Piece, server: Server, slot: int, chunk: int, offset: int):
-        self.entry, self.piece, self.server, self.slot, self.chunk, self.offset = (
-            entry,
-            piece,
-            server,
-            slot,
-            chunk,
-            offset,
-        )
-        shape = entry.shape_of(piece)
-        self.gradient = view(server.gradients[chunk].bytes, offset, shape, entry.dtype)
-        self.weight = view(server.weights[chunk], offset, shape, entry.dtype)
+    def __init__(self, spec: KeySpec, segment: Segment, server: Server, number: int, chunk: int, offset: int):
+        self.spec, self.segment, self.server = spec, segment, server
+        self.number, self.chunk, self.offset = number, chunk, offset
+        shape = spec.shape_of(segment)
+        self.gradient = view(server.gradients[chunk].bytes, offset, shape, spec.dtype)
+        self.weight = view(server.weights[chunk], offset, shape, spec.dtype)
         self.nbytes = self.weight.numel() * self.weight.element_size()
         self.pending = False  # whether the server may still have to read the gradient
         self.open = False  # whether a push was not committed yet
 
     def part(self, whole: torch.Tensor) -> torch.Tensor:
-        """The elements of this piece in a tensor of the whole array, or flat, in the shape of the slot or flat."""
-        if len(self.entry.pieces) == 1:
+        """The elements of this segment in a tensor of the whole array, or flat, in the shape of the slot or flat."""
+        if len(self.spec.segments) == 1:
             return whole
-        if whole.shape == self.entry.shape:
-            return whole[self.entry.rows_of(self.piece)]
-        return whole[self.piece.start : self.piece.stop]
+        if whole.shape == self.spec.shape:
+            return whole[self.spec.rows_of(self.segment)]
+        return whole[self.segment.start : self.segment.stop]
 
     def copy(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(target, source) by which the weight gets to its elements in a tensor of the whole array, or flat."""
@@ -85,12 +79,12 @@ class Server:
         self.name = f"server {number}"
         self._courier = None if is_near else Courier(f"to {self.name}")
         self._sent: Future[None] | None = None
-        self.places: dict[int, Place] = {}  # by slot
+        self.slots: dict[int, RemoteSlot] = {}  # by number
         self.gradients: dict[int, Chunk] = {}
         self.weights: dict[int, torch.Tensor] = {}
         self.writes: set[int] = set()  # chunks whose gradients the server sees
         self.reads: set[int] = set()  # chunks whose weights are seen here
-        self.told: dict[str, Any] = {}  # settings it knows
+        self.told: Settings = {}  # settings it knows
 
     def send(self, kind: int, meta: Any, *buffers: Any) -> None:
         """Send a frame. To another host in a thread, one after the other: backward goes on while gradients travel."""
@@ -111,7 +105,7 @@ class Server:
             self._courier.close()
         self.connection.close()
 
-    def news(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def news(self, settings: Settings) -> dict[str, Any]:
         """What to add to a commit so that the server knows these settings."""
         told = self.told
         changed = {
@@ -131,7 +125,7 @@ class Client:
         self._store, self._timeout = store, timeout
         self._failure: MXNetError | None = None
         self._turn = threading.RLock()
-        self.keys: dict[Key, list[Place]] = {}
+        self.keys: dict[Key, list[RemoteSlot]] = {}
 
     # ---- talking ----
 
@@ -149,14 +143,14 @@ class Client:
         with contextlib.suppress(WireError):
             self._receive(server, None, 0.2)
 
-    def _receive(self, server: Server, into: Any, timeout: float) -> Frame:
+    def _receive(self, server: Server, into: Into | None, timeout: float) -> Frame:
         frame = server.connection.receive(into, timeout)
         if frame.kind != m.FAILED:
             return frame
         message = f"{server.name}: {frame.meta['message']}"
         raise PeerError(message) if frame.meta["peer"] else MXNetError(message)
 
-    def _answer(self, server: Server, into: Any = None) -> Frame:
+    def _answer(self, server: Server, into: Into | None = None) -> Frame:
         """The next frame of a server: within the limit of time, unless the server is gone."""
         deadline = time.monotonic() + self._timeout + _GRACE
         while True:
@@ -217,29 +211,31 @@ class Client:
     # ---- keys ----
 
     @_in_turn
-    def declare(self, entries: Sequence[Entry], values: Sequence[torch.Tensor]) -> None:
+    def declare(self, specs: Sequence[KeySpec], values: Sequence[torch.Tensor]) -> None:
         """Make keys known; worker 0 gives their first values, flat and contiguous."""
-        told = {"keys": [entry.told() for entry in entries]}
+        told = {"keys": [spec.told() for spec in specs]}
         for server in self.servers:
-            held = [(v, p) for e, v in zip(entries, values, strict=True) for p in e.pieces if p.server == server.number]
+            held = [(v, p) for e, v in zip(specs, values, strict=True) for p in e.segments if p.server == server.number]
             self._send(server, m.DECLARE, told, *(v[p.start : p.stop] for v, p in held if self.rank == 0))
-        found: dict[Key, list[Place]] = {entry.key: [] for entry in entries}
+        found: dict[Key, list[RemoteSlot]] = {spec.key: [] for spec in specs}
         for server, answer in zip(self.servers, self._gather(), strict=True):
-            self._take_places(server, entries, answer.meta, found)
-        for entry in entries:
-            for old in self.keys.get(entry.key, ()):
-                del old.server.places[old.slot]
-            self.keys[entry.key] = found[entry.key]
-            for place in found[entry.key]:
-                place.server.places[place.slot] = place
+            self._take_slots(server, specs, answer.meta, found)
+        for spec in specs:
+            for old in self.keys.get(spec.key, ()):
+                del old.server.slots[old.number]
+            self.keys[spec.key] = found[spec.key]
+            for slot in found[spec.key]:
+                slot.server.slots[slot.number] = slot
 
-    def _take_places(self, server: Server, entries: Sequence[Entry], told: Any, found: dict[Key, list[Place]]) -> None:
+    def _take_slots(
+        self, server: Server, specs: Sequence[KeySpec], told: Any, found: dict[Key, list[RemoteSlot]]
+    ) -> None:
         for number, (nbytes, name) in told["chunks"].items():
             if int(number) not in server.weights:
                 self._attach(server, int(number), nbytes, name)
-        held = [(e, p) for e in entries for p in e.pieces if p.server == server.number]
-        for (entry, piece), (slot, chunk, offset) in zip(held, told["slots"], strict=True):
-            found[entry.key].append(Place(entry, piece, server, slot, chunk, offset))
+        held = [(e, p) for e in specs for p in e.segments if p.server == server.number]
+        for (spec, segment), (number, chunk, offset) in zip(held, told["slots"], strict=True):
+            found[spec.key].append(RemoteSlot(spec, segment, server, number, chunk, offset))
 
     def _attach(self, server: Server, chunk: int, nbytes: int, name: str) -> None:
         """Share a chunk with its server where both are on one host and have the room."""
@@ -258,83 +254,87 @@ class Client:
 
     @_in_turn
     def push(
-        self, keys: Sequence[Key], tensors: Sequence[torch.Tensor], commit: bool, settings: Any = _NOTHING
+        self, keys: Sequence[Key], tensors: Sequence[torch.Tensor], commit: bool, settings: Settings = _NOTHING
     ) -> None:
         """Hand in gradients of the shape of their keys, or flat; with `commit` the step is complete for these keys.
 
         Those of an earlier push that was not committed are replaced.
         """
-        places = [place for key in keys for place in self.keys[key]]
-        self._await_use([place for place in places if not place.open])
-        parts = [place.part(t) for key, t in zip(keys, tensors, strict=True) for place in self.keys[key]]
+        slots = [slot for key in keys for slot in self.keys[key]]
+        self._await_use([slot for slot in slots if not slot.open])
+        parts = [slot.part(t) for key, t in zip(keys, tensors, strict=True) for slot in self.keys[key]]
         memory = [
             p.gradient if p.gradient.shape == part.shape else p.gradient.view(-1)
-            for p, part in zip(places, parts, strict=True)
+            for p, part in zip(slots, parts, strict=True)
         ]
         with torch.no_grad():
             torch._foreach_copy_(memory, parts)
-        for server, mine in self._by_server(places):
+        for server, mine in self._by_server(slots):
             self._push_to(server, mine, commit, settings)
 
-    def _push_to(self, server: Server, places: list[Place], commit: bool, settings: Any) -> None:
-        near = [place for place in places if place.chunk in server.writes]
-        runs = ([near] if near else []) + _runs([place for place in places if place.chunk not in server.writes])
+    def _push_to(self, server: Server, slots: list[RemoteSlot], commit: bool, settings: Settings) -> None:
+        near = [slot for slot in slots if slot.chunk in server.writes]
+        runs = ([near] if near else []) + _runs([slot for slot in slots if slot.chunk not in server.writes])
         for run in runs:
-            meta = {"k": [place.slot for place in run], "c": int(commit), **server.news(settings)}
+            meta = {"k": [slot.number for slot in run], "c": int(commit), **server.news(settings)}
             payload = () if run is near else (_memory_of(run),)
             self._send(server, m.PUSH, meta, *payload)
-        for place in places:
-            place.pending, place.open = True, not commit
+        for slot in slots:
+            slot.pending, slot.open = True, not commit
 
     @_in_turn
-    def push_rows(self, key: Key, rows: Rows, commit: bool, settings: Any = _NOTHING) -> None:
+    def push_rows(self, key: Key, rows: SparseRows, commit: bool, settings: Settings = _NOTHING) -> None:
         """Hand in some rows of a gradient; with `commit` the step is complete for this key."""
-        places = self.keys[key]
-        self._await_use([place for place in places if not place.open])
-        row = places[0].entry.row
-        for place in places:
-            low, high = (int(torch.searchsorted(rows.indices, end // row)) for end in place.piece[1:])
-            meta = {"k": [place.slot], "c": int(commit), "rows": high - low, **place.server.news(settings)}
-            indices, values = rows.indices[low:high] - place.piece.start // row, rows.values[low:high].contiguous()
-            self._send(place.server, m.PUSH_ROWS, meta, indices, values)
-            place.pending, place.open = True, not commit
+        slots = self.keys[key]
+        self._await_use([slot for slot in slots if not slot.open])
+        row = slots[0].spec.row
+        for slot in slots:
+            low, high = (int(torch.searchsorted(rows.indices, end // row)) for end in slot.segment[1:])
+            meta = {"k": [slot.number], "c": int(commit), "rows": high - low, **slot.server.news(settings)}
+            indices, values = rows.indices[low:high] - slot.segment.start // row, rows.values[low:high].contiguous()
+            self._send(slot.server, m.PUSH_ROWS, meta, indices, values)
+            slot.pending, slot.open = True, not commit
 
     @_in_turn
     def push_coded(
-        self, key: Key, pieces: Sequence[tuple[Any, torch.Tensor]], commit: bool, settings: Any = _NOTHING
+        self,
+        key: Key,
+        segments: Sequence[tuple[dict[str, Any], torch.Tensor]],
+        commit: bool,
+        settings: Settings = _NOTHING,
     ) -> None:
-        """Hand in a compressed gradient, (codec, bytes) for each piece; with `commit` its step is complete."""
-        places = self.keys[key]
-        self._await_use([place for place in places if not place.open])
-        for place, (codec, data) in zip(places, pieces, strict=True):
-            meta = {"k": [place.slot], "c": int(commit), "codec": codec, **place.server.news(settings)}
-            self._send(place.server, m.PUSH_CODED, meta, data)
-            place.pending, place.open = True, not commit
+        """Hand in a compressed gradient, (codec, bytes) for each segment; with `commit` its step is complete."""
+        slots = self.keys[key]
+        self._await_use([slot for slot in slots if not slot.open])
+        for slot, (codec, data) in zip(slots, segments, strict=True):
+            meta = {"k": [slot.number], "c": int(commit), "codec": codec, **slot.server.news(settings)}
+            self._send(slot.server, m.PUSH_CODED, meta, data)
+            slot.pending, slot.open = True, not commit
 
     @_in_turn
-    def commit(self, keys: Sequence[Key], settings: Any = _NOTHING, follows: bool = False) -> None:
+    def commit(self, keys: Sequence[Key], settings: Settings = _NOTHING, follows: bool = False) -> None:
         """The step is complete for these keys: what was not pushed of them counts as zero.
 
         Who `follows` takes part in the step of others: their settings hold.
         """
-        places = [place for key in keys for place in self.keys[key]]
-        self._await_use([place for place in places if not place.open])
-        for server, mine in self._by_server(places):
+        slots = [slot for key in keys for slot in self.keys[key]]
+        self._await_use([slot for slot in slots if not slot.open])
+        for server, mine in self._by_server(slots):
             how = {"f": 1} if follows else server.news(settings)
-            self._send(server, m.COMMIT, {"k": [place.slot for place in mine], **how})
-            for place in mine:
-                place.pending, place.open = True, False
+            self._send(server, m.COMMIT, {"k": [slot.number for slot in mine], **how})
+            for slot in mine:
+                slot.pending, slot.open = True, False
 
-    def _await_use(self, places: list[Place]) -> None:
+    def _await_use(self, slots: list[RemoteSlot]) -> None:
         """Wait until the servers are done with what was pushed before."""
-        pending = [place for place in places if place.pending]
-        if any(place.open for place in pending):
-            raise MXNetError(f"key {next(p for p in pending if p.open).entry.key!r} was pushed twice without a commit")
+        pending = [slot for slot in slots if slot.pending]
+        if any(slot.open for slot in pending):
+            raise MXNetError(f"key {next(p for p in pending if p.open).spec.key!r} was pushed twice without a commit")
         if pending:
             self._pull(pending, lambda ready: None, waits=True)
 
-    def _by_server(self, places: list[Place]) -> list[tuple[Server, list[Place]]]:
-        grouped = [(server, [place for place in places if place.server is server]) for server in self.servers]
+    def _by_server(self, slots: list[RemoteSlot]) -> list[tuple[Server, list[RemoteSlot]]]:
+        grouped = [(server, [slot for slot in slots if slot.server is server]) for server in self.servers]
         return [(server, mine) for server, mine in grouped if mine]
 
     # ---- pulling ----
@@ -342,28 +342,28 @@ class Client:
     @_in_turn
     def pull(self, keys: Sequence[Key], outs: Sequence[Sequence[torch.Tensor]]) -> None:
         """Copy the arrays of keys, of their shape or flat, into the tensors given for each, as they become ready."""
-        targets = {place: tensors for key, tensors in zip(keys, outs, strict=True) for place in self.keys[key]}
+        targets = {slot: tensors for key, tensors in zip(keys, outs, strict=True) for slot in self.keys[key]}
 
-        def copy(ready: list[Place]) -> None:
-            pairs = [place.copy(tensor) for place in ready for tensor in targets[place]]
+        def copy(ready: list[RemoteSlot]) -> None:
+            pairs = [slot.copy(tensor) for slot in ready for tensor in targets[slot]]
             if pairs:
                 torch._foreach_copy_([target for target, _ in pairs], [source for _, source in pairs])
 
         with torch.no_grad():
             self._pull(list(targets), copy)
 
-    def _pull(self, places: list[Place], take: Callable[[list[Place]], None], waits: bool = False) -> None:
-        """Ask all servers at once, and take places as soon as their servers say that they are ready."""
+    def _pull(self, slots: list[RemoteSlot], take: Callable[[list[RemoteSlot]], None], waits: bool = False) -> None:
+        """Ask all servers at once, and take slots as soon as their servers say that they are ready."""
         waiting = {}
-        for server, mine in self._by_server(places):
-            self._send(server, m.PULL, {"k": [place.slot for place in mine], **({"w": 1} if waits else {})})
+        for server, mine in self._by_server(slots):
+            self._send(server, m.PULL, {"k": [slot.number for slot in mine], **({"w": 1} if waits else {})})
             waiting[server] = len(mine)
         while waiting:
             for server in self._talking(waiting):
                 told = self._answer(server, functools.partial(self._room, server))
-                ready = [server.places[slot] for slot in told.meta["k"]]
-                for place in ready:
-                    place.pending = place.open
+                ready = [server.slots[number] for number in told.meta["k"]]
+                for slot in ready:
+                    slot.pending = slot.open
                 take(ready)
                 waiting[server] -= len(ready)
                 if not waiting[server]:
@@ -382,23 +382,23 @@ class Client:
     def _room(self, server: Server, kind: int, meta: Any, nbytes: int) -> memoryview:
         if kind != m.READY or not nbytes:
             return memoryview(bytearray(min(nbytes, 1 << 20)))
-        return as_bytes(server.places[meta["k"][0]].weight)
+        return as_bytes(server.slots[meta["k"][0]].weight)
 
     @_in_turn
     def pull_rows(self, key: Key, indices: torch.Tensor) -> torch.Tensor:
         """Some rows of a key; their numbers rise."""
-        places = self.keys[key]
-        entry = places[0].entry
-        out = torch.empty(len(indices), *entry.shape[1:], dtype=entry.dtype)
+        slots = self.keys[key]
+        spec = slots[0].spec
+        out = torch.empty(len(indices), *spec.shape[1:], dtype=spec.dtype)
         parts = []
-        for place in places:
-            low, high = (int(torch.searchsorted(indices, end // entry.row)) for end in place.piece[1:])
+        for slot in slots:
+            low, high = (int(torch.searchsorted(indices, end // spec.row)) for end in slot.segment[1:])
             if low < high:
-                parts.append((place, out[low:high]))
-                wanted = indices[low:high] - place.piece.start // entry.row
-                self._send(place.server, m.PULL_ROWS, {"k": [place.slot]}, wanted)
-        for place, part in parts:
-            self._answer(place.server, functools.partial(_rows_into, part))
+                parts.append((slot, out[low:high]))
+                wanted = indices[low:high] - slot.segment.start // spec.row
+                self._send(slot.server, m.PULL_ROWS, {"k": [slot.number]}, wanted)
+        for slot, part in parts:
+            self._answer(slot.server, functools.partial(_rows_into, part))
         return out
 
     # ---- the optimizer ----
@@ -429,19 +429,19 @@ def _anywhere(kind: int, meta: Any, nbytes: int) -> memoryview:
     return memoryview(bytearray(nbytes))
 
 
-def _runs(places: list[Place]) -> list[list[Place]]:
-    """Places that are neighbours in memory, together."""
-    runs: list[list[Place]] = []
-    for place in sorted(places, key=lambda place: (place.chunk, place.offset)):
+def _runs(slots: list[RemoteSlot]) -> list[list[RemoteSlot]]:
+    """Slots that are neighbours in memory, together."""
+    runs: list[list[RemoteSlot]] = []
+    for slot in sorted(slots, key=lambda slot: (slot.chunk, slot.offset)):
         last = runs[-1][-1] if runs else None
-        if last is not None and last.chunk == place.chunk and place.offset - last.offset - last.nbytes < 64:
-            runs[-1].append(place)
+        if last is not None and last.chunk == slot.chunk and slot.offset - last.offset - last.nbytes < 64:
+            runs[-1].append(slot)
         else:
-            runs.append([place])
+            runs.append([slot])
     return runs
 
 
-def _memory_of(run: list[Place]) -> torch.Tensor:
+def _memory_of(run: list[RemoteSlot]) -> torch.Tensor:
     memory = run[0].server.gradients[run[0].chunk].bytes
     return memory[run[0].offset : run[-1].offset + run[-1].nbytes]
 

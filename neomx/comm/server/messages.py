@@ -1,6 +1,6 @@
 """What workers and servers say to each other: kinds of frames, and how what a peer said is checked.
 
-A frame's JSON names slots (numbers that the server gave to pieces of keys); its payload is memory. Nothing that comes
+A frame's JSON names slots (numbers that the server gave to segments of keys); its payload is memory. Nothing that comes
 from a peer is used before it went through one of the functions here.
 """
 
@@ -17,7 +17,7 @@ from ..wire import Refused
 from ..world import World
 
 # What workers ask for.
-DECLARE = 1  # keys and where their pieces are; worker 0 brings the first values
+DECLARE = 1  # keys and where their segments are; worker 0 brings the first values
 ATTACH = 2  # which memory of a chunk both sides share
 PUSH = 3  # gradients of slots: in shared memory, or as the payload
 COMMIT = 4  # these slots' gradients are complete for this step
@@ -50,14 +50,14 @@ Key = int | str
 Settings = dict[str, Any]  # of an optimizer, as JSON has them: numbers by name, or lists of (key, number)
 
 
-class Rows(NamedTuple):
+class SparseRows(NamedTuple):
     """Some rows of an array: their numbers, rising, and their values."""
 
     indices: torch.Tensor
     values: torch.Tensor
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """The elements [start, stop) of a flattened array, on one server."""
 
     server: int
@@ -66,8 +66,8 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A key, its array, and the pieces it is kept in: whole rows, on a server each, or all of it on one server.
+class KeySpec:
+    """A key, its array, and the segments it is kept in: whole rows, on a server each, or all of it on one server.
 
     A later generation takes the place of an earlier one.
     """
@@ -75,7 +75,7 @@ class Entry:
     key: Key
     shape: tuple[int, ...]
     dtype: torch.dtype
-    pieces: tuple[Piece, ...]
+    segments: tuple[Segment, ...]
     generation: int = 0
     row_sparse: bool = False  # whether workers gave it by rows, as which optimizers update it
 
@@ -94,53 +94,53 @@ class Entry:
         """How many elements a row of the array has."""
         return math.prod(self.shape[1:])
 
-    def rows_of(self, piece: Piece) -> slice:
-        """The rows of the array that a piece consists of, where the array is split."""
-        return slice(piece.start // self.row, piece.stop // self.row)
+    def rows_of(self, segment: Segment) -> slice:
+        """The rows of the array that a segment consists of, where the array is split."""
+        return slice(segment.start // self.row, segment.stop // self.row)
 
-    def shape_of(self, piece: Piece) -> tuple[int, ...]:
-        """The shape in which a piece is kept."""
-        if len(self.pieces) == 1:
+    def shape_of(self, segment: Segment) -> tuple[int, ...]:
+        """The shape in which a segment is kept."""
+        if len(self.segments) == 1:
             return self.shape
-        rows = self.rows_of(piece)
+        rows = self.rows_of(segment)
         return (rows.stop - rows.start, *self.shape[1:])
 
     def told(self) -> list[Any]:
         """As a frame has it."""
-        pieces = [list(piece) for piece in self.pieces]
-        return [self.key, list(self.shape), NAMES[self.dtype], pieces, self.generation, self.row_sparse]
+        segments = [list(segment) for segment in self.segments]
+        return [self.key, list(self.shape), NAMES[self.dtype], segments, self.generation, self.row_sparse]
 
     @staticmethod
-    def heard(told: Any, servers: int) -> Entry:
+    def heard(told: Any, servers: int) -> KeySpec:
         """As it came in a frame, checked."""
         try:
-            key, shape, dtype, pieces, generation, row_sparse = told
-            entry = Entry(
+            key, shape, dtype, segments, generation, row_sparse = told
+            spec = KeySpec(
                 key,
                 tuple(shape),
                 DTYPES[dtype],
-                tuple(Piece(*map(whole, piece)) for piece in pieces),
+                tuple(Segment(*map(whole, segment)) for segment in segments),
                 whole(generation),
                 row_sparse,
             )
             if not isinstance(row_sparse, bool):
                 raise ValueError(f"expected whether it is row_sparse, received {row_sparse!r:.40}")
-            if not isinstance(key, (int, str)) or isinstance(key, bool) or len(entry.shape) > 32:
+            if not isinstance(key, (int, str)) or isinstance(key, bool) or len(spec.shape) > 32:
                 raise ValueError("a key is an int or a string, of an array of at most 32 dimensions")
-            list(map(whole, entry.shape))
+            list(map(whole, spec.shape))
         except (KeyError, TypeError, ValueError) as error:
             raise Refused(f"no declaration of a key: {told!r:.120} ({error!r:.80})") from None
-        ends = [0, *(piece.stop for piece in entry.pieces)]
-        fits = all(piece.start == end for piece, end in zip(entry.pieces, ends[:-1], strict=True))
-        holders = [piece.server for piece in entry.pieces]
-        split = len(entry.pieces) > 1
-        if split and (not entry.size or any(piece.start % entry.row for piece in entry.pieces)):
-            raise Refused(f"the pieces of key {key!r:.40}, of shape {entry.shape}, cut its rows: {pieces!r:.120}")
-        if not fits or ends[-1] != entry.size or len({*holders}) < len(holders) or max(holders, default=0) >= servers:
+        ends = [0, *(segment.stop for segment in spec.segments)]
+        fits = all(segment.start == end for segment, end in zip(spec.segments, ends[:-1], strict=True))
+        holders = [segment.server for segment in spec.segments]
+        split = len(spec.segments) > 1
+        if split and (not spec.size or any(segment.start % spec.row for segment in spec.segments)):
+            raise Refused(f"the segments of key {key!r:.40}, of shape {spec.shape}, cut its rows: {segments!r:.120}")
+        if not fits or ends[-1] != spec.size or len({*holders}) < len(holders) or max(holders, default=0) >= servers:
             raise Refused(
-                f"the pieces of key {key!r:.40} do not make up an array of shape {entry.shape}: {pieces!r:.120}"
+                f"the segments of key {key!r:.40} do not make up an array of shape {spec.shape}: {segments!r:.120}"
             )
-        return entry
+        return spec
 
 
 def host_of(world: World) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from ..store import PeerError
 from ..wire import Connection, Frame, Refused, WireError, as_bytes
 from . import messages as m
 from .arena import Arena, attach, view
-from .messages import Entry, Rows, field
+from .messages import KeySpec, SparseRows, field
 from .shard import Rule, Shard, Slot
 
 _log = logging.getLogger("neomx")
@@ -122,7 +122,7 @@ class Guest:
         self.writes: set[int] = set()  # chunks whose gradients it writes by itself
         self.reads: set[int] = set()  # chunks whose weights it reads by itself
         self.views: dict[int, torch.Tensor] = {}  # by slot
-        self.settings: dict[str, Any] = {}
+        self.settings: m.Settings = {}
 
     def talk(self) -> None:
         """Answer until it says goodbye."""
@@ -153,7 +153,7 @@ class Guest:
 
     def _limit(self, kind: int, meta: Any) -> int:
         if kind == m.DECLARE:
-            return self._declared_bytes(self._entries(meta))
+            return self._declared_bytes(self._specs(meta))
         if kind == m.OPTIMIZER:
             return _OPTIMIZER_LIMIT
         if kind == m.RESTORE:  # an optimizer keeps at most a few arrays for each weight
@@ -194,49 +194,49 @@ class Guest:
 
     # ---- keys and memory ----
 
-    def _entries(self, meta: Any) -> list[Entry]:
-        entries = [Entry.heard(told, self.service.servers) for told in field(meta, "keys", list)]
-        if len({entry.key for entry in entries}) < len(entries):
+    def _specs(self, meta: Any) -> list[KeySpec]:
+        specs = [KeySpec.heard(told, self.service.servers) for told in field(meta, "keys", list)]
+        if len({spec.key for spec in specs}) < len(specs):
             raise Refused(f"{self.connection} declared a key twice in one frame")
-        return entries
+        return specs
 
-    def _held(self, entries: list[Entry]) -> list[tuple[Entry, m.Piece]]:
+    def _held(self, specs: list[KeySpec]) -> list[tuple[KeySpec, m.Segment]]:
         mine = self.service.number
-        return [(entry, piece) for entry in entries for piece in entry.pieces if piece.server == mine]
+        return [(spec, segment) for spec in specs for segment in spec.segments if segment.server == mine]
 
-    def _declared_bytes(self, entries: list[Entry]) -> int:
-        needed = sum((piece.stop - piece.start) * entry.dtype.itemsize for entry, piece in self._held(entries))
+    def _declared_bytes(self, specs: list[KeySpec]) -> int:
+        needed = sum((segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in self._held(specs))
         if needed > _available_memory():
             raise Refused(f"{self.connection} declared keys of {needed} bytes, more than there is memory for")
         return needed
 
     def declare(self, frame: Frame) -> None:
         """Make the slots that worker 0 brings; see that others mean the same ones."""
-        entries = self._entries(frame.meta)
+        specs = self._specs(frame.meta)
         if self.rank == 0:
             with self.space.declaring:
-                self._create(entries, self.shard.new(entries), frame.payload)
-        self.shard.agree(entries, f"worker {self.rank}")
-        slots = [self.shard.of_key[entry.name] for entry, _ in self._held(entries)]
+                self._create(specs, self.shard.new(specs), frame.payload)
+        self.shard.agree(specs, f"worker {self.rank}")
+        slots = [self.shard.of_key[spec.name] for spec, _ in self._held(specs)]
         told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
         chunks = self.space.arena.chunks
         names = {str(n): [chunks[n].nbytes, chunks[n].name if self.is_near else ""] for n in {s.chunk for s in slots}}
         self.connection.send(m.DONE, {"slots": told, "chunks": names})
 
-    def _create(self, entries: list[Entry], new: list[Entry], payload: memoryview) -> None:
-        held = self._held(entries)
-        sizes = [(piece.stop - piece.start) * entry.dtype.itemsize for entry, piece in held]
+    def _create(self, specs: list[KeySpec], new: list[KeySpec], payload: memoryview) -> None:
+        held = self._held(specs)
+        sizes = [(segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in held]
         if payload.nbytes != sum(sizes):
             raise Refused(f"{self.connection} brought {payload.nbytes} bytes for keys of {sum(sizes)}")
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         fresh = [(e, p, payload[at : at + n]) for (e, p), at, n in zip(held, starts, sizes, strict=True) if e in new]
         places = self.space.arena.reserve([value.nbytes for _, _, value in fresh]) if fresh else []
         slots = []
-        for (entry, piece, value), (chunk, offset) in zip(fresh, places, strict=True):
-            weight = view(self.space.arena.chunks[chunk].bytes, offset, entry.shape_of(piece), entry.dtype)
+        for (spec, segment, value), (chunk, offset) in zip(fresh, places, strict=True):
+            weight = view(self.space.arena.chunks[chunk].bytes, offset, spec.shape_of(segment), spec.dtype)
             if value.nbytes:
                 as_bytes(weight)[:] = value
-            slots.append(Slot(self.space.slots_made, entry, piece, chunk, offset, weight))
+            slots.append(Slot(self.space.slots_made, spec, segment, chunk, offset, weight))
             self.space.slots_made += 1
         self.shard.create(slots, new)
 
@@ -282,7 +282,7 @@ class Guest:
         values = torch.empty(count, *slot.weight.shape[1:], dtype=slot.weight.dtype)
         if values.numel():
             as_bytes(values)[:] = frame.payload[8 * count :]
-        self.shard.push(self.rank, [slot], [Rows(indices, values)])
+        self.shard.push(self.rank, [slot], [SparseRows(indices, values)])
         self._commit_with(frame, [slot])
 
     def _indices(self, payload: memoryview, slot: Slot) -> torch.Tensor:
@@ -296,7 +296,7 @@ class Guest:
         ends_well = not len(found) or (found[0] >= 0 and found[-1] < slot.weight.shape[0])
         if not ends_well or bool((found[1:] <= found[:-1]).any()):
             raise Refused(
-                f"{self.connection}: rows of key {slot.entry.key!r:.40} must rise, within {slot.weight.shape[0]}"
+                f"{self.connection}: rows of key {slot.spec.key!r:.40} must rise, within {slot.weight.shape[0]}"
             )
         return found
 
@@ -354,8 +354,8 @@ class Guest:
         self._once("load_optimizer_states", frame, self._restore)
 
     def _restore(self, data: bytes) -> None:
-        slots = {slot.entry.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each
-        self._rule().restore(data, [slot.entry for slot in slots], [slot.weight for slot in slots])
+        slots = {slot.spec.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each
+        self.shard.required_rule().restore(data, [slot.spec for slot in slots], [slot.weight for slot in slots])
 
     def _once(self, what: str, frame: Frame, act: Callable[[bytes], None]) -> None:
         generation, data = field(frame.meta, "generation", int), bytes(frame.payload)
@@ -366,14 +366,7 @@ class Guest:
         """Send the optimizer's states, after this worker's own pushes."""
         for _ in self.shard.ready(self.rank, list(self.shard.slots.values())):
             pass
-        with self.shard._applying:
-            data = self._rule().states()
-        self.connection.send(m.DONE, {}, data)
-
-    def _rule(self) -> Rule:
-        if self.shard.rule is None:
-            raise MXNetError("the servers have no optimizer. Call set_optimizer first")
-        return self.shard.rule
+        self.connection.send(m.DONE, {}, self.shard.states())
 
 
 _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {

@@ -1,6 +1,6 @@
 """What one server keeps of one store, and when pushes become updates: synchronous, asynchronous or boundedly stale.
 
-Workers push gradients of slots (pieces of keys) and commit them. Synchronously a slot's round ends when every worker
+Workers push gradients of slots (segments of keys) and commit them. Synchronously a slot's round ends when every worker
 has committed: what they pushed was summed in the order of their ranks, so that the bits do not depend on who came
 first, and the rule is applied once. Otherwise each commit is applied as it comes. Only tensors are known here; the
 rule is given.
@@ -20,10 +20,10 @@ import torch
 from ...base import MXNetError
 from ..store import PeerError
 from ..wire import Refused
-from .messages import Entry, Key, Piece, Rows, Settings
+from .messages import Key, KeySpec, Segment, Settings, SparseRows
 
-Gradient = torch.Tensor | Rows
-Part = Gradient | None  # what a worker pushed for a slot; None counts as zero
+Gradient = torch.Tensor | SparseRows
+Pushed = Gradient | None  # what a worker pushed for a slot; None counts as zero
 _AT_ONCE = 1 << 22  # bytes of weights that are updated before those who wait for them are told
 
 
@@ -31,22 +31,22 @@ class Rule(Protocol):
     """How gradients change weights."""
 
     def update(
-        self, entries: list[Entry], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
+        self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
     ) -> None:
         """Change weights in place by gradients. Without settings, those that held before hold."""
 
     def states(self) -> bytes:
         """What it remembers of its weights."""
 
-    def restore(self, states: bytes, entries: list[Entry], weights: list[torch.Tensor]) -> None:
+    def restore(self, states: bytes, specs: list[KeySpec], weights: list[torch.Tensor]) -> None:
         """Go on from what `states` gave, if it is of these weights."""
 
 
 class Slot:
-    """A piece of a key: its weight, and what was pushed for the round that is open."""
+    """A segment of a key: its weight, and what was pushed for the round that is open."""
 
-    def __init__(self, number: int, entry: Entry, piece: Piece, chunk: int, offset: int, weight: torch.Tensor):
-        self.number, self.entry, self.piece, self.chunk, self.offset = number, entry, piece, chunk, offset
+    def __init__(self, number: int, spec: KeySpec, segment: Segment, chunk: int, offset: int, weight: torch.Tensor):
+        self.number, self.spec, self.segment, self.chunk, self.offset = number, spec, segment, chunk, offset
         self.weight = weight
         self.nbytes = weight.numel() * weight.element_size()
         self.round = 0  # rounds that were applied
@@ -57,15 +57,15 @@ class Slot:
 
     def reset(self) -> None:
         """Open a round."""
-        self.parts: dict[int, Part] = {}
+        self.parts: dict[int, Pushed] = {}
         self.committed: set[int] = set()
-        self.sum: Part = None
+        self.sum: Pushed = None
         self.summed = 0
         self.taken = False  # whether a thread is applying it
         self.settings: Settings | None = None  # of the first worker that steps
         self.teller = sys.maxsize
 
-    def take(self, rank: int, part: Part) -> None:
+    def take(self, rank: int, part: Pushed) -> None:
         """Keep what a worker pushed; where it takes the place of an earlier push, the sum begins anew."""
         with self.lock:
             if rank in self.parts:
@@ -79,26 +79,28 @@ class Slot:
                 self.sum = self._add(self.sum, self.parts[self.summed])
                 self.summed += 1
 
-    def _add(self, one: Part, other: Part) -> Part:
+    def _add(self, one: Pushed, other: Pushed) -> Pushed:
         if one is None or other is None:
             return other if one is None else one
-        if isinstance(one, Rows) and isinstance(other, Rows):
+        if isinstance(one, SparseRows) and isinstance(other, SparseRows):
             return merged(one, other)
         if self._buffer is None:
             self._buffer = torch.empty_like(self.weight)
         if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
             return torch.add(one, other, out=self._buffer)
-        dense, rows = (one, other) if isinstance(other, Rows) else (other, one)
-        if dense is not self._buffer:
-            self._buffer.copy_(dense)  # type: ignore[arg-type]
-        return self._buffer.index_add_(0, *rows)  # type: ignore[misc]
+        if isinstance(one, SparseRows):
+            one, other = other, one
+        assert isinstance(one, torch.Tensor) and isinstance(other, SparseRows)
+        if one is not self._buffer:
+            self._buffer.copy_(one)
+        return self._buffer.index_add_(0, other.indices, other.values)
 
 
-def merged(one: Rows, other: Rows) -> Rows:
+def merged(one: SparseRows, other: SparseRows) -> SparseRows:
     """The sum of two sets of rows."""
     indices, places = torch.unique(torch.cat([one.indices, other.indices]), return_inverse=True)
     values = torch.zeros(len(indices), *one.values.shape[1:], dtype=one.values.dtype)
-    return Rows(indices, values.index_add_(0, places, torch.cat([one.values, other.values])))
+    return SparseRows(indices, values.index_add_(0, places, torch.cat([one.values, other.values])))
 
 
 class Shard:
@@ -111,7 +113,9 @@ class Shard:
     def __init__(self, workers: int, staleness: int | None, timeout: float, whereabouts: Callable[[int], str] = str):
         self.workers, self.staleness, self.timeout = workers, staleness, timeout
         self.rule: Rule | None = None
-        self.directory: dict[tuple[Key, int], Entry] = {}  # by key and generation: who is slow still means the old one
+        self.directory: dict[
+            tuple[Key, int], KeySpec
+        ] = {}  # by key and generation: who is slow still means the old one
         self.of_key: dict[tuple[Key, int], Slot] = {}
         self.slots: dict[int, Slot] = {}
         self.generations: dict[str, int] = defaultdict(int)
@@ -174,42 +178,42 @@ class Shard:
 
     # ---- keys ----
 
-    def create(self, slots: list[Slot], entries: list[Entry]) -> None:
+    def create(self, slots: list[Slot], specs: list[KeySpec]) -> None:
         """Worker 0 declares keys, of which this server keeps these slots."""
         with self._changed:
-            self.directory.update({entry.name: entry for entry in entries})
+            self.directory.update({spec.name: spec for spec in specs})
             for slot in slots:
-                self.slots[slot.number] = self.of_key[slot.entry.name] = slot
+                self.slots[slot.number] = self.of_key[slot.spec.name] = slot
             self._changed.notify_all()
 
-    def agree(self, entries: list[Entry], who: str) -> None:
+    def agree(self, specs: list[KeySpec], who: str) -> None:
         """Wait until worker 0 has declared these keys, and see that it did so in the same way."""
 
         with self._changed:
             self._until(
-                lambda: not self._unknown(entries),
-                lambda: f"worker 0 has not inited {_listed([entry.key for entry in self._unknown(entries)])}",
+                lambda: not self._unknown(specs),
+                lambda: f"worker 0 has not inited {_listed([spec.key for spec in self._unknown(specs)])}",
                 lambda: {0},
             )
-            for entry in entries:
-                known = self.directory[entry.name]
-                if known != entry:
+            for spec in specs:
+                known = self.directory[spec.name]
+                if known != spec:
                     raise MXNetError(
-                        f"key {entry.key!r}: worker 0 inited it as {_described(known)}, {who} as {_described(entry)}. "
+                        f"key {spec.key!r}: worker 0 inited it as {_described(known)}, {who} as {_described(spec)}. "
                         "All workers must init the same keys, with the same shapes, in the same order"
                     )
 
-    def _unknown(self, entries: list[Entry]) -> list[Entry]:
-        return [entry for entry in entries if entry.name not in self.directory]
+    def _unknown(self, specs: list[KeySpec]) -> list[KeySpec]:
+        return [spec for spec in specs if spec.name not in self.directory]
 
-    def new(self, entries: list[Entry]) -> list[Entry]:
-        """Those of the entries that were not declared before."""
+    def new(self, specs: list[KeySpec]) -> list[KeySpec]:
+        """Those of the specs that were not declared before."""
         with self._changed:
-            return self._unknown(entries)
+            return self._unknown(specs)
 
     # ---- pushing ----
 
-    def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Part]) -> None:
+    def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Pushed]) -> None:
         """Take a worker's gradients; they count once it commits, and until then later ones take their place."""
         with self._changed:
             if any(rank in slot.committed for slot in slots):
@@ -267,18 +271,18 @@ class Shard:
                 slot.round += 1
             self._changed.notify_all()
 
-    def _update(self, slots: Sequence[Slot], gradients: list[Part], settings: Settings | None) -> None:
+    def _update(self, slots: Sequence[Slot], gradients: list[Pushed], settings: Settings | None) -> None:
         there = [(slot, gradient) for slot, gradient in zip(slots, gradients, strict=True) if gradient is not None]
         try:
             if self.rule is None:
                 for slot, gradient in there:
                     _store(slot.weight, gradient)
             elif there:
-                entries, weights = [slot.entry for slot, _ in there], [slot.weight for slot, _ in there]
-                self.rule.update(entries, [gradient for _, gradient in there], weights, settings)
+                specs, weights = [slot.spec for slot, _ in there], [slot.weight for slot, _ in there]
+                self.rule.update(specs, [gradient for _, gradient in there], weights, settings)
         except Exception as error:  # whatever an optimizer raises is for the workers: the server lives on
             self._broken = (
-                f"the update of keys {_listed([slot.entry.key for slot, _ in there])} failed on the server: {error!r}"
+                f"the update of keys {_listed([slot.spec.key for slot, _ in there])} failed on the server: {error!r}"
             )
 
     # ---- pulling ----
@@ -316,10 +320,10 @@ class Shard:
     def _late(self, slot: Slot, rank: int) -> str:
         if self.synchronous:
             late = self._needed(slot)
-            waits = f"round {slot.round + 1} of key {slot.entry.key!r} waits for the push of"
+            waits = f"round {slot.round + 1} of key {slot.spec.key!r} waits for the push of"
         else:
             late = {other for other in self.living if slot.commits[rank] - slot.commits[other] > (self.staleness or 0)}
-            waits = f"key {slot.entry.key!r}: worker {rank} is more than {self.staleness} steps ahead of"
+            waits = f"key {slot.spec.key!r}: worker {rank} is more than {self.staleness} steps ahead of"
         return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
 
     def _described(self, rank: int) -> str:
@@ -343,6 +347,19 @@ class Shard:
             self._changed.wait(min(left, 1.0))
         if self._broken:
             raise MXNetError(self._broken)
+
+    # ---- the rule ----
+
+    def required_rule(self) -> Rule:
+        """The rule by which pushes update; an error if there is none."""
+        if self.rule is None:
+            raise MXNetError("the servers have no optimizer. Call set_optimizer first")
+        return self.rule
+
+    def states(self) -> bytes:
+        """The states of the rule, between two updates."""
+        with self._applying:
+            return self.required_rule().states()
 
     # ---- what worker 0 does once for all ----
 
@@ -373,9 +390,9 @@ class Shard:
         return ""
 
 
-def _store(weight: torch.Tensor, gradient: torch.Tensor | Rows) -> None:
+def _store(weight: torch.Tensor, gradient: torch.Tensor | SparseRows) -> None:
     """Without a rule, what was pushed takes the place of what was stored."""
-    if isinstance(gradient, Rows):
+    if isinstance(gradient, SparseRows):
         weight.zero_().index_copy_(0, *gradient)
     else:
         weight.copy_(gradient)
@@ -399,6 +416,6 @@ def _listed(keys: list[Key]) -> str:
     return ", ".join(map(repr, keys[:4])) + (f" and {len(keys) - 4} more" if len(keys) > 4 else "")
 
 
-def _described(entry: Entry) -> str:
-    places = ", ".join(f"server {piece.server} [{piece.start}:{piece.stop}]" for piece in entry.pieces)
-    return f"{entry.shape} {str(entry.dtype).removeprefix('torch.')} on {places}"
+def _described(spec: KeySpec) -> str:
+    places = ", ".join(f"server {segment.server} [{segment.start}:{segment.stop}]" for segment in spec.segments)
+    return f"{spec.shape} {str(spec.dtype).removeprefix('torch.')} on {places}"

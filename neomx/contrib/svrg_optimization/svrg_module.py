@@ -12,7 +12,7 @@ from ...ndarray import NDArray
 
 __all__ = ["SVRGModule"]
 
-Rows = list[list[NDArray | None]]  # of each parameter, an array for each context
+ContextArrays = list[list[NDArray | None]]  # of each parameter, an array for each context
 
 
 class SVRGModule(Module):
@@ -46,7 +46,7 @@ class SVRGModule(Module):
         super().__init__(*named, group2ctxs, compression_params)
         self.update_freq = update_freq
         self._kept = Module(*named, group2ctxs)  # the weights of some epochs ago
-        self._full_grads: Rows | None = None
+        self._full_grads: ContextArrays | None = None
 
     def bind(self, data_shapes: Any, label_shapes: Any = None, *args: Any, **kwargs: Any) -> None:
         """Make executors for data and labels of these shapes, for both sets of weights."""
@@ -95,7 +95,7 @@ class SVRGModule(Module):
         """
         arg_params, aux_params = self.get_params()
         self._kept.init_params(arg_params=arg_params, aux_params=aux_params, force_init=True)
-        totals: Rows = self._full_grads or [
+        totals: ContextArrays = self._full_grads or [
             [None if each is None else each.zeros_like() for each in row] for row in self._kept._exec_group.grad_arrays
         ]
         count = 0.0

@@ -1,0 +1,91 @@
+"""What a launcher tells the processes of a job on one node, through their environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import secrets
+
+from .child import Command
+from .world import DEFAULT_TIMEOUT
+
+_OF_A_JOB = frozenset(
+    ("NEOMX_ROLE", "NEOMX_NODE", "NEOMX_NODES", "NEOMX_SERVERS", "NEOMX_SERVER_ID", "NEOMX_STORE", "NEOMX_JOB")
+    + ("NEOMX_SECRET", "NEOMX_TLS", "NEOMX_TIMEOUT", "NEOMX_HOST")
+    + ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class JobSpec:
+    """A job as the processes of one node see it."""
+
+    job: str
+    secret: str
+    store: str
+    size: int
+    first_rank: int = 0
+    local_size: int = 1
+    node: int = 0
+    nodes: int = 1
+    servers: int = 0
+    host: str = "127.0.0.1"
+    timeout: float = DEFAULT_TIMEOUT
+    tls: str | None = None
+    startup: str = ""  # a directory that goes first on PYTHONPATH
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def worker_commands(self, argv: list[str]) -> list[Command]:
+        """This node's workers, which all run `argv`."""
+        ranks = [self.first_rank + local for local in range(self.local_size)]
+        return [
+            Command(f"worker {rank}", argv, self.worker_environ(local), plain=rank == 0)
+            for local, rank in enumerate(ranks)
+        ]
+
+    def server_commands(self, argv: list[str]) -> list[Command]:
+        """This node's parameter servers, which all run `argv`. Servers are dealt out to the nodes in turn."""
+        numbers = range(self.node, self.servers, self.nodes)
+        return [
+            Command(f"server {number}", argv, self._environ("server", NEOMX_SERVER_ID=number)) for number in numbers
+        ]
+
+    def worker_environ(self, local_rank: int) -> dict[str, str]:
+        """The environment of a worker."""
+        rank = self.first_rank + local_rank
+        return self._environ("worker", RANK=rank, LOCAL_RANK=local_rank, LOCAL_WORLD_SIZE=self.local_size)
+
+    def _environ(self, role: str, **own: int) -> dict[str, str]:
+        told = {
+            "NEOMX_ROLE": role,
+            "WORLD_SIZE": self.size,
+            "NEOMX_NODE": self.node,
+            "NEOMX_NODES": self.nodes,
+            "NEOMX_SERVERS": self.servers,
+            "NEOMX_STORE": self.store,
+            "NEOMX_JOB": self.job,
+            "NEOMX_SECRET": self.secret,
+            "NEOMX_TIMEOUT": f"{self.timeout:g}",
+            "NEOMX_HOST": self.host,
+            **({"NEOMX_TLS": self.tls} if self.tls else {}),
+            **own,
+        }
+        return self._inherited() | {key: str(value) for key, value in told.items()} | dict(self.extra)
+
+    def _inherited(self) -> dict[str, str]:
+        """The launcher's own environment without another job's variables, plus defaults for every process of a job."""
+        ours = {key: value for key, value in os.environ.items() if key not in _OF_A_JOB and not key.startswith("DMLC_")}
+        ours.setdefault("OMP_NUM_THREADS", "1")
+        # By default glibc returns large blocks to the system at every step and faults them in again page by page,
+        # which costs a seventh of a step.
+        ours.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
+        ours.setdefault("MALLOC_TRIM_THRESHOLD_", str((1 << 31) - 1))
+        ours.setdefault("PYTHONUNBUFFERED", "1")  # lines are shown when they are printed
+        ours.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code prints a stack trace
+        ours["PYTHONPATH"] = os.pathsep.join(filter(None, [self.startup, ours.get("PYTHONPATH")]))
+        return ours
+
+
+def new_job() -> str:
+    """A unique name for a job."""
+    return secrets.token_hex(4)

@@ -1,0 +1,148 @@
+"""The processes of a job on one node: started, watched and ended together."""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from . import guard
+from .child import Child, Command
+from .output import Screen
+
+PATIENCE = 5.0  # seconds from a first SIGINT or SIGTERM to the next stronger signal
+
+
+class Tree:
+    """The processes of a job on this node. Leaving the `with` block ends all of them and all that they started."""
+
+    def __init__(self, job: str, node: int = 0, logs: str | None = None):
+        self.job, self.node, self.logs = job, node, logs
+        self.children: list[Child] = []
+        self.screens = _screens()
+        self._selector = selectors.DefaultSelector()
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Tree:
+        command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node)]
+        self._guard = subprocess.Popen(
+            command,
+            env={},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # who reads ours need not wait for it
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.end()
+        self._selector.close()
+        assert self._guard is not None and self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
+
+    def start(self, command: Command) -> Child:
+        """Start a process."""
+        child = Child(command, self.logs, self.screens)
+        self.children.append(child)
+        assert self._guard is not None and self._guard.stdin is not None
+        self._guard.stdin.write(b"%d\n" % child.group)
+        for fd in child.sinks:
+            self.listen(fd, lambda fd=fd: self._pass_on(child, fd))  # type: ignore[misc]
+        return child
+
+    def listen(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call back from `watch` when there is something to read."""
+        self._selector.register(fd, selectors.EVENT_READ, callback)
+
+    def forget(self, fd: int) -> None:
+        """No longer listen to it."""
+        self._selector.unregister(fd)
+
+    def _pass_on(self, child: Child, fd: int) -> None:
+        if not child.read(fd):
+            self.forget(fd)
+            child.close(fd)
+
+    def watch(self, seconds: float) -> list[Child]:
+        """Pass on output for at most so long; returns those that have ended since the last call."""
+        running = self.running()
+        for key, _ in self._selector.select(seconds):
+            key.data()
+        for screen in set(self.screens):
+            screen.tick()
+        ended = [child for child in running if child.poll() is not None]
+        if ended:
+            self._drain(0.2)
+        return ended
+
+    def running(self, role: str = "") -> list[Child]:
+        """Those of a role that have not ended."""
+        return [child for child in self.children if child.code is None and child.name.startswith(role)]
+
+    def _drain(self, seconds: float) -> None:
+        """Pass on what is left in the pipes; a process that outlives its parent may keep them open."""
+        limit = time.monotonic() + seconds
+        while (ready := self._selector.select(0)) and time.monotonic() < limit:
+            for key, _ in ready:
+                key.data()
+
+    def say(self, text: str) -> None:
+        """A word of the launcher's own, among what the processes print."""
+        with contextlib.suppress(BrokenPipeError):
+            self.screens[1].line(f"neomx: {text}".encode())
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to every process and what it started."""
+        for child in self.children:
+            guard.signal_group(child.group, signum)
+
+    def interrupt(self, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Ask everybody to stop as Ctrl-C does, and wait a little for that."""
+        self.signal(signal.SIGINT)
+        self.wait(PATIENCE, hurry)
+
+    def end(self, patience: float = 2.0, hurry: Callable[[], bool] = lambda: False) -> None:
+        """End all processes and all that they started: first by asking, then by force. Returns when none is left."""
+        if not self.children:
+            return
+        if self.running():
+            self.signal(signal.SIGTERM)
+            self.wait(patience, hurry)
+        self.signal(signal.SIGKILL)
+        self.wait(1.0)
+        guard.sweep(self.job, self.node)
+        with contextlib.suppress(BrokenPipeError):
+            self._drain(1.0)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for child in self.children:
+            for fd in list(child.sinks):
+                with contextlib.suppress(KeyError):
+                    self.forget(fd)
+                child.close(fd)
+            child.reap()
+        for screen in set(self.screens):
+            with contextlib.suppress(BrokenPipeError):
+                screen.close()
+        self.children = []
+
+    def wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
+        """Pass on output until all have ended, for at most so long."""
+        limit = time.monotonic() + seconds
+        while self.running() and time.monotonic() < limit and not hurry():
+            with contextlib.suppress(BrokenPipeError):
+                self.watch(0.02)
+
+
+def _screens() -> tuple[Screen, Screen]:
+    """Our stdout and stderr: one screen if both are the same terminal."""
+    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    return (out, out) if out.terminal and err.terminal else (out, err)
