@@ -56,7 +56,7 @@ class Context(metaclass=_ContextType):
             made = super().__new__(cls)
             made.device_type, made.device_id = key
             # cpu(0) and cpu(1) are two devices to a program and one to torch.
-            made.device = torch.device(_accelerator(), key[1]) if device_type == "gpu" else torch.device("cpu")
+            made.device = torch.device(accelerator(), key[1]) if device_type == "gpu" else torch.device("cpu")
             made.computing = cls("cpu", key[1]) if device_type in ("cpu_pinned", "cpu_shared") else made
             cls._made[key] = made
         return made
@@ -77,8 +77,8 @@ class Context(metaclass=_ContextType):
 
     def empty_cache(self) -> None:
         """Give cached but unused device memory back."""
-        if self.device_type == "gpu" and self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        if self.device_type == "gpu":
+            torch.accelerator.empty_cache()
 
     def __enter__(self) -> Context:
         _current.stack.append(self)
@@ -94,16 +94,20 @@ class Context(metaclass=_ContextType):
         return (Context, (self.device_type, self.device_id))
 
 
-def _accelerator() -> str:
-    """torch's name for what MXNet calls a GPU on this machine."""
-    return "mps" if not torch.cuda.is_available() and torch.backends.mps.is_available() else "cuda"
+def accelerator() -> str:
+    """The torch device type that `gpu()` stands for: that of torch's current accelerator, such as cuda, mps or xpu."""
+    found = torch.accelerator.current_accelerator(check_available=True)
+    return "cuda" if found is None else found.type
 
 
 def num_gpus() -> int:
     """How many GPUs torch can use here."""
-    if torch.cuda.is_available():
-        return torch.cuda.device_count()
-    return int(torch.backends.mps.is_available())
+    return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+
+
+def context_of(device: torch.device) -> Context:
+    """The context of tensors on a torch device; those without memory (meta) count as the CPU's."""
+    return cpu() if device.type in ("cpu", "meta") else gpu(device.index or 0)
 
 
 def cpu(device_id: int = 0) -> Context:
@@ -137,4 +141,4 @@ def current_context() -> Context:
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
     """(free, total) bytes of a GPU."""
     gpu(device_id).check()
-    return torch.cuda.mem_get_info(device_id)
+    return torch.accelerator.get_memory_info(device_id)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..base import modes
-from ..context import Context, cpu
+from ..context import Context, context_of, cpu
 from ..ndarray import NDArray
 from .parameter import Parameter
 from .placement import follow
@@ -106,7 +106,7 @@ def call_through(twin: Twin, args: Any) -> Any:
 
 def wrap(value: Any, ctx: Context | None = None) -> Any:
     """Tensors in nested lists, tuples and dictionaries as arrays."""
-    return _map(value, torch.Tensor, lambda tensor: NDArray(tensor, ctx or _context_of(tensor)))
+    return _map(value, torch.Tensor, lambda tensor: NDArray(tensor, ctx or context_of(tensor.device)))
 
 
 def unwrap(value: Any, contexts: list[Context] | None = None) -> Any:
@@ -118,10 +118,6 @@ def unwrap(value: Any, contexts: list[Context] | None = None) -> Any:
         return array._data
 
     return _map(value, NDArray, tensor_of)
-
-
-def _context_of(tensor: torch.Tensor) -> Context:
-    return cpu() if tensor.device.type in ("cpu", "meta") else Context("gpu", tensor.device.index or 0)
 
 
 def _map(value: Any, kind: type, change: Callable[[Any], Any]) -> Any:

@@ -414,5 +414,6 @@ def _take_rows(source: Any, rows: np.ndarray, axis: int) -> NDArray:
         read = np.asarray(source[index] if axis else source[wanted])
         return array(np.take(read, places, axis))
     if source._sparse:
-        return take(source, array(rows, dtype=np.int64), axis=axis).tostype("default")
-    return NDArray(source._data.index_select(axis, torch.from_numpy(rows)).detach(), source.context)
+        return take(source, array(rows, dtype=np.int64, ctx=source.context), axis=axis).tostype("default")
+    places_there = torch.from_numpy(rows).to(source._data.device)
+    return NDArray(source._data.index_select(axis, places_there).detach(), source.context)

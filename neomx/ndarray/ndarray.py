@@ -276,8 +276,8 @@ class NDArray:
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
-        if self._data.is_cuda:
-            torch.cuda.synchronize(self._data.device)
+        if self._ctx.device_type == "gpu":
+            torch.accelerator.synchronize(self._data.device)
 
     wait_to_write = wait_to_read
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ..base import MXNetError, numeric_types
-from ..context import Context, cpu, current_context
+from ..context import Context, context_of, cpu, current_context, num_gpus
 from ..dtype import NAME_OF_TORCH, to_torch
 from ..ops.table import OPS
 from .invoke import apply
@@ -214,9 +214,7 @@ all_finite, multi_all_finite = _all_finite("all_finite"), _all_finite("multi_all
 
 def from_torch(tensor: torch.Tensor, ctx: Context | None = None) -> NDArray:
     """An array that holds `tensor`: shared memory, and one autograd graph."""
-    if ctx is None:
-        ctx = Context("cpu" if tensor.device.type == "cpu" else "gpu", tensor.device.index or 0)
-    return NDArray(tensor, ctx)
+    return NDArray(tensor, context_of(tensor.device) if ctx is None else ctx)
 
 
 def from_dlpack(dlpack: Any) -> NDArray:
@@ -235,9 +233,9 @@ def to_dlpack_for_write(data: NDArray) -> Any:
 
 
 def waitall() -> None:
-    """Wait until everything is computed."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+    """Wait until everything is computed, on all devices."""
+    for device in range(num_gpus()):
+        torch.accelerator.synchronize(device)
 
 
 def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = True) -> NDArray:

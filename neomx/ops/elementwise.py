@@ -279,6 +279,11 @@ def _modulo_number(data: Tensor, scalar: float) -> Tensor:
     return torch.remainder(data, scalar) if scalar else torch.zeros_like(data)
 
 
+def _number_to_the(data: Tensor, scalar: float) -> Tensor:
+    # torch's gradient of an exponent fails when the base is a number on the CPU and the exponent is elsewhere.
+    return _power(_number(scalar, data).to(data.device), data)
+
+
 def _to_the_number(data: Tensor, scalar: float) -> Tensor:
     """torch knows short cuts for powers such as 2 and 0.5, if they are numbers."""
     return torch.pow(data, scalar) if data.is_floating_point() else _power(data, _number(scalar, data))
@@ -297,7 +302,7 @@ _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
     (_modulo_number, ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
     (_left(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
     (_to_the_number, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
-    (_left(_power), ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
+    (_number_to_the, ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
     # clamp passes the gradient on at a tie, as MXNet does.
     (_right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar"), "max(x, scalar)"),
     (_right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar"), "min(x, scalar)"),

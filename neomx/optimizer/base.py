@@ -66,6 +66,7 @@ class Optimizer:
         self.begin_num_update = self.num_update = begin_num_update
         self._all_index_update_counts: dict[int, dict[Index, int]] = {0: {}}
         self._index_update_count = self._all_index_update_counts[0]
+        self._loaded_counts: dict[Index, int] = {}  # from which devices that a file does not mention continue
         self.clip_gradient = clip_gradient
         self.multi_precision = multi_precision
         self.aggregate_num = 0
@@ -206,7 +207,9 @@ class Optimizer:
 
     def _set_current_context(self, device_id: int) -> None:
         """Count the updates of this device from now on."""
-        self._index_update_count = self._all_index_update_counts.setdefault(device_id, {})
+        if not self._all_index_update_counts.get(device_id):
+            self._all_index_update_counts[device_id] = dict(self._loaded_counts)
+        self._index_update_count = self._all_index_update_counts[device_id]
 
     def _update_count(self, index: Any) -> None:
         """Count one more update of a parameter, or of each in a list."""
@@ -268,10 +271,10 @@ class Optimizer:
         return Optimizer.opt_registry[name.lower()](**kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "param_dict"}
+        return {key: value for key, value in vars(self).items() if key not in ("param_dict", "_loaded_counts")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, param_dict={})
+        vars(self).update(state, param_dict={}, _loaded_counts=dict(state["_index_update_count"]))
         devices = [id for id, counts in self._all_index_update_counts.items() if counts == self._index_update_count]
         self._set_current_context(devices[0] if devices else 0)
 

@@ -90,7 +90,7 @@ def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
     if isinstance(value, dict):
         return {"dict": [[_pack(key, arrays), _pack(each, arrays)] for key, each in value.items()]}
     if isinstance(value, (Optimizer, LRScheduler)):
-        kept = {key: each for key, each in vars(value).items() if key != "param_dict"}
+        kept = value.__getstate__() if isinstance(value, Optimizer) else vars(value)
         return {"object": type(value).__name__, "has": _pack(kept, arrays)}
     raise MXNetError(
         f"optimizer states cannot hold a {type(value).__name__}. Expected arrays, numbers, strings, tuples, lists, "

@@ -45,7 +45,7 @@ def default_batchify_fn(data: Any) -> Any:
             f"default_batchify_fn cannot make a batch of {type(first).__name__} items: expected arrays, numbers "
             "or tuples of them. Give a batchify_fn of your own"
         )
-    return array(values, ctx=cpu(), dtype=values.dtype)
+    return array(values, dtype=values.dtype)
 
 
 def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -62,7 +62,10 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack(tensors).detach()
 
 
-default_mp_batchify_fn = default_batchify_fn
+def default_mp_batchify_fn(data: Any) -> Any:
+    """What `default_batchify_fn` makes, on the CPU: a worker must not use the device of the program it came from."""
+    with cpu():
+        return default_batchify_fn(data)
 
 
 def _is_in_memory(dataset: Any) -> bool:
@@ -78,7 +81,7 @@ def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
     parts = [
         NDArray(data._data[torch.tensor(indices)].detach(), data.context)
         if isinstance(data, NDArray)
-        else array(data[indices], ctx=cpu(), dtype=data.dtype)
+        else array(data[indices], dtype=data.dtype)
         for data in dataset._data
     ]
     return parts[0] if len(parts) == 1 else parts

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ...base import MXNetError
-from ...context import Context, cpu_pinned
+from ...context import Context, accelerator, cpu_pinned, num_gpus
 from ...ndarray import NDArray
 from ...process import state
 
@@ -21,7 +21,7 @@ from ...process import state
 def _as_in_context(data: Any, ctx: Context) -> Any:
     """The arrays of a batch on another context; pages are really pinned where there is a GPU to copy to."""
     if isinstance(data, NDArray):
-        if ctx.device_type == "cpu_pinned" and torch.cuda.is_available():
+        if ctx.device_type == "cpu_pinned" and num_gpus() and accelerator() != "mps":  # where memory is shared
             return NDArray(data._data.pin_memory(), ctx)
         return data.as_in_context(ctx)
     if isinstance(data, (list, tuple)):

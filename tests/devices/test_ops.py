@@ -1,0 +1,18 @@
+"""Every op of the table on the second pretend device, where nothing is by accident. No op is left out."""
+
+import pytest
+from running import check
+from test_parity import FAMILIES
+
+import neomx as mx
+from parity import spec
+
+CASES = [
+    (family, name) for family in FAMILIES for name, case in spec.CASES[family].items() if isinstance(case, spec.Case)
+]
+
+
+@pytest.mark.parametrize(("family", "name"), [pytest.param(*case, id=":".join(case)) for case in CASES])
+def test_op(family, name, contexts):
+    check(family, name, mx.gpu(1))
+    assert contexts == {mx.gpu(1)}
