@@ -223,7 +223,7 @@ def test_new_imports_and_those_that_are_gone_are_seen():
     (new,) = differences(files, "ops: base")
     assert new.startswith("ops/x.py imports ndarray, which no file of ops did: use a room that it imports; if")
     (gone,) = differences(files, "# why\nops: base\n    context ndarray\n")
-    assert gone == "ops no longer imports context: run `python tests/package/test_imports.py` to drop it from the table"
+    assert gone == "ops no longer imports context: run `python tests/package/test_imports.py` to drop it from the list"
     assert differences(files, "")[0].startswith("ops is not in the table")
     assert len(differences(files, "ops: base ndarray\nolds")) == 1
     assert upwards("base\nops: base ndarray\nndarray: autograd ops") == ["ops imports ndarray, which is built on it"]
