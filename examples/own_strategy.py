@@ -2,7 +2,7 @@
 
     neomx run -n 2 examples/own_strategy.py
 
-Half the messages, and the same weights as with batches twice as large.
+Half the messages, and the same weights as with batches twice as large. All workers must have equally many batches.
 """
 
 import torch

@@ -93,6 +93,12 @@ class Compressor(ABC):
         one that multiplies low-rank factors and needs two collectives, overrides this.
         """
         sent = [self.encode(key, tensor) for key, tensor in zip(keys, tensors, strict=True)]
+        for part in sent:
+            if part.dtype != torch.uint8 or part.dim() != 1:
+                raise MXNetError(
+                    f"{type(self).__name__}.encode must return a flat uint8 tensor, received {part.dtype} of shape "
+                    f"{tuple(part.shape)}. Use .view(torch.uint8)"
+                )
         header = torch.tensor([part.numel() for part in sent]).view(torch.uint8)  # another worker's may differ
         everyone = group.all_gather(torch.cat([header.to(sent[0].device), *sent]), what=what)
         for out in outs:
@@ -209,7 +215,8 @@ class OneBit(_Bits):
         return (codes * 0x0102040810204080 >> 56).bitwise_and_(0xFF).to(torch.uint8)
 
 
-KINDS: dict[str, type[Compressor]] = {kind.kind: kind for kind in (TwoBit, OneBit, Half)}
+BUILT_IN = (TwoBit, OneBit, Half)  # those that servers decode
+KINDS: dict[str, type[Compressor]] = {kind.kind: kind for kind in BUILT_IN}
 Kind = TypeVar("Kind", bound=type[Compressor])
 
 
@@ -217,6 +224,11 @@ def register(kind: Kind) -> Kind:
     """Let compression_params={'type': kind.kind} make compressors of this class. Servers know built-in ones only."""
     if not (isinstance(kind, type) and issubclass(kind, Compressor) and isinstance(getattr(kind, "kind", None), str)):
         raise TypeError(f"expected a class derived from Compressor, with its name in `kind`; received {kind!r:.80}")
+    if inspect.isabstract(kind):
+        raise TypeError(f"{kind.__name__} must define {', '.join(sorted(kind.__abstractmethods__))}")
+    known = KINDS.get(kind.kind)
+    if known is not None and (known.__module__, known.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise ValueError(f"{kind.__name__}: the kind {kind.kind!r} is that of {known.__name__}. Choose another name")
     KINDS[kind.kind] = kind
     return kind
 

@@ -11,7 +11,7 @@ from ..events import emit
 from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
 from ..ndarray import NDArray
-from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout
+from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout, refuse_second_exchange
 from .loading import holders_of
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
@@ -37,6 +37,7 @@ class Trainer:
         self._params = _listed(params)
         self._contexts = self._check_contexts()
         self._asked = Asked(kvstore, update_on_kvstore, compression_params)
+        refuse_second_exchange(self._asked, optimizer)
         self._training = ParameterTraining(self._params, self._contexts, _made(optimizer, optimizer_params or {}))
         self._strategy: StepStrategy | None = None
         for param in self._params:

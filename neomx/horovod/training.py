@@ -164,6 +164,11 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
     def __getattr__(self, name: str) -> Any:
         return getattr(self._optimizer, name)
 
+    @property
+    def workers(self) -> int:
+        """Among how many workers gradients are averaged."""
+        return (self._factors[2] or global_process_set).size()
+
     def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
         """All-reduce among all workers; a process set's gradients are exchanged by the updates themselves."""
         _, _, process_set = self._factors

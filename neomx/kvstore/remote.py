@@ -11,6 +11,7 @@ import torch
 
 from .. import optimizer as opt
 from ..base import MXNetError
+from ..comm import compress
 from ..comm.server import KeyAllocator, KeySpec, Segment, Settings, SparseRows, open_client
 from ..comm.session import Session
 from ..comm.store import THE_STORE, TOLERATES_LOSS, PeerError
@@ -147,6 +148,15 @@ class RemoteStore(SharedStore):
     def exchange_push_rows(self, key: Key, values: torch.Tensor, numbers: torch.Tensor) -> None:
         """The same of a row-sparse gradient: the values of its rows, and their numbers in rising order."""
         self._client.push_rows(key, SparseRows(numbers.cpu(), values.cpu()), commit=False)
+
+    def _checked_compressor(self, compressor: compress.Compressor) -> compress.Compressor:
+        if type(compressor) not in compress.BUILT_IN:
+            known = ", ".join(kind.kind for kind in compress.BUILT_IN)
+            raise MXNetError(
+                f"parameter servers decode {known} only, since nothing of a program runs there; received "
+                f"{compressor.kind!r}. Use one of those, or run without servers"
+            )
+        return compressor
 
     def take_back(self, key: Key) -> None:
         """The last `exchange_push` of a key is replaced by another: what its compressor kept does not count."""

@@ -190,7 +190,11 @@ class KVStore(KVStoreBase, ABC):
         """
         if not self._may_compress():
             raise MXNetError(f"gradient compression is for 'device' and stores between workers, not {self._type!r}")
-        self._compressor = compress.make(compression_params, self._compressor)
+        self._compressor = self._checked_compressor(compress.make(compression_params, self._compressor))
+
+    def _checked_compressor(self, compressor: compress.Compressor) -> compress.Compressor:
+        """Raise if gradients cannot travel that way here."""
+        return compressor
 
     def _may_compress(self) -> bool:
         return True

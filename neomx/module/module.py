@@ -19,7 +19,7 @@ from ..io import DataDesc
 from ..kvstore import KVStoreBase
 from ..model import load_checkpoint
 from ..ndarray import NDArray
-from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose
+from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose, refuse_second_exchange
 from .base_module import BaseModule, _check_input_names, _parse_data_desc
 from .executor_group import DataParallelExecutorGroup
 from .training import ArrayTraining
@@ -345,6 +345,7 @@ class Module(BaseModule):
         if self._params_dirty:
             self._sync_params_from_devices()
         asked = Asked(kvstore, None, self._compression_params)
+        refuse_second_exchange(asked, optimizer)
         if (
             isinstance(optimizer, OptimizerWithStrategy)
             and len(self._context) == 1

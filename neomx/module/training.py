@@ -72,6 +72,7 @@ class ArrayTraining(Training):
         self._group: DataParallelExecutorGroup | None = None
         self.listeners: dict[str, Callable[[], None]] = {}
         self.batch_size = 1
+        self._scale = self._rescaled = optimizer.rescale_grad  # as the program set it; as the last step did
 
     def use(self, group: DataParallelExecutorGroup) -> None:
         """The next step is of these executors."""
@@ -126,11 +127,14 @@ class ArrayTraining(Training):
         return made
 
     def rescale(self, divisor: float) -> None:
-        """`rescale_grad` was set with the optimizer."""
+        """Have the next update divide gradients by this number, beside what the program's `rescale_grad` does."""
+        if self._optimizer.rescale_grad != self._rescaled:  # the program has set another one
+            self._scale = self._optimizer.rescale_grad
+        self._optimizer.rescale_grad = self._rescaled = self._scale / divisor
 
     def samples(self, divisor: float) -> float:
-        """The batch size."""
-        return self.batch_size
+        """The batch size; unknown if it is the divisor, which is constant here and says nothing of samples."""
+        return -1 if self.batch_size == divisor else self.batch_size
 
     def update(self, places: Sequence[int], sums: Sequence[NDArray]) -> None:
         """Update these parameters on all contexts."""

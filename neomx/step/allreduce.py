@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from .. import events
+from ..base import MXNetError
 from ..comm.buckets import Buckets, Reducer, RowGradient, Span
 from ..comm.compress import Compressor
 from ..comm.group import Group
@@ -45,6 +46,10 @@ class AllReduce(StepStrategy):
         shows_sums: bool = False,
     ) -> None:
         super().__init__()
+        if compressor is not None and not isinstance(compressor, Compressor):
+            raise TypeError(
+                f"compressor= expects an object of a class derived from mx.step.Compressor, received {compressor!r:.80}"
+            )
         self._members, self._rounds, self.compressor, self.shows_sums = group, rounds, compressor, shows_sums
         self._number = 0
         self._group: Group | None = None  # for this strategy's messages alone
@@ -66,6 +71,19 @@ class AllReduce(StepStrategy):
         self._members, self._rounds = self._members or session().group, self._rounds or session().rounds
         self._number = self._rounds.enter(self)
         self._group = self._members.clone(f"gradients {self._number}")
+        self._check_alike(self._group)
+
+    def _check_alike(self, group: Group) -> None:
+        """Raise on every worker if some worker steps by another strategy."""
+        mine = type(self).__qualname__
+        names = [
+            bytes(each.tolist()).decode() for each in group.all_gather(torch.tensor(list(mine.encode())), "strategies")
+        ]
+        if set(names) != {mine}:
+            raise MXNetError(
+                "all workers must step by the same strategy: "
+                + ", ".join(f"worker {rank} has {name}" for rank, name in enumerate(names))
+            )
 
     @property
     def group(self) -> Group:
@@ -199,13 +217,17 @@ class AllReduce(StepStrategy):
         self.trained.use_all()
 
     def apply(self, places: Sequence[int], gradients: Sequence[NDArray]) -> None:
-        """Update these parameters by these gradients."""
+        """Update these parameters by these gradients. It may be called once for each bucket; see `updates_early`.
+
+        Where a subclass overrides it, `gradients` are copies, which it may change: workers of one host share the sums.
+        """
         self.training.update(places, gradients)
 
     def _apply_sums(self, places: Iterable[int]) -> None:
         ordered = sorted(places)
         if ordered:
-            self.apply(ordered, [self.sums[i] for i in ordered])
+            overridden = type(self).apply is not AllReduce.apply
+            self.apply(ordered, [self.sums[i].copy() if overridden else self.sums[i] for i in ordered])
 
     # ---- sums ----
 

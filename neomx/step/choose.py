@@ -33,7 +33,7 @@ from .allreduce import AllReduce
 from .one_device import OneDevice
 from .servers import Servers
 from .store import Store
-from .strategy import StepStrategy
+from .strategy import OptimizerWithStrategy, StepStrategy
 
 _log = logging.getLogger("neomx")
 VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
@@ -50,6 +50,8 @@ class Asked:
 
     def __post_init__(self) -> None:
         kvstore = self.kvstore
+        if isinstance(kvstore, type) and issubclass(kvstore, (StepStrategy, KVStoreBase)):
+            raise TypeError(f"kvstore= expects an object, received a class. Pass {kvstore.__name__}(...)")
         if not (kvstore is None or isinstance(kvstore, (str, KVStoreBase, StepStrategy))):
             raise TypeError(
                 f"kvstore must be KVStore, str or None, received {kvstore!r:.80}. A StepStrategy of mx.step works too"
@@ -74,6 +76,19 @@ class Asked:
             self.kvstore.begin_alike(tensors)
         elif isinstance(self.kvstore, SharedStore) and self.kvstore.begins_alike:
             self.kvstore.group.broadcast_all_(list(tensors))
+
+
+def refuse_second_exchange(asked: Asked, optimizer: object) -> None:
+    """Raise if both a store or strategy and the optimizer would exchange gradients with other workers."""
+    kvstore = asked.kvstore
+    if isinstance(optimizer, OptimizerWithStrategy) and optimizer.workers > 1:
+        named = isinstance(kvstore, str) and kv.is_distributed(kvstore)
+        if named or isinstance(kvstore, (SharedStore, StepStrategy)):
+            shown = repr(kvstore) if named else type(kvstore).__name__
+            raise ValueError(
+                f"kvstore={shown} and {type(optimizer).__name__} would both sum the gradients of all workers. Pass "
+                "kvstore=None, or the optimizer without its wrapper"
+            )
 
 
 def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepStrategy] | None = None) -> StepStrategy:

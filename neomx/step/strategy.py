@@ -196,6 +196,11 @@ class StepStrategy(ABC):
 class OptimizerWithStrategy(ABC):
     """An optimizer that says itself how gradients meet, as Horovod's does; a Module then steps by that strategy."""
 
+    @property
+    @abstractmethod
+    def workers(self) -> int:
+        """Among how many workers it exchanges gradients."""
+
     @abstractmethod
     def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
         """The strategy, and the optimizer for its updates; None if the optimizer's own updates exchange gradients."""
