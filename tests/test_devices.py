@@ -10,7 +10,7 @@ from launching import LIMIT
 ROOT = pathlib.Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("part", ["test_ops.py", "test_arrays.py", "test_training.py"])
+@pytest.mark.parametrize("part", ["test_ops.py", "test_programs.py", "test_arrays.py", "test_training.py"])
 def test_on_pretend_devices(part):
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:xdist", f"tests/devices/{part}"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
