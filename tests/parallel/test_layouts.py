@@ -116,7 +116,7 @@ REFUSED = {
     "no model": r"expected a gluon Block or a torch module, received list",
     "twice": r"the model has a layout already. Make a new one, and load its parameters",
     "kvstore": r"kvstore='dist_sync': the layout already decides how the gradients .* are summed. Leave kvstore out",
-    "sparse": r"gradients of storage type row_sparse: under a layout they are dense. .*sparse_grad=False",
+    "sparse": r"'embedding\d+_weight' has row-sparse gradients, which a layout cannot sum. .*sparse_grad=False",
     "states": r"other.states: the state loaded for weight \d is .*\(8,\).*; Adam with its settings needs",
 }
 
