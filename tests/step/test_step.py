@@ -5,7 +5,7 @@ import pathlib
 import numpy as np
 import pytest
 import torch
-from launching import neomx_run
+from launching import neomx_run, write
 
 import neomx as mx
 from neomx import autograd, gluon, nd
@@ -135,12 +135,83 @@ def test_two_workers_train_by_strategies_and_compressors_of_a_program(tmp_path):
     one, other = (dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2))
     for name in one:
         np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-    for name in ("gluon", "module", "module all-reduce"):
+    for name in ("gluon", "module", "module all-reduce", "in place", "module divisor"):
         np.testing.assert_allclose(one[name], one[name + " expected"], rtol=0, atol=5e-6, err_msg=name)
     # All directions of a matrix of five columns, and all elements, are what was to be sent: only rounding differs.
     for name, near in (("low-rank", 1e-5), ("largest", 1e-6), ("fp16", 2e-3)):
         np.testing.assert_allclose(one[name], one["plain"], rtol=0, atol=near, err_msg=name)
     assert np.abs(one["fp16"] - one["plain"]).max() > 1e-7
+
+
+MISTAKES = """
+    import pytest
+    import neomx as mx
+    import neomx.horovod as hvd
+    from neomx import gluon
+
+    class Own(mx.step.AllReduce):
+        pass
+
+    @mx.step.register_compressor
+    class Signs(mx.step.Compressor):
+        kind = "signs"
+        def encode(self, key, tensor): ...
+        def decode(self, data, out): ...
+
+    hvd.init()
+    net = gluon.nn.Dense(1, in_units=1)
+    net.initialize()
+    params = net.collect_params()
+    optimizer = hvd.DistributedOptimizer(mx.optimizer.create("sgd"))
+    for store in ("dist_sync", Own()):
+        with pytest.raises(ValueError, match="DistributedOptimizer would both sum the gradients.*kvstore=None"):
+            gluon.Trainer(params, optimizer, kvstore=store)
+    with pytest.raises(mx.MXNetError, match="servers decode 2bit, 1bit, fp16 only.*received 'signs'"):
+        gluon.Trainer(params, "sgd", kvstore="dist_sync", compression_params={"type": "signs"}).strategy
+    trainer = gluon.Trainer(params, "sgd", kvstore=(mx.step.AllReduce, Own)[mx.dist.rank()]())
+    with pytest.raises(mx.MXNetError, match="same strategy: worker 0 has AllReduce, worker 1 has Own"):
+        trainer.strategy
+    print("all refused")
+"""
+
+
+def test_mistakes_are_refused_on_all_workers(tmp_path):
+    run = neomx_run("-n", 2, "-s", 1, write(tmp_path, MISTAKES))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("all refused") == 2
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Asked(AllReduce), r"expects an object, received a class. Pass AllReduce\("),
+        (lambda: AllReduce(compressor={"type": "2bit"}), "derived from mx.step.Compressor, received {'type'"),
+    ],
+)
+def test_what_is_no_strategy_or_compressor(make, words):
+    with pytest.raises(TypeError, match=words):
+        make()
+
+
+def test_a_compressor_is_checked_when_it_is_registered_and_used():
+    class Incomplete(mx.step.Compressor):
+        kind = "incomplete"
+
+    class Other(Incomplete):
+        kind = "2bit"
+
+        def encode(self, key, tensor):
+            return tensor
+
+        def decode(self, data, out):
+            return out
+
+    with pytest.raises(TypeError, match="Incomplete must define decode, encode"):
+        mx.step.register_compressor(Incomplete)
+    with pytest.raises(ValueError, match="the kind '2bit' is that of TwoBit"):
+        mx.step.register_compressor(Other)
+    with pytest.raises(mx.MXNetError, match="Other.encode must return a flat uint8 tensor, received torch.float32"):
+        Other().sum_([0], [torch.ones(2)], [torch.ones(2)], None, "")
 
 
 def test_compression_takes_the_parameters_of_its_kind():

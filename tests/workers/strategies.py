@@ -74,6 +74,22 @@ class Largest(mx.step.Compressor):
         return out
 
 
+class Halved(mx.step.AllReduce):
+    """Changes the sums in place, which workers of one host share."""
+
+    def apply(self, places, gradients):
+        for gradient in gradients:
+            gradient *= 0.5
+        super().apply(places, gradients)
+
+
+class Tenth(mx.step.AllReduce):
+    """Divides by ten times what it is told."""
+
+    def step(self, divisor, ignore_stale=False):
+        super().step(10 * divisor, ignore_stale)
+
+
 def network():
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(7, activation="tanh", in_units=5), gluon.nn.Dense(3, in_units=7))
@@ -81,10 +97,10 @@ def network():
     return net
 
 
-def gluon_run(steps, **how):
+def gluon_run(steps, rate=0.3, **how):
     mx.random.seed(3)
     net = network()
-    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.3, "momentum": 0.9}, **how)
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": rate, "momentum": 0.9}, **how)
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     for x, y in steps:
         with autograd.record():
@@ -94,7 +110,7 @@ def gluon_run(steps, **how):
     return np.concatenate([p.data().asnumpy().ravel() for p in net.collect_params().values()])
 
 
-def module_run(steps, kvstore):
+def module_run(steps, kvstore, rate=0.3):
     x = mx.sym.Activation(mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=7, name="a"), act_type="tanh")
     symbol = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(x, num_hidden=3, name="b"), name="softmax")
     rng = np.random.RandomState(5)
@@ -107,7 +123,7 @@ def module_run(steps, kvstore):
     module = mx.mod.Module(symbol)
     module.bind([("data", steps[0][0].shape)], [("softmax_label", steps[0][1].shape)])
     module.init_params(arg_params=args)
-    settings = {"learning_rate": 0.3, "momentum": 0.9, "rescale_grad": 1 / (2 * BATCH)}
+    settings = {"learning_rate": rate, "momentum": 0.9, "rescale_grad": 1 / (2 * BATCH)}
     module.init_optimizer(kvstore=kvstore, optimizer_params=settings)
     for x, y in steps:
         module.forward_backward(mx.io.DataBatch([nd.array(x)], [nd.array(y)]))
@@ -134,6 +150,12 @@ def main(out):
         "gluon expected": gluon_run(doubled(), kvstore=None),
         "module expected": module_run(doubled(), None),
         "module all-reduce expected": module_run(list(zip(DATA, TARGET, strict=True)), None),
+    }
+    results |= {
+        "in place": gluon_run(mine(), kvstore=Halved()),
+        "in place expected": gluon_run(mine(), 0.15, kvstore="dist_sync"),
+        "module divisor": module_run(mine(), Tenth()),
+        "module divisor expected": module_run(mine(), mx.step.AllReduce(), 0.03),
     }
     for kind, params in (("low-rank", {"rank": 5}), ("largest", {"limit": 0.0}), ("fp16", {})):
         results[kind] = gluon_run(mine(), kvstore="dist_sync", compression_params={"type": kind, **params})
