@@ -4,13 +4,17 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: demo test test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
+.PHONY: demo test quick test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
 
 test: .venv/installed
 	.venv/bin/python -m pytest -n 2
+
+# Without the tests that start processes, in a few minutes.
+quick: .venv/installed
+	.venv/bin/python -m pytest -n 2 -m 'not processes'
 
 # The numeric tests with the kernels of each instruction set that this CPU has, from SSE to AMX.
 test-isa: .venv/installed

@@ -1,7 +1,9 @@
 """One thread a process, since tests run side by side on few cores; the same random numbers whatever ran before."""
 
+import multiprocessing
 import os
 import random
+import subprocess
 
 import numpy as np
 import pytest
@@ -16,6 +18,17 @@ pytest.register_assert_rewrite("launching")  # what its assertions found is show
 settings.register_profile("repeatable", derandomize=True)
 if os.environ.get("CI"):
     settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark tests of files that start processes, which `make quick` leaves out."""
+    from launching import launcher, neomx_run  # not before its assertions are rewritten
+    from server_jobs import Job
+
+    starters = {id(each) for each in (subprocess, multiprocessing, neomx_run, launcher, Job)}
+    for item in items:
+        if any(id(value) in starters for value in vars(item.module).values()):
+            item.add_marker("processes")
 
 
 @pytest.fixture(autouse=True)

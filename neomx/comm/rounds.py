@@ -26,6 +26,9 @@ class Stepper(Protocol):
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
 
+    def prepare_along(self) -> None:
+        """Other workers prepare for new parameters, before their next step: do the same."""
+
     def shadow(self, round: Round) -> None:
         """Take part in the others' step with nothing."""
 
@@ -43,6 +46,7 @@ class Round:
     reduces: bool  # whether gradients are summed in it
     wants_flags: bool  # whether some worker has more to say
     follows: bool = False  # whether some worker's divisor is known to be a multiple of its samples
+    prepares: bool = False  # whether it announces that workers prepare for new parameters, and no step
 
     @property
     def active(self) -> list[int]:
@@ -106,14 +110,26 @@ class Rounds:
             given = _Given(divisor, samples, False) if last is None else last.next(divisor, samples)
             self._given[stepper], follows = given, given.follows
         round = self._say(stepper, divisor, samples, reduces, wants_flags, follows)
-        others = sorted({other for other in round.steppers if other >= 0 and other != stepper})
-        if others:
+        self._check_same(stepper, round)
+        unsaid = [rank for rank in round.active if math.isnan(round.divisors[rank])]
+        if unsaid and unsaid != round.active:
+            raise MXNetError(
+                f"the workers' programs do not run alike: workers {unsaid} call allreduce_grads(), the others step(). "
+                "Call the same on all workers"
+            )
+        return round
+
+    def _check_same(self, stepper: int, round: Round) -> None:
+        if any(round.steppers[rank] != stepper for rank in round.active):
             raise MXNetError(
                 "the workers' programs do not run alike: "
                 + ", ".join(f"worker {rank} {_doing(other)}" for rank, other in enumerate(round.steppers))
                 + ". Every worker must make its Trainers in the same order and step them in the same order"
             )
-        return round
+
+    def prepare(self, stepper: int) -> None:
+        """Say that this worker prepares for new parameters, so that workers without data do the same."""
+        self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
     def pause(self) -> None:
         """Wait for all workers, taking part in the steps of those that still have some."""
@@ -135,20 +151,35 @@ class Rounds:
                         f"worker {round.active[0]} steps a Trainer that this worker has not made yet. Make all "
                         "Trainers before the first worker runs out of data"
                     )
-                self._steppers[stepper].shadow(round)
+                if round.prepares:
+                    self._steppers[stepper].prepare_along()
+                else:
+                    self._steppers[stepper].shadow(round)
             elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
                 return
 
     def _say(
-        self, what: int, divisor: float, samples: float, reduces: bool, wants_flags: bool, follows: bool = False
+        self,
+        what: int,
+        divisor: float,
+        samples: float,
+        reduces: bool,
+        wants_flags: bool,
+        follows: bool = False,
+        prepares: bool = False,
     ) -> Round:
         if self._group.size == 1:
-            return Round([what], [divisor], [samples], reduces, wants_flags, follows)
-        mine = torch.tensor([what, divisor, samples, reduces, wants_flags, follows], dtype=torch.float64)
-        steppers, divisors, counts, reducing, wanting, following = self._group.all_gather_small(
-            mine, what="the start of a step"
-        ).T.tolist()
-        round = Round([int(each) for each in steppers], divisors, counts, any(reducing), any(wanting), any(following))
+            return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares)
+        mine = torch.tensor([what, divisor, samples, reduces, wants_flags, follows, prepares], dtype=torch.float64)
+        steppers, divisors, counts, *flags = self._group.all_gather_small(mine, what="the start of a step").T.tolist()
+        active = [rank for rank, each in enumerate(steppers) if each >= 0]
+        preparing = [bool(flags[3][rank]) for rank in active]
+        if any(preparing) and not all(preparing):
+            raise MXNetError(
+                "the workers' programs do not run alike: the parameters that are trained have changed on some workers "
+                "only. Change grad_req, or initialise parameters, in the same step on all workers"
+            )
+        round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self._catch_up(round)
         return round
 

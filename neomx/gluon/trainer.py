@@ -47,6 +47,8 @@ class Trainer:
         else:
             self._asked.open()
         self._begin_alike([param for param in self._params if param._arrays is not None])
+        if self._asked.steps_together:
+            self._choose()  # at once: a worker that never has a batch must take part in the others' steps
 
     # ---- how gradients meet ----
 
@@ -188,7 +190,7 @@ class Trainer:
 
     @property
     def _kv_initialized(self) -> bool:
-        return self._strategy is not None
+        return self._strategy is not None and self._strategy.has_begun
 
     @property
     def _kvstore_params(self) -> dict[str, Any]:
@@ -228,8 +230,9 @@ class Trainer:
 
     def keep_updates_here(self) -> None:
         """Have this process update, not a store: a step can then be left out. Raises if a store does so already."""
-        if self._asked.update_on_kvstore is None and self._strategy is None:
+        if self._asked.update_on_kvstore is None and (self._strategy is None or not self._strategy.has_begun):
             self._asked.update_on_kvstore = False
+            self._strategy = None
         elif self._asked.update_on_kvstore or self._update_on_kvstore:
             raise AssertionError(
                 "a step is left out where gradients overflow, which a kvstore that updates cannot do. Make the Trainer "

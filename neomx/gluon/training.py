@@ -11,7 +11,7 @@ from ..comm.buckets import Stamp
 from ..context import Context
 from ..ndarray import NDArray
 from ..optimizer import Optimizer, Updater, get_updater
-from ..step.gradients import is_fresh, leaf_of, mark_used, stamp_of
+from ..step.gradients import is_fresh, leaf_of, mark_fresh, mark_used, stamp_of
 from ..step.trained import Hook, Trained, Training
 from .data.place import current_batch
 from .parameter import Parameter
@@ -37,6 +37,10 @@ class TrainedParameters(Trained):
     def mark_used(self, i: int, k: int) -> None:
         """An update has used a gradient."""
         mark_used(self.weights[k][i])
+
+    def mark_fresh(self, i: int, k: int) -> None:
+        """A gradient is new, though no backward here has written it."""
+        mark_fresh(self.weights[k][i])
 
     def stamp(self, i: int) -> Stamp:
         """Changes when a gradient on the first context is written."""

@@ -499,10 +499,29 @@ class GradientBuffer(NDArray):
 
     __slots__ = ()
 
-    def _writable_data(self, *values: Any) -> torch.Tensor:
+    def _count_write(self) -> None:
         gradient = self._data
         gradient._writes = getattr(gradient, "_writes", 0) + 1  # type: ignore[attr-defined]
+
+    def _writable_data(self, *values: Any) -> torch.Tensor:
+        self._count_write()
         return super()._writable_data(*values)
+
+    # Arrays that share this memory do not count what is written through them, so that taking one counts as a write.
+
+    def __getitem__(self, key: Any) -> Any:
+        self._count_write()
+        return super().__getitem__(key)
+
+    def reshape(self, *shape: Any, **kwargs: Any) -> Any:
+        """`nd.reshape` of this array, whose memory the result shares."""
+        self._count_write()
+        return super().reshape(*shape, **kwargs)
+
+    def detach(self) -> NDArray:
+        """An array with the same memory, outside of autograd's graph."""
+        self._count_write()
+        return super().detach()
 
 
 class Gradient(GradientBuffer):

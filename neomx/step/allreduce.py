@@ -112,6 +112,19 @@ class AllReduce(StepStrategy):
         """Take over the weights, and the optimizer's states, that the worker `source` has."""
         give_over(self.training, self.group, source)
 
+    def follow(self) -> None:
+        """Take notice of new parameters; workers without data hear of it, for all prepare together."""
+        if self._rounds is not None and self.training.trained() is not self._trained:
+            self._rounds.prepare(self._number)
+        super().follow()
+
+    def prepare_along(self) -> None:
+        """Other workers prepare for new parameters, before their next step: do the same."""
+        if self._trained is not None:
+            self._trained.unwatch()
+            self._trained = None
+        super().follow()
+
     # ---- a step ----
 
     def ready(self, i: int) -> None:
@@ -142,6 +155,8 @@ class AllReduce(StepStrategy):
         began = time.perf_counter()
         self.follow()
         made = self.trained.fresh()
+        if not ignore_stale:
+            self.refuse_partly_stale(made)
         spoiled = self.buckets.send_rest(set(made))
         round = self.begin_round(divisor, bool(spoiled) or len(made) < len(self.trained))
         agreed = time.perf_counter()
@@ -152,10 +167,10 @@ class AllReduce(StepStrategy):
         if updates and self.updates_early and (ignore_stale or not any(stale)):
             last = [i for number in again for i in self.buckets.members(number)]
             self._update_early(set(again), stale)
-            self._settle(round, again, made)
+            self._settle(round, again, made, stale)
             self._finish([i for i in last if not stale[i]], stale)
         else:
-            self._settle(round, again, made)
+            self._settle(round, again, made, stale)
             if updates:
                 self._update_all(stale, ignore_stale)
         events.emit("reduce", waiting=agreed - began, seconds=time.perf_counter() - began, samples=round.all_samples)
@@ -173,9 +188,8 @@ class AllReduce(StepStrategy):
     def shadow(self, round: Round) -> None:
         """Take part in the others' step with gradients of zero."""
         if round.reduces:
-            self.follow()
-            again, _ = self._flags(round, self.buckets.send_rest(()), [])
-            self._settle(round, again, [])
+            again, stale = self._flags(round, self.buckets.send_rest(()), [])
+            self._settle(round, again, [], stale)
 
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
@@ -303,13 +317,14 @@ class AllReduce(StepStrategy):
         said = self.group.all_gather_small(mine).amax(0).tolist()
         return [number for number in range(buckets) if said[number]], [not each for each in said[buckets:]]
 
-    def _settle(self, round: Round, again: list[int], made: list[int]) -> None:
+    def _settle(self, round: Round, again: list[int], made: list[int], stale: list[bool]) -> None:
         """Wait for all sums, and have sent again what was sent too early."""
         buckets = self.buckets
         buckets.wait()
         if again:
-            self._take_back(again)
+            self._take_back(i for number in again for i in buckets.members(number))
             buckets.send_again(again, set(made))
+        self._take_back(i for i in buckets.order if stale[i])  # nobody will use what was sent of these
         self._take_rows([i for i in range(len(self.trained)) if i in self.trained.sparse])
         readiness = buckets.readiness
         buckets.end_round()
@@ -317,12 +332,12 @@ class AllReduce(StepStrategy):
         if again or self._since_prepared == _MEASURED:
             self._pack_anew(round.active[0], readiness)
 
-    def _take_back(self, numbers: list[int]) -> None:
+    def _take_back(self, places: Iterable[int]) -> None:
+        """Undo what the compressor did to these gradients."""
         if self.compressor is not None:
-            for number in numbers:
-                for i in self.buckets.members(number):
-                    if i not in self.trained.sparse:
-                        self.compressor.take_back(self.trained.keys[i])
+            for i in places:
+                if i not in self.trained.sparse:
+                    self.compressor.take_back(self.trained.keys[i])
 
     def _take_rows(self, places: Iterable[int]) -> None:
         """Make arrays of the summed rows."""

@@ -65,6 +65,14 @@ class Asked:
             return kv.is_distributed(kvstore) or kvstore.lower() in KVStoreBase.kv_registry
         return kvstore is not None
 
+    @property
+    def steps_together(self) -> bool:
+        """Whether workers step in rounds, in which all must take part from the beginning."""
+        kvstore = self.kvstore
+        if isinstance(kvstore, RemoteStore):
+            return kvstore.is_synchronous
+        return isinstance(kvstore, AllReduce) or isinstance(kvstore, CollectiveStore) and kvstore.num_workers > 1
+
     def open(self) -> None:
         """Make the store that the name stands for, if workers share it: all must do so at the same point."""
         if isinstance(self.kvstore, str) and kv.is_distributed(self.kvstore):

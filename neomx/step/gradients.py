@@ -32,6 +32,13 @@ def mark_used(weight: NDArray) -> None:
         gradient._used = gradient._version  # type: ignore[attr-defined]
 
 
+def mark_fresh(weight: NDArray) -> None:
+    """Say that the weight's gradient is new, though no backward of this process has written it."""
+    gradient = _raw_gradient(weight)
+    if gradient is not None:
+        gradient._used = None  # type: ignore[attr-defined]
+
+
 def stamp_of(weight: NDArray) -> Stamp:
     """Changes when a backward or the program writes to the weight's gradient."""
     return stamp(_raw_gradient(weight))

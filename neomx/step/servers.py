@@ -159,6 +159,7 @@ class Servers(StepStrategy):
         if not self._updates:
             self._sum_and_update(divisor, ignore_stale)
             return
+        self._check_contexts(ignore_stale)
         divisor, stale = self._push(divisor)
         self.training.rescale(divisor)
         if any(stale) and not ignore_stale:
@@ -168,7 +169,13 @@ class Servers(StepStrategy):
         self._pull_weights(live)
         self.trained.use_all()
 
+    def _check_contexts(self, ignore_stale: bool) -> None:
+        self.follow()
+        if not ignore_stale:
+            self.refuse_partly_stale(self.trained.fresh())
+
     def _sum_and_update(self, divisor: float, ignore_stale: bool) -> None:
+        self._check_contexts(ignore_stale)
         divisor, stale = self._sum(divisor)
         self.training.rescale(divisor)
         kept = [i for i, each in enumerate(stale) if not each]

@@ -60,6 +60,11 @@ class StepStrategy(ABC):
         assert self._trained is not None
         return self._trained
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has prepared for parameters."""
+        return self._trained is not None
+
     def bind(self, training: Training) -> None:
         """Be the strategy of this Trainer or Module, and of no other."""
         if self._training is not None and self._training is not training:
@@ -107,6 +112,10 @@ class StepStrategy(ABC):
 
     def await_others(self) -> None:  # noqa: B027
         """Wait for workers that still have data, and take part in their steps meanwhile."""
+
+    def prepare_along(self) -> None:
+        """Other workers prepare for new parameters, before their next step: do the same."""
+        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
 
     def shadow(self, round: Round) -> None:
         """Take part in the others' step without data of one's own."""
@@ -179,6 +188,14 @@ class StepStrategy(ABC):
             if found and not ignore_stale:
                 self.training.refuse_stale(min(found), k)
         return stale
+
+    def refuse_partly_stale(self, made: Iterable[int]) -> None:
+        """Raise if a parameter has a new gradient on some contexts of this worker only."""
+        places = list(made)
+        for k in range(len(self.trained.weights)):
+            for i in places:
+                if not self.trained.is_fresh(i, k):
+                    self.training.refuse_stale(i, k)
 
     def update_each(self, divisor: float, ignore_stale: bool) -> None:
         """Update every replica by its own gradient, those with a new one."""

@@ -65,6 +65,9 @@ class Trained(ABC):
     def mark_used(self, i: int, k: int) -> None:
         """An update has used a gradient on context k."""
 
+    def mark_fresh(self, i: int, k: int) -> None:  # noqa: B027
+        """A gradient on context k is new, though no backward here has written it."""
+
     @abstractmethod
     def stamp(self, i: int) -> Stamp:
         """Changes when a gradient on the first context is written."""
@@ -100,24 +103,30 @@ class Trained(ABC):
         return self.gradients[k][i]
 
     def gradient(self, i: int) -> torch.Tensor:
-        """A dense gradient, summed over contexts; on one context, its own memory."""
-        tensors = [replicas[i]._data for replicas in self.gradients]
+        """A dense gradient, summed over the contexts that have a new one; on one context, its own memory."""
+        contexts = range(len(self.gradients))
+        fresh = [k for k in contexts if len(contexts) == 1 or self.is_fresh(i, k)]
+        tensors = [self.gradients[k][i]._data for k in fresh or contexts]
         return tensors[0] if len(tensors) == 1 else torch.stack([t.to(tensors[0].device) for t in tensors]).sum(0)
 
     def rows(self, i: int) -> tuple[torch.Tensor, torch.Tensor]:
         """A row-sparse gradient, summed over contexts: the values of its rows, and their numbers in rising order."""
-        parts = [_parts(self.array(i, k)) for k in range(len(self.gradients))]
+        contexts = range(len(self.gradients))
+        fresh = [k for k in contexts if len(contexts) == 1 or self.is_fresh(i, k)]
+        parts = [_parts(self.array(i, k)) for k in fresh or contexts]
         first = parts[0][0].device
         return sum_rows([values.to(first) for values, _ in parts], [numbers.to(first) for _, numbers in parts])
 
     def put(self, sums: Sequence[NDArray], stale: Sequence[bool]) -> None:
-        """Put sums in place of the gradients on all contexts; those that nobody computed count as used."""
+        """Put sums in place of the gradients on all contexts; those that nobody computed stay, and count as used."""
         for k, gradients in enumerate(self.gradients):
             for i, (total, gradient) in enumerate(zip(sums, gradients, strict=True)):
-                if total is not gradient:
-                    total.copyto(gradient)
                 if stale[i]:
                     self.mark_used(i, k)
+                    continue
+                if total is not gradient:
+                    total.copyto(gradient)
+                self.mark_fresh(i, k)  # also where another worker or context computed it
 
     def any_gradient(self, i: int) -> Gradient:
         """What a bucket takes of a parameter: its rows, or its dense gradient."""

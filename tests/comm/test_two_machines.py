@@ -83,7 +83,9 @@ def launch(machines, workers, *words):
     """Start the job's command on both machines; their exit codes and all they wrote."""
     environment = {
         **os.environ,
-        "PYTHONPATH": str(pathlib.Path(mx.__file__).parent.parent),
+        "PYTHONPATH": os.pathsep.join(
+            map(str, (pathlib.Path(mx.__file__).parents[1], pathlib.Path(__file__).parents[1]))
+        ),
         "NEOMX_SECRET": secrets.token_hex(16),
         "OMP_NUM_THREADS": "1",
     }

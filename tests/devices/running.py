@@ -1,9 +1,8 @@
 """Runs the cases of tests/parity on pretend devices, and compares with what MXNet gave on a CPU."""
 
-from test_parity import recorded
-
 import neomx as mx
 from parity import spec, tolerance
+from parity.recordings import recorded
 
 
 class Elsewhere:

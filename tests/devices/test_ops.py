@@ -2,10 +2,10 @@
 
 import pytest
 from running import check
-from test_parity import FAMILIES
 
 import neomx as mx
 from parity import spec
+from parity.recordings import FAMILIES
 
 CASES = [
     (family, name) for family in FAMILIES for name, case in spec.CASES[family].items() if isinstance(case, spec.Case)

@@ -1,31 +1,11 @@
 """Every op and many small programs, against what real MXNet 1.9.1 gave (tests/parity/recorded)."""
 
-import importlib
-import pathlib
-
 import numpy as np
 import pytest
 
 import neomx as mx
 from parity import spec, tolerance
-
-HERE = pathlib.Path(__file__).resolve().parents[1] / "parity"
-FAMILIES = sorted(p.stem for p in (HERE / "cases").glob("[a-z]*.py"))
-for _family in FAMILIES:
-    importlib.import_module(f"parity.cases.{_family}")
-RECORDED = {}
-
-
-def recorded(family: str) -> dict[str, dict[str, np.ndarray]]:
-    """What MXNet gave: {case id: {result: value}}."""
-    if family not in RECORDED:
-        cases: dict[str, dict[str, np.ndarray]] = {}
-        with np.load(HERE / "recorded" / f"{family}.npz") as file:
-            for key in file.files:
-                name, _, result = key.rpartition("|")
-                cases.setdefault(name, {})[result] = file[key]
-        RECORDED[family] = cases
-    return RECORDED[family]
+from parity.recordings import FAMILIES, recorded
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ def test_module_digits(tmp_path):
 def test_distributed_digits_alone(tmp_path, capsys):
     import distributed_digits
 
-    from neomx import monitor, nd
+    from neomx import nd, process
 
     file = str(tmp_path / "digits.params")
     assert distributed_digits.main(epochs=2, save=file) > 0.8
-    monitor._shown.close()
+    process.stop("sink progress")
     shown = capsys.readouterr()
     assert shown.out.startswith("accuracy 0.") and "epoch 2/2: 50 steps in" in shown.err
     assert len(nd.load(file)) == 6

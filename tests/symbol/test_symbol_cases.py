@@ -7,11 +7,11 @@ import zlib
 
 import numpy as np
 import pytest
-from test_parity import FAMILIES, recorded
 
 import neomx as mx
 from neomx.ops import OPS
 from parity import spec, symbol_cases, tolerance
+from parity.recordings import FAMILIES, recorded
 
 PATH = pathlib.Path(__file__).resolve().parents[1] / "parity" / "recorded" / "symbol_cases.json.gz"
 RECORDED = json.loads(gzip.decompress(PATH.read_bytes()))

@@ -79,7 +79,7 @@ class Counted:
 
         def counting(this, *args, **kwargs):
             tensor = this.local if tensor_of is None else tensor_of(args)
-            if getattr(this, "_group", this).size > 1:
+            if getattr(this, "_members", this).size > 1:
                 self.bytes[what] += tensor.nbytes * times
             return whole(this, *args, **kwargs)
 

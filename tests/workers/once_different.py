@@ -19,6 +19,12 @@ CASES = {
     # One sample for each of two workers in a batch: in the last step the second has none.
     "constant": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
     "string keys": ("sgd", {"learning_rate": 0.1}),
+    # The second worker never has a batch.
+    "no batch": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
+    # The program changes a part of the gradient, by a view of it, after it has left.
+    "view": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
+    # Gradients are summed, then used, in two calls, and in the second batch only the first worker has one.
+    "two calls": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
 }
 
 
@@ -54,6 +60,15 @@ def model(name):
     return dense([rng.rand(4, 2).astype("float32") for _ in range(5)])
 
 
+def two_calls(net, trainer, mine, count):
+    if len(mine):
+        with autograd.record():
+            loss = (net(mx.nd.array(mine)) ** 2).sum()
+        loss.backward()
+    trainer.allreduce_grads()
+    trainer.update(count, ignore_stale_grad=True)
+
+
 def train(name):
     """The first columns of the weight after training."""
     rule, params = CASES[name]
@@ -61,14 +76,22 @@ def train(name):
     if name == "string keys":
         kv.init("other", mx.nd.ones((2,)))
     net, batches = model(name)
-    trainer = gluon.Trainer(net.collect_params(), rule, optimizer_params(params), kvstore=kv)
-    for batch in batches:
+    apart = False if name == "two calls" else None
+    trainer = gluon.Trainer(net.collect_params(), rule, optimizer_params(params), kvstore=kv, update_on_kvstore=apart)
+    for number, batch in enumerate(batches):
         mine = batch[kv.rank :: kv.num_workers]
+        if name == "no batch" or (name, number) == ("two calls", 1):
+            mine = batch if kv.rank == 0 else mine[:0]
+        if name == "two calls":
+            two_calls(net, trainer, mine, len(batch))
+            continue
         if not len(mine):
             break
         with autograd.record():
             loss = (net(mx.nd.array(mine)) ** 2).sum()
         loss.backward()
+        if name == "view":
+            net.weight.grad()[0][:1] = 0
         trainer.step(2 if name == "constant" else len(batch))
     mx.dist.barrier()
     return net.weight.data().asnumpy()[:, :4]
