@@ -230,6 +230,8 @@ class Trainer:
 
     def keep_updates_here(self) -> None:
         """Have this process update, not a store: a step can then be left out. Raises if a store does so already."""
+        if isinstance(self._asked.kvstore, StepStrategy) and self._asked.kvstore.splits:
+            return
         if self._asked.update_on_kvstore is None and (self._strategy is None or not self._strategy.has_begun):
             self._asked.update_on_kvstore = False
             self._strategy = None

@@ -27,7 +27,6 @@ class LARS(MasterLast):
     """
 
     needs_whole_weights: ClassVar[bool] = True
-    updates_apart = True
 
     _decaying: ClassVar[tuple[str, ...]] = ("_weight",)
 

@@ -32,6 +32,23 @@ def same(received):
     return json.loads(json.dumps(received))
 
 
+# ---- with a strategy ----
+
+
+def test_a_strategy_of_the_program_with_a_loss_scale(on):
+    on("float16")
+    net = gluon.nn.Dense(1, in_units=2)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=mx.step.AllReduce())
+    amp.init_trainer(trainer)
+    with autograd.record(), amp.scale_loss(net(mx.nd.ones((1, 2))).sum() * 0.125, trainer) as loss:
+        loss.backward()
+    before = net.weight.data().asnumpy()
+    trainer.step(1)
+    np.testing.assert_allclose(before - net.weight.data().asnumpy(), 0.01 * 0.125, rtol=1e-4)
+    trainer.strategy.close()
+
+
 # ---- as MXNet ----
 
 
