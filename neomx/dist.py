@@ -7,7 +7,7 @@ too, with one worker. All workers make the same calls in the same order. None of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
@@ -17,6 +17,9 @@ from .comm.buckets import Courier
 from .gluon.data.shard import shard
 from .ndarray import NDArray
 from .programs import SERVER, STARTUP
+
+if TYPE_CHECKING:
+    from .comm.group import Group
 
 __all__ = [
     "Handle",
@@ -64,12 +67,12 @@ class Handle:
 class Workers:
     """Some of the workers, to be given as `group=`. `rank` is this worker's place among them, -1 if it is not one."""
 
-    def __init__(self, ranks: Sequence[int], group: Any) -> None:
+    def __init__(self, ranks: Sequence[int], group: Group | None) -> None:
         self.ranks = list(ranks)
         self.size = len(self.ranks)
         self.rank = -1 if group is None else group.rank
         self._group = group
-        self._courier: Any = None
+        self._courier: Courier | None = None
 
     def __contains__(self, rank: int) -> bool:
         return rank in self.ranks
@@ -213,7 +216,7 @@ def all_to_all(
     """
     data, sent = _data(x), None if splits is None else [int(rows) for rows in splits]
 
-    def action(group: Any) -> Any:
+    def action(group: Group) -> Any:
         out, received = group.all_to_all(data, sent)
         return _like(x, out) if sent is None else (_like(x, out), received)
 
@@ -295,7 +298,7 @@ def _on_copy(
         data = x._writable_data() if isinstance(x, NDArray) else data
         out = x
 
-    def act(group: Any) -> Any:
+    def act(group: Group) -> Any:
         action(group, data)
         return out
 

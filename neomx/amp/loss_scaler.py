@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -67,7 +67,14 @@ def all_finite(arrays: Sequence[NDArray]) -> bool:
     return all(bool(torch.stack(found).isfinite().all()) for found in extremes.values())
 
 
-def agree(group: Any) -> Callable[[bool], bool]:
+class Gathers(Protocol):
+    """A group of workers, as `comm` has it."""
+
+    def all_gather_small(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
+        """Every worker's tensor, stacked."""
+
+
+def agree(group: Gathers) -> Callable[[bool], bool]:
     """A function for `trainer._amp_agree`: whether something is so on any rank of a `comm` group; all must call it."""
 
     def anywhere(flag: bool) -> bool:

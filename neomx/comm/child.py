@@ -14,7 +14,7 @@ import socket
 import subprocess
 import termios
 
-from .output import TAIL, Screen, Sink, close_log, open_log, prefix_of
+from .output import TAIL, Screen, StreamOutput, close_log, open_log, prefix_of
 
 
 @dataclasses.dataclass
@@ -76,7 +76,7 @@ class Child:
         self.name = command.name
         self.code: int | None = None
         self.tail: collections.deque[bytes] = collections.deque(maxlen=TAIL)
-        self.sinks: dict[int, Sink] = {}
+        self.sinks: dict[int, StreamOutput] = {}
         self._log = open_log(logs, command.name)
         channels = _channels(command, screens)
         try:
@@ -100,7 +100,7 @@ class Child:
         for screen, (reader, _) in zip(screens, channels, strict=True):
             if reader not in self.sinks:
                 os.set_blocking(reader, False)
-                self.sinks[reader] = Sink(screen, _prefix(command, screen), self.tail, self._log)
+                self.sinks[reader] = StreamOutput(screen, _prefix(command, screen), self.tail, self._log)
 
     def poll(self) -> int | None:
         """The exit code once it has ended. It stays a zombie until `reap`, so that its number is nobody else's."""

@@ -120,7 +120,7 @@ def _last_state(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
-class Sink:
+class StreamOutput:
     """Where one stream of one process goes: the screen, its log, its last lines."""
 
     def __init__(self, screen: Screen, prefix: str | None, tail: collections.deque[bytes], log: BinaryIO | None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -36,6 +36,19 @@ def __getattr__(name: str) -> Any:
 
 class DeferredInitializationError(MXNetError):
     """A parameter was read before its shape was known."""
+
+
+class Owner(Protocol):
+    """The Trainer of a Parameter, which hears what the program does to it."""
+
+    def begin_alike(self, params: list[Parameter]) -> None:
+        """These Parameters have just got their first values."""
+
+    def parameter_was_set(self) -> None:
+        """The program is about to write other values into a Parameter."""
+
+    def take_layout(self) -> None:
+        """A layout now holds the Parameters."""
 
 
 class Parameter(PrivateNames):
@@ -74,7 +87,7 @@ class Parameter(PrivateNames):
         self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialised
         self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
         self._var: symbol.Symbol | None = None
-        self._trainer: Any = None
+        self._trainer: Owner | None = None
         self.placement = WHOLE  # where its values are; `mx.parallel` sets it
         self._grad_req = "null"
         self.grad_req = grad_req
@@ -214,7 +227,7 @@ class Parameter(PrivateNames):
                 default_init(described, data)
             self._init_impl(data, ctx)
         if self._trainer is not None:
-            self._trainer._begin_alike([self])
+            self._trainer.begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
@@ -358,7 +371,7 @@ class Parameter(PrivateNames):
             self._deferred_init = (*self._deferred_init[:3], _as_array(data))
             return
         if self._trainer is not None:
-            self._trainer._parameter_was_set()
+            self._trainer.parameter_was_set()
         self.placement.settle()
         for array in self._list():
             self.placement.put(array, data)
@@ -424,7 +437,7 @@ class Parameter(PrivateNames):
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
         return self.placement.part(Parameter.data(self, ctx))  # not what a subclass makes of it
 
-    def _set_trainer(self, trainer: Any) -> None:
+    def _set_trainer(self, trainer: Owner) -> None:
         self._trainer = trainer
 
     # ---- twins ----

@@ -46,7 +46,7 @@ class Trainer:
             refuse_beside_layout(self._asked)
         else:
             self._asked.open()
-        self._begin_alike([param for param in self._params if param._arrays is not None])
+        self.begin_alike([param for param in self._params if param._arrays is not None])
         if self._asked.steps_together:
             self._choose()  # at once: a worker that never has a batch must take part in the others' steps
 
@@ -69,7 +69,7 @@ class Trainer:
             self._training.agree = holders.any
         self._strategy.bind(self._training)
 
-    def _take_layout(self) -> None:
+    def take_layout(self) -> None:
         """Choose again how gradients meet, and cut the states: a layout has come after a step, or a file's states."""
         if self._strategy is not None:
             self._strategy.close()
@@ -77,12 +77,12 @@ class Trainer:
         for updater in self._training.updaters:
             updater.bring_again()
 
-    def _begin_alike(self, params: list[Parameter]) -> None:
+    def begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
         if params:
             self._asked.begin_alike([array._data for param in params for array in param.list_data()])
 
-    def _parameter_was_set(self) -> None:
+    def parameter_was_set(self) -> None:
         """A program writes other values into a parameter: a store that updates must take them over."""
         if self._strategy is not None:
             self._strategy.parameter_was_set()

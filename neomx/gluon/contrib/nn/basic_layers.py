@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -14,6 +14,9 @@ from ....process import state
 from ...block import Block, HybridBlock
 from ...nn import BatchNorm, HybridSequential, Sequential
 from ...nn.basic_layers import check_sizes
+
+if TYPE_CHECKING:
+    from ....comm.group import Group
 
 __all__ = [
     "Concurrent",
@@ -131,14 +134,18 @@ class SyncBatchNorm(BatchNorm):
             )
 
 
-def sync_over(group: Any) -> None:
+def sync_over(group: Group | None) -> None:
     """Have SyncBatchNorm sum over the workers of this `comm` group from now on; None is all workers."""
+
+    if group is None:
+        state.norm_total = None
+        return
 
     def total(tensor: torch.Tensor) -> torch.Tensor:
         group.all_reduce_(tensor, what="the statistics of SyncBatchNorm")
         return tensor
 
-    state.norm_total = None if group is None else total
+    state.norm_total = total
 
 
 class _PixelShuffle(HybridBlock):
