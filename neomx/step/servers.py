@@ -15,26 +15,24 @@ from ..comm.rounds import Round, Rounds
 from ..kvstore.remote import RemoteStore
 from ..ndarray import NDArray
 from .allreduce import give_over
-from .strategy import StepStrategy
-from .trained import Key, Training
+from .store import InStore
+from .trained import Training
 
 _WORTH_SENDING = 1 << 20  # bytes of gradients in one message
 
 
-class Servers(StepStrategy):
+class Servers(InStore):
     """Gradients go to the servers of a store. With `updates` they run the optimizer, and weights come back.
 
     Workers of a synchronous store step together, in rounds; those of an asynchronous one wait for nobody.
     """
 
     def __init__(self, store: RemoteStore, updates: bool):
-        super().__init__()
+        super().__init__(store, updates)
         self.store: RemoteStore = store
-        self._updates, self.splits = updates, not updates
         self._rounds: Rounds | None = None
         self._group: Group | None = None
         self._number = 0
-        self._known: set[Key] = set()
         self._sent: dict[int, Stamp] = {}
         self._waiting: list[int] = []  # ready, too small to be sent alone
         self.sums: list[NDArray] = []
@@ -251,19 +249,3 @@ class Servers(StepStrategy):
         if not self._updates:
             assert self._group is not None
             give_over(self.training, self._group, source)
-
-    # ---- states ----
-
-    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
-        """Have the servers' states written if they update."""
-        if self._updates:
-            self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
-        return self._updates
-
-    def load_states(self, fname: str) -> bool:
-        """Give the servers the states of a file if they update."""
-        if self._updates:
-            self.follow()
-            self.store.load_optimizer_states(fname)
-            self.training.take_optimizer(self.store.optimizer)
-        return self._updates

@@ -11,14 +11,36 @@ from .strategy import StepStrategy
 from .trained import Key
 
 
-class Store(StepStrategy):
-    """Gradients are summed in a store. With `updates` its optimizer changes the weights, which are pulled from it."""
+class InStore(StepStrategy):
+    """Gradients go through a store. With `updates` the store runs the optimizer and has its states."""
 
     def __init__(self, store: KVStoreBase, updates: bool):
         super().__init__()
         self.store: KVStoreBase = store
         self._updates, self.splits = updates, not updates
         self._known: set[Key] = set()
+
+    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
+        """Have the store write the states if it updates."""
+        if self._updates:
+            self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
+        return self._updates
+
+    def load_states(self, fname: str) -> bool:
+        """Have the store read the states if it updates."""
+        if self._updates:
+            self.follow()
+            self.store.load_optimizer_states(fname)
+            if isinstance(self.store, KVStore):
+                self.training.take_optimizer(self.store.optimizer)
+        return self._updates
+
+
+class Store(InStore):
+    """Gradients are summed in a store. With `updates` its optimizer changes the weights, which are pulled from it."""
+
+    def __init__(self, store: KVStoreBase, updates: bool):
+        super().__init__(store, updates)
         self._is_outdated = False
 
     @property
@@ -87,20 +109,3 @@ class Store(StepStrategy):
             return
         for number, (key, value, out) in enumerate(zip(keys, pushed, outs, strict=True)):
             self.store.pushpull(key, value, out=out, priority=-number)
-
-    # ---- states ----
-
-    def save_states(self, fname: str, dump_optimizer: bool) -> bool:
-        """Have the store write the states if it updates."""
-        if self._updates:
-            self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
-        return self._updates
-
-    def load_states(self, fname: str) -> bool:
-        """Have the store read the states if it updates."""
-        if self._updates:
-            self.follow()
-            self.store.load_optimizer_states(fname)
-            if isinstance(self.store, KVStore):
-                self.training.take_optimizer(self.store.optimizer)
-        return self._updates
