@@ -12,7 +12,7 @@ demo: .venv/installed
 test: .venv/installed
 	.venv/bin/python -m pytest -n 2
 
-# Without the tests that start processes, in a few minutes.
+# Without the files whose tests start processes.
 quick: .venv/installed
 	.venv/bin/python -m pytest -n 2 -m 'not processes'
 
