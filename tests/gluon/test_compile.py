@@ -4,8 +4,6 @@ Tolerance: a traced convolution of one channel runs another kernel, and inductor
 and weights agree to some ten roundings of float32; after updates through BatchNorm, inductor's to a hundred or so.
 """
 
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -18,13 +16,7 @@ from neomx.base import MXNetError
 
 RTOL, ATOL = 1e-5, 1e-5
 # A graph takes another kernel for one-channel convolutions; four steps of training enlarge what rounding makes of that.
-NO_VECTORS = pytest.mark.skipif(
-    os.environ.get("ATEN_CPU_CAPABILITY") == "default",
-    reason="with ATEN_CPU_CAPABILITY=default torch's inductor writes C++ that does not compile",
-)
-BACKENDS = pytest.mark.parametrize(
-    ("backend", "tolerance"), [("aot_eager", 5e-5), pytest.param("inductor", 2e-4, marks=NO_VECTORS)]
-)
+BACKENDS = pytest.mark.parametrize(("backend", "tolerance"), [("aot_eager", 5e-5), ("inductor", 2e-4)])
 
 # torch's own, on the way to inductor and to ONNX
 pytestmark = [
