@@ -227,21 +227,29 @@ class AllReduce(StepStrategy):
         """The last update of a step."""
         if self.shows_sums:
             self.trained.put(self.sums, stale)
-        self._apply_sums(places)
+        self._apply_sums(places, shown=self.shows_sums)
         self.trained.use_all()
 
     def apply(self, places: Sequence[int], gradients: Sequence[NDArray]) -> None:
         """Update these parameters by these gradients. It may be called once for each bucket; see `updates_early`.
 
-        Where a subclass overrides it, `gradients` are copies, which it may change: workers of one host share the sums.
+        Where a subclass overrides it, it may change `gradients`: they are copies, because workers of one host share the
+        sums, or with `shows_sums` the parameters' own gradients.
         """
         self.training.update(places, gradients)
 
-    def _apply_sums(self, places: Iterable[int]) -> None:
+    def _apply_sums(self, places: Iterable[int], shown: bool = False) -> None:
+        """Apply sums, which may be `shown` already: then they are in the place of the dense gradients."""
         ordered = sorted(places)
+        overridden = type(self).apply is not AllReduce.apply
+        gradients = []
+        for i in ordered:
+            if shown and i not in self.trained.sparse:
+                gradients.append(self.trained.gradients[0][i])
+            else:
+                gradients.append(self.sums[i].copy() if overridden else self.sums[i])
         if ordered:
-            overridden = type(self).apply is not AllReduce.apply
-            self.apply(ordered, [self.sums[i].copy() if overridden else self.sums[i] for i in ordered])
+            self.apply(ordered, gradients)
 
     # ---- sums ----
 
