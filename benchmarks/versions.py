@@ -1,8 +1,9 @@
 """`make bench-versions BEFORE=DIR`: this checkout against another one, for instance that of the last release.
 
 Both run the same workloads in turns: single processes, two workers on this machine, and two machines joined by a slow
-link (network namespaces, so as root). A ratio is the median of the rounds' ratios, this checkout's time by the other's,
-with the middle half of the rounds after it; below 1, this checkout is faster.
+link (network namespaces, so as root). All are started several times, each first in turn: two processes of one checkout
+may differ by 6 % for as long as they live. A ratio is the median of the rounds' ratios, this checkout's time by the
+other's, with the middle half of the rounds after it; below 1, this checkout is faster.
 """
 
 from __future__ import annotations
@@ -60,16 +61,17 @@ def single(before: str, chosen: Callable[[str], bool], rounds: int, seconds: flo
         ("module_workloads", module_workloads.WORKLOADS),
     )
     for module, names in workloads:
-        wanted = [name for name in names if chosen(name)]
-        if wanted:
-            here, other = (Runner(sys.executable, "neomx", module, package=each) for each in (str(HERE), before))
-            for name in wanted:
-                yield (
-                    name,
-                    in_turns(partial(here.seconds, name, seconds), partial(other.seconds, name, seconds), rounds),
-                )
-            here.close()
-            other.close()
+        pairs: dict[str, list[Pair]] = {name: [] for name in names if chosen(name)}
+        for turn in range(STARTS if pairs else 0):
+            packages = {"here": str(HERE), "before": before}
+            order = sorted(packages, reverse=turn % 2 == 0)
+            started = {which: Runner(sys.executable, "neomx", module, package=packages[which]) for which in order}
+            for name, found in pairs.items():
+                times = (partial(started[which].seconds, name, seconds) for which in ("here", "before"))
+                found += in_turns(*times, -(-rounds // STARTS))
+            for runner in started.values():
+                runner.close()
+        yield from pairs.items()
 
 
 def teams(before: str, chosen: Callable[[str], bool], rounds: int, steps: int) -> Iterator[tuple[str, list[Pair]]]:
@@ -91,8 +93,6 @@ def teams(before: str, chosen: Callable[[str], bool], rounds: int, steps: int) -
 
 
 def race(start: Sequence[Callable[[], Team]], rounds: int, steps: int) -> list[Pair]:
-    """Both teams are started several times, in turns first: two teams of one checkout differ by up to 6 %, which stays
-    as long as their processes live."""
     pairs = []
     for turn in range(STARTS):
         with contextlib.ExitStack() as stack:

@@ -35,6 +35,9 @@ class Stepper(Protocol):
     def take_over(self, source: int) -> None:
         """Take over weights and states from the worker `source`; that one gives them."""
 
+    def close(self) -> None:
+        """No worker will step it any more."""
+
 
 @dataclass(frozen=True)
 class Round:
@@ -91,7 +94,8 @@ class Rounds:
 
     def __init__(self, group: Group):
         self._group = group.clone("rounds")
-        self._steppers: list[Stepper] = []
+        self._steppers: list[Stepper | None] = []  # None where all workers have dropped theirs
+        self._released: set[int] = set()
         self._given: dict[int, _Given] = {}
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
@@ -99,6 +103,20 @@ class Rounds:
         """Take part; the number to step with. All workers must enter their steppers in the same order."""
         self._steppers.append(stepper)
         return len(self._steppers) - 1
+
+    def release(self, stepper: int) -> None:
+        """This worker's program has dropped the stepper; others may still step it, and this one then takes part."""
+        self._released.add(stepper)
+
+    def forget(self, group: Group) -> None:
+        """Close the steppers that all workers have released. All call it, with a group in which nothing else waits."""
+        mine = torch.tensor([at in self._released and at not in self._behind for at in range(len(self._steppers))])
+        for at in group.all_gather_small(mine.to(torch.uint8)).amin(0).nonzero().flatten().tolist():
+            stepper, self._steppers[at] = self._steppers[at], None
+            self._released.discard(at)
+            self._given.pop(at, None)
+            if stepper is not None:
+                stepper.close()
 
     def step(
         self, stepper: int, divisor: float, samples: float = -1, reduces: bool = True, wants_flags: bool = False
@@ -143,20 +161,24 @@ class Rounds:
         if self._group.size == 1:
             return
         while True:
-            round = self._say(why, 0.0, 0.0, False, any(stepper.has_sent() for stepper in self._steppers))
+            round = self._say(why, 0.0, 0.0, False, self._have_sent())
             if round.active:
-                stepper = round.steppers[round.active[0]]
-                if stepper >= len(self._steppers):
+                number = round.steppers[round.active[0]]
+                stepper = self._steppers[number] if number < len(self._steppers) else None
+                if stepper is None:
                     raise MXNetError(
                         f"worker {round.active[0]} steps a Trainer that this worker has not made yet. Make all "
                         "Trainers before the first worker runs out of data"
                     )
                 if round.prepares:
-                    self._steppers[stepper].prepare_along()
+                    stepper.prepare_along()
                 else:
-                    self._steppers[stepper].shadow(round)
+                    stepper.shadow(round)
             elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
                 return
+
+    def _have_sent(self) -> bool:
+        return any(stepper is not None and stepper.has_sent() for stepper in self._steppers)
 
     def _say(
         self,
@@ -189,9 +211,11 @@ class Rounds:
         if active and len(active) < len(round.steppers):
             self._behind[round.steppers[active[0]]] = active[0]
         elif not active:
-            behind, self._behind = self._behind, {}
-            for stepper, source in sorted(behind.items()):
-                self._steppers[stepper].take_over(source)
+            to_do, self._behind = self._behind, {}
+            for number, source in sorted(to_do.items()):
+                behind = self._steppers[number]
+                if behind is not None:
+                    behind.take_over(source)
 
 
 def _doing(stepper: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -87,7 +88,7 @@ class Parameter(PrivateNames):
         self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialised
         self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
         self._var: symbol.Symbol | None = None
-        self._trainer: Owner | None = None
+        self._owner: weakref.ReferenceType[Owner] | None = None
         self.placement = WHOLE  # where its values are; `mx.parallel` sets it
         self._grad_req = "null"
         self.grad_req = grad_req
@@ -95,7 +96,7 @@ class Parameter(PrivateNames):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes over, in this process or another: the tensors, and no Trainer."""
         arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
-        return {**vars(self), "_arrays": arrays, "_var": None, "_trainer": None, "placement": WHOLE}
+        return {**vars(self), "_arrays": arrays, "_var": None, "_owner": None, "placement": WHOLE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -226,8 +227,8 @@ class Parameter(PrivateNames):
                 described = initializer.InitDesc(self.name, {"__init__": init})
                 default_init(described, data)
             self._init_impl(data, ctx)
-        if self._trainer is not None:
-            self._trainer.begin_alike([self])
+        if (trainer := self._trainer) is not None:
+            trainer.begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
@@ -370,8 +371,8 @@ class Parameter(PrivateNames):
                 raise AssertionError(str(self._not_initialized()))
             self._deferred_init = (*self._deferred_init[:3], _as_array(data))
             return
-        if self._trainer is not None:
-            self._trainer.parameter_was_set()
+        if (trainer := self._trainer) is not None:
+            trainer.parameter_was_set()
         self.placement.settle()
         for array in self._list():
             self.placement.put(array, data)
@@ -437,8 +438,13 @@ class Parameter(PrivateNames):
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
         return self.placement.part(Parameter.data(self, ctx))  # not what a subclass makes of it
 
+    @property
+    def _trainer(self) -> Owner | None:
+        """The Trainer that was made last with this parameter, while the program has it."""
+        return None if self._owner is None else self._owner()
+
     def _set_trainer(self, trainer: Owner) -> None:
-        self._trainer = trainer
+        self._owner = weakref.ref(trainer)
 
     # ---- twins ----
 

@@ -91,8 +91,9 @@ def follow(params: Iterable[Parameter]) -> None:
 
 def tell_trainers(params: Iterable[Parameter]) -> None:
     """Have the Trainers that were made before go by the placements of these Parameters."""
-    for trainer in {param._trainer for param in params if param._trainer is not None}:
-        trainer.take_layout()
+    for trainer in {param._trainer for param in params}:
+        if trainer is not None:
+            trainer.take_layout()
 
 
 def has_values(param: Parameter) -> bool:

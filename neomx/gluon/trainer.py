@@ -68,6 +68,7 @@ class Trainer:
         if holders is not None:
             self._training.agree = holders.any
         self._strategy.bind(self._training)
+        self._strategy.serve_while_lives(self)
 
     def take_layout(self) -> None:
         """Choose again how gradients meet, and cut the states: a layout has come after a step, or a file's states."""

@@ -146,8 +146,10 @@ def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
             client = StoreClient(job.rendezvous, secret.encode(), patience, pem)
             break
         except wire.WireError as error:
-            if time.monotonic() > limit or isinstance(error.__cause__, socket.gaierror):
+            if isinstance(error.__cause__, socket.gaierror):
                 raise
+            if time.monotonic() > limit:
+                raise MXNetError(f"node {job.node} waited {job.timeout:g} s for node 0: {error}") from error
             say(f"node {job.node} waits for node 0 at {job.rendezvous} ({error.__cause__ or error})")
             patience = min(15.0, max(1.0, limit - time.monotonic()))
     client.set_timeout(datetime.timedelta(seconds=job.timeout))

@@ -362,6 +362,7 @@ class Module(BaseModule):
         )
         training.use(self._exec_group)
         strategy.bind(training)
+        strategy.serve_while_lives(self)
         strategy.begin_alike(training.everything())
         strategy.follow()
         if self._strategy is not None:
@@ -437,7 +438,7 @@ class Module(BaseModule):
         began = time.perf_counter() if heard("backward") else 0.0
         if self._training is not None:
             self._training.use(self._exec_group)
-            self._exec_group.on_gradient(self._training.ready)
+            self._exec_group.on_gradient(self._training.ready if self._training.listeners else None)
         self._exec_group.backward(out_grads=out_grads)
         if began:
             emit("backward", seconds=time.perf_counter() - began)

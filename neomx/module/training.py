@@ -69,6 +69,8 @@ class ArrayTraining(Training):
         self._updater = get_updater(optimizer)
         self._trained: TrainedArrays | None = None
         self._arrays: list[tuple[NDArray, NDArray]] = []
+        self._told: object = None  # the arrays of the executors whose parameters are `present`
+        self._seen: object = None  # those of the executors that stepped last
         self._group: DataParallelExecutorGroup | None = None
         self.listeners: dict[str, Callable[[], None]] = {}
         self.batch_size = 1
@@ -77,8 +79,8 @@ class ArrayTraining(Training):
     def use(self, group: DataParallelExecutorGroup) -> None:
         """The next step is of these executors."""
         self._group, self.batch_size = group, group.batch_size
-        if self._trained is not None:
-            self._trained.present = _with_gradients(group)
+        if self._trained is not None and group.param_arrays is not self._told:
+            self._trained.present, self._told = set(_rows(group)), group.param_arrays
 
     def ready(self, name: str) -> None:
         """A gradient has been written in backward."""
@@ -97,8 +99,9 @@ class ArrayTraining(Training):
         """The parameters with gradients: the same object while the arrays stay."""
         group = self._group
         assert group is not None
-        if self._trained is None or self._have_changed(group):
-            self._trained = self._made(group)
+        if self._trained is None or (group.param_arrays is not self._seen and self._have_changed(group)):
+            self._trained, self._told = self._made(group), None
+        self._seen = group.param_arrays
         return self._trained
 
     def _have_changed(self, group: DataParallelExecutorGroup) -> bool:
@@ -195,7 +198,3 @@ def _rows(group: DataParallelExecutorGroup) -> dict[str, tuple[list[NDArray], li
     """Weights and gradients, one for each context, of the parameters that have gradients."""
     rows = zip(group.param_names, group.param_arrays, group.grad_arrays or (), strict=True)
     return {name: (weights, gradients) for name, weights, gradients in rows if gradients[0] is not None}
-
-
-def _with_gradients(group: DataParallelExecutorGroup) -> set[str]:
-    return set(_rows(group))

@@ -72,6 +72,14 @@ class AllReduce(StepStrategy):
         self._number = self._rounds.enter(self)
         self._group = self._members.clone(f"gradients {self._number}")
         self._check_alike(self._group)
+        self._rounds.forget(self._group)
+
+    def let_go(self) -> None:
+        """Stay until all workers have dropped theirs: until then this one may have to take part in steps."""
+        if self._rounds is None:
+            self.close()
+        else:
+            self._rounds.release(self._number)
 
     def _check_alike(self, group: Group) -> None:
         """Raise on every worker if some worker steps by another strategy."""

@@ -46,6 +46,14 @@ class Servers(InStore):
             self._rounds = self.store.rounds
             self._number = self._rounds.enter(self)
             self._group = self.store.group.clone(f"gradients {self._number}")
+            self._rounds.forget(self._group)
+
+    def let_go(self) -> None:
+        """Stay until all workers have dropped theirs: until then this one may have to take part in steps."""
+        if self._rounds is None:
+            self.close()
+        else:
+            self._rounds.release(self._number)
 
     @property
     def workers(self) -> int:  # type: ignore[override]

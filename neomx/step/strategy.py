@@ -13,6 +13,7 @@ A strategy of one's own derives from one of those in this package and overrides 
 from __future__ import annotations
 
 import logging
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -72,6 +73,14 @@ class StepStrategy(ABC):
                 f"this {type(self).__name__} belongs to another Trainer or Module already. Make one for each"
             )
         self._training = training
+
+    def serve_while_lives(self, owner: object) -> None:
+        """Let go of everything when the program has dropped this Trainer or Module."""
+        weakref.finalize(owner, self.let_go).atexit = False
+
+    def let_go(self) -> None:
+        """The program has dropped the Trainer or Module that stepped by this strategy."""
+        self.close()
 
     def follow(self) -> None:
         """Take notice if the program has changed what it trains."""
@@ -202,12 +211,13 @@ class StepStrategy(ABC):
         self.training.rescale(divisor)
         trained = self.trained
         contexts = range(len(trained.weights))
-        fresh = [trained.gradients[k][i] for k in contexts for i in range(len(trained)) if trained.is_fresh(i, k)]
+        places = range(len(trained))
+        fresh = (trained.gradients[k][i] for k in contexts for i in places if trained.is_fresh(i, k))
         if self.training.overflowed(fresh):
             trained.use_all()
             return
         stale = self.find_stale(ignore_stale)
-        self.training.update_apart([[i for i in range(len(trained)) if i not in stale[k]] for k in contexts])
+        self.training.update_apart([[i for i in places if i not in stale[k]] for k in contexts])
 
 
 class OptimizerWithStrategy(ABC):

@@ -51,6 +51,9 @@ class Steps:
     def take_over(self, source):
         self.happened.append(("take over", source))
 
+    def close(self):
+        self.happened.append("closed")
+
 
 def run(*programs):
     """Run each program as a worker; what each one's stepper saw, and its error."""
@@ -101,6 +104,36 @@ def test_a_program_that_ends_early_serves_the_others_to_their_ends():
     happened, errors = run(batches(2, pauses=False), batches(2, 2))
     assert errors == [None, None]
     assert happened[0] == [("shadow", [1], 1.0), ("take over", 1)]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_what_all_workers_have_dropped_is_closed(both):
+    def program(drops):
+        def work(rounds):
+            rounds.step(0, 4)
+            if drops:
+                rounds.release(0)
+            rounds.enter(Steps())
+            rounds.forget(rounds._group)
+            rounds.leave()
+
+        return work
+
+    happened, errors = run(program(True), program(both))
+    assert errors == [None, None]
+    assert happened == ([["closed"], ["closed"]] if both else [[], []])
+
+
+def test_what_one_worker_has_dropped_still_takes_part():
+    def drops(rounds):
+        rounds.step(0, 4, 4)
+        rounds.release(0)
+        rounds.pause()
+        rounds.leave()
+
+    happened, errors = run(drops, batches(4, 4))
+    assert errors == [None, None]
+    assert happened[0] == [("shadow", [1], 2.0), ("take over", 1)]
 
 
 def test_trainers_stepped_in_different_orders_are_named():

@@ -89,7 +89,7 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     arguments[3] = "1"
     assert main(["run", *arguments]) == 2
     err = capfd.readouterr().err
-    assert f"cannot connect to {meeting}" in err and "waits for node 0 at " in err
+    assert f"node 1 waited 1 s for node 0: cannot connect to {meeting}" in err
 
 
 def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):

@@ -83,6 +83,13 @@ def test_wide_rows_schedules_and_batches_of_one_too(servers, one_process, tmp_pa
     compare("once_different.py", 2, servers, [], one_process, tmp_path)
 
 
+@pytest.mark.parametrize("servers", [0, 1])
+def test_trainers_that_a_program_drops_are_let_go(servers):
+    run = neomx_run("-n", 2, "-s", servers, HERE / "workers" / "dropped.py", 5)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.count("dropped") == 2
+
+
 def test_under_torchrun(one_process, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*launcher, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
