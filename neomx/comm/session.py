@@ -275,6 +275,11 @@ def session() -> Session:
         return _session
 
 
+def world() -> World:
+    """Who this process is among the workers, without opening a session."""
+    return discover() if _session is None else _session.world
+
+
 @contextmanager
 def within(group: Group) -> Iterator[Session]:
     """Have `session()` mean the members of a group until the block ends, as if the job had no other workers.

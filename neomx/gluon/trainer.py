@@ -11,7 +11,7 @@ from ..events import emit
 from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
 from ..ndarray import NDArray
-from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout, refuse_second_exchange
+from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout, refuse_second_exchange, trains_alone
 from .loading import holders_of
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
@@ -40,6 +40,7 @@ class Trainer:
         refuse_second_exchange(self._asked, optimizer)
         self._training = ParameterTraining(self._params, self._contexts, _made(optimizer, optimizer_params or {}))
         self._strategy: StepStrategy | None = None
+        self._alone = False  # whether other workers of the job train models of their own
         for param in self._params:
             param._set_trainer(self)
         if holders_of(self._params) is not None:
@@ -67,6 +68,8 @@ class Trainer:
         self._strategy = choose(self._asked, len(self._contexts), max(known, default=0), layout)
         if holders is not None:
             self._training.agree = holders.any
+        if type(self)._allreduce_grads is Trainer._allreduce_grads:
+            self._alone = trains_alone(self._asked, self._strategy, self._training.optimizer)
         self._strategy.bind(self._training)
         self._strategy.serve_while_lives(self)
 
@@ -128,7 +131,7 @@ class Trainer:
             strategy.update(batch_size, ignore_stale_grad)
         else:
             strategy.step(batch_size, ignore_stale_grad)
-        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began)
+        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began, alone=self._alone)
 
     def allreduce_grads(self) -> None:
         """Sum the gradients over contexts and workers only; `update` then applies them."""
@@ -146,7 +149,7 @@ class Trainer:
         began = time.perf_counter()
         self._training.rescale(batch_size)
         self.strategy.update(batch_size, ignore_stale_grad)
-        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began)
+        emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began, alone=self._alone)
 
     def _refuse_elsewhere(self, call: str) -> None:
         if not self.strategy.splits:

@@ -19,7 +19,7 @@ from ..io import DataDesc
 from ..kvstore import KVStoreBase
 from ..model import load_checkpoint
 from ..ndarray import NDArray
-from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose, refuse_second_exchange
+from ..step import Asked, OptimizerWithStrategy, StepStrategy, choose, refuse_second_exchange, trains_alone
 from .base_module import BaseModule, _check_input_names, _parse_data_desc
 from .executor_group import DataParallelExecutorGroup
 from .training import ArrayTraining
@@ -75,6 +75,7 @@ class Module(BaseModule):
         self._aux_params: Any = None
         self._params_dirty = False
         self._compression_params = compression_params
+        self._alone = False  # whether other workers of the job train models of their own
         self._strategy: StepStrategy | None = None  # how gradients meet those of other contexts and workers
         self._training: ArrayTraining | None = None
         self._preload_opt_states: str | None = None
@@ -356,6 +357,7 @@ class Module(BaseModule):
         asked.open()
         largest = max((array.size for array in self._arg_params.values()), default=0)
         strategy = choose(asked, len(self._context), largest)
+        self._alone = trains_alone(asked, strategy, optimizer)
         made = self._make_optimizer(optimizer, optimizer_params, strategy)
         training = ArrayTraining(
             self._param_names, len(self._context), made, not strategy.splits, self._row_sparse & set(self._param_names)
@@ -450,7 +452,7 @@ class Module(BaseModule):
         self._params_dirty = True
         strategy, training = self._optimizing("update")
         strategy.step(1.0, ignore_stale=True)  # `rescale_grad` divides
-        emit("step", trainer=self, samples=training.batch_size, seconds=time.perf_counter() - began)
+        emit("step", trainer=self, samples=training.batch_size, seconds=time.perf_counter() - began, alone=self._alone)
 
     def _await_workers(self) -> None:
         if self._strategy is not None:

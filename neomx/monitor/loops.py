@@ -19,6 +19,7 @@ class Loop:
     number: int | None = None
     steps: int | None = None
     trains: bool = False  # a Trainer has stepped in it
+    alone: bool = False  # other workers train models of their own: their samples do not count
     done: int = 0
     done_samples: float = 0
     recent: deque[tuple[float, int, float]] = field(default_factory=deque)  # when, batches and samples done by then
@@ -79,13 +80,15 @@ class Loops:
         loop = self._of(loader)
         if loop is None or not loop.trains:
             return None
+        if loop.alone:
+            return self._add(loop, batch.samples or 0)
         return self._add(loop, (batch.samples or 0) * self._workers if batch.total is None else batch.total)
 
-    def step(self, samples: float, **_: Any) -> Loop | None:
+    def step(self, samples: float, alone: bool = False, **_: Any) -> Loop | None:
         """A Trainer has stepped; the loop, if steps are what it counts."""
         loop = self.running[-1]
-        loop.trains = True
-        return self._add(loop, samples * self._workers) if loop.loader is None else None
+        loop.trains, loop.alone = True, alone
+        return self._add(loop, samples if alone else samples * self._workers) if loop.loader is None else None
 
     def _add(self, loop: Loop, samples: float) -> Loop:
         loop.add(self._clock(), samples)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from ..comm.compress import Compressor
 from ..comm.compress import register as register_compressor
 from .allreduce import AllReduce
-from .choose import Asked, choose, refuse_beside_layout, refuse_second_exchange
+from .choose import Asked, choose, refuse_beside_layout, refuse_second_exchange, trains_alone
 from .one_device import OneDevice
 from .servers import Servers
 from .store import Store
@@ -35,4 +35,5 @@ __all__ = [
     "refuse_beside_layout",
     "refuse_second_exchange",
     "register_compressor",
+    "trains_alone",
 ]

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from .. import kvstore as kv
-from ..comm import compress
+from ..comm import compress, session
 from ..kvstore import KVStore, KVStoreBase
 from ..kvstore.collective import CollectiveStore
 from ..kvstore.remote import RemoteStore
@@ -118,6 +118,21 @@ def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepS
             raise ValueError(f"compression_params={asked.compression!r}: the kvstore {store.type!r} does not compress")
         store.set_gradient_compression(asked.compression)
     return Servers(store, updates) if isinstance(store, RemoteStore) else Store(store, updates)
+
+
+def trains_alone(asked: Asked, strategy: StepStrategy, optimizer: object) -> bool:
+    """Whether each worker of a job of several trains a model of its own: the first worker logs it, once."""
+    if strategy.exchanges or isinstance(optimizer, OptimizerWithStrategy):
+        return False
+    world = session.world()
+    if world.size > 1 and world.rank == 0:
+        named = repr(getattr(asked.kvstore, "type", asked.kvstore))
+        session.warn_once(
+            f"each of the {world.size} workers trains a model of its own: kvstore={named} does not reach the others. "
+            "To train one model on all of them pass kvstore='dist_sync'. If the program sums gradients itself, by "
+            "mx.dist, all is well"
+        )
+    return world.size > 1
 
 
 def updates_in(store: KVStoreBase, asked: Asked, largest: int) -> bool:

@@ -8,6 +8,8 @@ from .strategy import StepStrategy
 class OneDevice(StepStrategy):
     """Every replica is updated by its own gradient."""
 
+    exchanges = False
+
     def step(self, divisor: float, ignore_stale: bool = False) -> None:
         """Update."""
         self.follow()

@@ -48,6 +48,11 @@ class Store(InStore):
         """Whose gradients are summed in a step, in a store of a program's own."""
         return self.store.num_workers if "dist" in self.store.type and "_sync" in self.store.type else 1
 
+    @property
+    def exchanges(self) -> bool:  # type: ignore[override]
+        """Whether a program's own store reaches other workers."""
+        return self.store.num_workers > 1
+
     def prepare(self) -> None:
         """Give the store the optimizer and the first values of new parameters."""
         if not self._known and self._updates:

@@ -37,6 +37,7 @@ class StepStrategy(ABC):
     splits = True  # whether `reduce` and `update` may be called by themselves
     holds = False  # whether gradients stay here until `step`, because more will be added to them
     workers = 1  # whose gradients are summed in a step
+    exchanges = True  # whether it reaches other workers, if there are any
     store: KVStoreBase | None = None  # the key-value store that it goes through, if it does
 
     def __init__(self) -> None:

@@ -4,6 +4,7 @@ import pathlib
 import sys
 
 import numpy as np
+from launching import neomx_run
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))
 
@@ -67,3 +68,15 @@ def test_the_program_of_the_readme(tmp_path, monkeypatch):
     np.testing.assert_allclose(loaded(x).asnumpy(), net(x).asnumpy(), rtol=1e-5, atol=1e-6)
     found = names["module"](x.to_torch()).detach().numpy()
     np.testing.assert_allclose(found, net(x).asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_program_of_the_readme_on_two_workers(tmp_path):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text()
+    program = text.split("```python\n")[1].split("```")[0]
+    (tmp_path / "train.py").write_text(
+        f"import os\nos.chdir({str(tmp_path)!r})\n{program}\nmx.dist.barrier()\n"
+        "net.save_parameters(f'{mx.dist.rank()}.params')\n"
+    )
+    run = neomx_run("-n", 2, tmp_path / "train.py")
+    assert run.returncode == 0 and "of its own" not in run.stderr, run.stderr
+    assert (tmp_path / "0.params").read_bytes() == (tmp_path / "1.params").read_bytes()

@@ -90,6 +90,29 @@ def test_trainers_that_a_program_drops_are_let_go(servers):
     assert run.stdout.count("dropped") == 2
 
 
+ALONE = """
+import sys
+import neomx as mx
+net = mx.gluon.nn.Dense(1, in_units=2)
+net.initialize()
+trainer = mx.gluon.Trainer(net.collect_params(), "sgd", kvstore=sys.argv[1])
+for _ in range(3):
+    with mx.autograd.record():
+        loss = net(mx.nd.ones((4, 2)))
+    loss.backward()
+    trainer.step(4)
+"""
+
+
+@pytest.mark.parametrize(("store", "told"), [("device", 1), ("dist_sync", 0)])
+def test_workers_that_train_models_of_their_own_are_told_once(store, told, tmp_path):
+    (tmp_path / "train.py").write_text(ALONE)
+    run = neomx_run("-n", 2, tmp_path / "train.py", store)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("each of the 2 workers trains a model of its own: kvstore='device'") == told
+    assert run.stderr.count("pass kvstore='dist_sync'") == told
+
+
 def test_under_torchrun(one_process, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     command = [*launcher, str(HERE / "workers" / "equal.py"), str(tmp_path / "w"), "dist_sync"]
