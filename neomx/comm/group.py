@@ -59,7 +59,7 @@ class Group:
         self._network: Network | None = None
         self._channel: memory.Channel | None = None
         if self.size > 1:
-            with members.named("open the group", self.name):
+            with members.named(f"open the group {self.name!r}"):
                 members.roll_call()
                 self._network = members.connect("world", list(range(self.size)))
                 if len(members.local) == self.size:
@@ -129,6 +129,10 @@ class Group:
     def named(self, call: str, what: str = "") -> AbstractContextManager[None]:
         """A block whose failures become errors that name the call and who is missing."""
         return self._members.named(call, what)
+
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """A block of which other workers are told, if they wait for this one in vain, that this one is in `what`."""
+        return self._members.doing(what)
 
     # ---- collectives ----
 

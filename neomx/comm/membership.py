@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import torch.distributed as dist
 
@@ -15,6 +15,7 @@ from .session import gloo_device, warn_once
 from .store import NEWS, THE_STORE, PeerError
 from .torch_store import TorchStore
 from .transport import Absent, Check, Late, Mismatch
+from .waiting import Stuck
 from .world import World
 
 
@@ -137,6 +138,8 @@ class Membership:
         self._check(lambda: list(range(self.size)))
 
     def _check(self, late: Late) -> None:
+        if not self.tasks:  # whose ranks are numbers among few
+            self.store.waits(self.world.rank).look(lambda: [self.ranks[member] for member in late()])
         gone = self.store.gone  # read before `late`: a member that came and then went is not late
         if not gone:
             return
@@ -162,14 +165,26 @@ class Membership:
 
     # ---- errors ----
 
+    def doing(self, what: str) -> AbstractContextManager[None]:
+        """A block of which other workers are told, if they wait for this one in vain, that this one is in `what`."""
+        return nullcontext() if self._store is None else self._store.waits(self.world.rank).during(what)
+
     @contextmanager
     def named(self, call: str, what: str = "") -> Iterator[None]:
         """Turn a failure into an error that names the call and who is missing."""
+        doing = what or call
         call = f"{call} of {what}" if what else call
         if self.failed:
             raise PeerError(f"{call}: the group {self.name!r} failed before, and must be rebuilt: {self.failed}")
         try:
-            yield
+            with self.doing(doing):
+                yield
+        except Stuck as error:
+            self._give_up(f"{doing} can never complete, because the workers are at different places: {error}")
+            raise PeerError(
+                f"{self.failed}. All workers must make the same calls in the same order. This is "
+                f"{self.member(self.rank)}"
+            ) from None
         except _Gone as error:
             raise self._failure(call, error.members) from None
         except Absent as error:
@@ -188,10 +203,13 @@ class Membership:
         gone = self.store.gone
         names = [next((n for n in self._names(member) if n in gone), self.member(member)) for member in members]
         states = self.store.missing(names)
-        self.failed = f"{call} did not complete{detail}: {states}"
+        self._give_up(f"{call} did not complete{detail}: {states}")
+        return PeerError(f"{self.failed}. This is {self.member(self.rank)}, in a group of {self.size}")
+
+    def _give_up(self, why: str) -> None:
+        self.failed = why
         for network in self._networks:
             network.abandon()
-        return PeerError(f"{self.failed}. This is {self.member(self.rank)}, in a group of {self.size}")
 
     def _wait_for_news(self) -> list[int]:
         """Who is gone. The roll call learns of it when the connection breaks; on a busy machine some seconds later."""

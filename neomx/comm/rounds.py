@@ -18,6 +18,7 @@ from ..base import MXNetError
 from .group import Group
 
 _PAUSES, _LEAVES = -1, -2
+_DOING = {_PAUSES: "a barrier", _LEAVES: "the end of its program"}
 
 
 class Stepper(Protocol):
@@ -193,7 +194,9 @@ class Rounds:
         if self._group.size == 1:
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares)
         mine = torch.tensor([what, divisor, samples, reduces, wants_flags, follows, prepares], dtype=torch.float64)
-        steppers, divisors, counts, *flags = self._group.all_gather_small(mine, what="the start of a step").T.tolist()
+        with self._group.doing(_DOING.get(what, "a training step")):
+            said = self._group.all_gather_small(mine, what="the start of a step")
+        steppers, divisors, counts, *flags = said.T.tolist()
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]
         if any(preparing) and not all(preparing):

@@ -358,10 +358,13 @@ class StoreClient:
             try:
                 return self.get(key, timeout=min(1.0, self._limit))
             except PeerError:
-                if name in self.gone or THE_STORE in self.gone:
-                    raise PeerError(f"{self.missing([name])}: {key!r} will not come") from None
-                if time.monotonic() > deadline:
-                    raise PeerError(f"{self.missing([name])} within {self._limit:g} s: {key!r} is missing") from None
+                over = self._has_left(name) or name in self.gone or THE_STORE in self.gone
+                if over or time.monotonic() > deadline:
+                    waited = "" if over else f" within {self._limit:g} s"
+                    raise PeerError(
+                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}. All "
+                        "workers must make the same calls in the same order"
+                    ) from None
 
     def add(self, key: str, amount: int) -> int:
         """Add to a count; the new count."""
@@ -463,6 +466,13 @@ class StoreClient:
         """All processes that ever joined, by name."""
         return dict(self._ask("roster").meta["members"])
 
+    def _has_left(self, name: str) -> bool:
+        try:
+            member = self.roster().get(name)
+        except PeerError:
+            return False
+        return member is not None and member["state"] == "left"
+
     def missing(self, names: Iterable[str] = ()) -> str:
         """A sentence on who is missing: those of `names` that are not here, or all that are gone or silent."""
         try:
@@ -479,7 +489,7 @@ class StoreClient:
             if member["state"] == "gone":
                 said.append(f"{where} is gone: {member['why']}")
             elif member["state"] == "left":
-                said.append(f"{where} has left")
+                said.append(f"{where} has ended its program")
             elif member["silent"] > 3 * _BEAT + 1:
                 said.append(f"{where} has been silent for {member['silent']:.0f} s")
             elif names:

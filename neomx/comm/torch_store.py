@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import torch.distributed as dist
 
 from .store import StoreClient, Value
+from .waiting import Waits
 
 
 class TorchStore(StoreClient, dist.Store):
@@ -15,6 +16,13 @@ class TorchStore(StoreClient, dist.Store):
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None):
         dist.Store.__init__(self)
         StoreClient.__init__(self, address, secret, timeout, tls)
+        self._waits: Waits | None = None
+
+    def waits(self, rank: int) -> Waits:
+        """What this process, the worker `rank`, waits for."""
+        if self._waits is None:
+            self._waits = Waits(self, rank)
+        return self._waits
 
     def append(self, key: str, value: Value) -> None:
         """Not used: process groups do without it."""

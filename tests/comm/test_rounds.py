@@ -1,5 +1,6 @@
 """Rounds among threads that stand for workers: who has no data left takes part in the others' steps."""
 
+import contextlib
 import threading
 
 import pytest
@@ -27,6 +28,9 @@ class Seat:
 
     def clone(self, name):
         return self
+
+    def doing(self, what):
+        return contextlib.nullcontext()
 
     def all_gather_small(self, tensor, what=""):
         self.table.said[self.rank] = tensor

@@ -1,0 +1,149 @@
+"""Waits that can never end: two workers in different calls, or one whose program is over.
+
+A worker that waits for more than a second says in the store what it waits in and for whom, and says so again every
+second. Each reads what the others say, and follows who waits for whom. A circle means that none of its workers can go
+on: all of them raise, with what each one does.
+
+Only what main threads wait for counts. Groups that other threads use, such as those of gradients' buckets, are not used
+by main threads. What two looks have in common was so between them, so that nobody's old words are believed: a wait
+counts that was begun before the first look and is told again after it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+
+from ..base import MXNetError
+from .store import PeerError, StoreClient
+
+_EVERY = 1.0  # seconds between two looks
+
+
+class Stuck(MXNetError):
+    """A wait can never end. `doing` says what the workers that it depends on do, by rank."""
+
+    def __init__(self, doing: dict[int, str]) -> None:
+        super().__init__("; ".join(f"worker {rank}: {what}" for rank, what in sorted(doing.items())))
+        self.doing = doing
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """What a worker says of its wait."""
+
+    number: int  # of this wait, among the worker's
+    said: int  # how often it has been said
+    what: str
+    late: list[int]  # the workers it waits for
+
+
+class Waits:
+    """What this process's main thread waits for."""
+
+    def __init__(self, store: StoreClient, rank: int) -> None:
+        self._store, self._rank = store, rank
+        self._number = self._said = 0
+        self._what = ""
+        self._looked = 0.0
+        self._first: dict[int, _Wait] = {}  # what others said when they were first looked at in this wait
+
+    @contextmanager
+    def during(self, what: str) -> Iterator[None]:
+        """A block in which the main thread may wait; of blocks one inside the other, the outermost counts."""
+        if self._what or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._number, self._said, self._first = self._number + 1, 0, {}
+        self._what, self._looked = what, time.monotonic()
+        try:
+            yield
+        finally:
+            self._what = ""
+            if self._said:
+                with suppress(PeerError):
+                    self._store.set(self._key(self._rank), b"")
+
+    def look(self, late: Callable[[], list[int]]) -> None:
+        """Called again and again in a wait for the workers that `late()` gives. Raises Stuck if it can never end."""
+        if time.monotonic() - self._looked < _EVERY or threading.current_thread() is not threading.main_thread():
+            return
+        if not self._what:
+            return
+        self._looked = time.monotonic()
+        members = self._store.roster()  # read before `late`: a worker that came and then left is not late
+        mine = _Wait(self._number, self._said + 1, self._what, late())
+        left = {name for name, member in members.items() if member["state"] == "left"}
+        ended = [rank for rank in mine.late if f"worker {rank}" in left]
+        if ended:
+            raise Stuck({self._rank: self._what} | dict.fromkeys(ended, "its program is over"))
+        self._said = mine.said
+        self._store.set(self._key(self._rank), json.dumps(asdict(mine)))
+        self._hear_verdict()
+        circle = self._circle(self._confirmed(mine))
+        if circle:
+            self._tell_verdict(circle)
+            raise Stuck({rank: wait.what for rank, wait in circle.items()})
+
+    @staticmethod
+    def _key(rank: int, kind: str = "waiting") -> str:
+        return f"{kind}/{rank}"
+
+    def _read(self, key: str) -> bytes:
+        return self._store.get(key, timeout=1.0) if self._store.check([key]) else b""
+
+    def _confirmed(self, mine: _Wait) -> dict[int, _Wait]:
+        """The waits that this one depends on and that were there at the first look, by rank; this one too."""
+        found, open_, seen = {self._rank: mine}, list(mine.late), {self._rank}
+        while open_:
+            rank = open_.pop()
+            if rank in seen:
+                continue
+            seen.add(rank)
+            content = self._read(self._key(rank))
+            if not content:
+                self._first.pop(rank, None)
+                continue
+            wait = _Wait(**json.loads(content))
+            first = self._first.get(rank)
+            if first is None or first.number != wait.number:
+                self._first[rank] = wait
+            elif wait.said > first.said:
+                found[rank] = wait
+            open_ += wait.late
+        return found
+
+    def _circle(self, waits: dict[int, _Wait]) -> dict[int, _Wait]:
+        """The waits on a way from this one into a circle, if there is one."""
+        way: list[int] = []
+        done: set[int] = set()
+
+        def search(rank: int) -> bool:
+            if rank in way:
+                return True
+            if rank in done or rank not in waits:
+                return False
+            way.append(rank)
+            if any(search(other) for other in waits[rank].late):
+                return True
+            done.add(way.pop())
+            return False
+
+        return {rank: waits[rank] for rank in way} if search(self._rank) else {}
+
+    def _tell_verdict(self, circle: dict[int, _Wait]) -> None:
+        said = json.dumps({rank: [wait.number, wait.what] for rank, wait in circle.items()})
+        for rank in circle:
+            with suppress(PeerError):
+                self._store.set(self._key(rank, "stuck"), said)
+
+    def _hear_verdict(self) -> None:
+        """Raise if another worker has found the circle already."""
+        content = self._read(self._key(self._rank, "stuck"))
+        circle = json.loads(content) if content else {}
+        if circle.get(str(self._rank), [0])[0] == self._number:
+            raise Stuck({int(rank): what for rank, (_, what) in circle.items()})
