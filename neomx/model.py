@@ -16,6 +16,7 @@ from . import symbol as sym
 from .base import MXNetError
 from .kvstore import KVStore, KVStoreBase
 from .ndarray import NDArray
+from .process import state
 from .step.choose import Asked, updates_in
 
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
@@ -46,6 +47,7 @@ def save_checkpoint(
     if symbol is not None:
         symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
     path = _params_file(prefix, epoch)
+    state.saved.append(path)
     arrays = {f"arg:{name}": array for name, array in arg_params.items()}
     nd.save(path, {**arrays, **{f"aux:{name}": array for name, array in aux_params.items()}})
     logging.info('Saved checkpoint to "%s"', path)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -87,6 +88,8 @@ class State:
     listeners: dict[str | None, list[Listener]] = field(default_factory=dict)
     # what was started by name, such as sinks, and is closed when the program ends (`start` and `stop` below)
     running: dict[str, Closeable] = field(default_factory=dict)
+    # the last files of weights and states that the program has written since its last training step (comm/rounds.py)
+    saved: deque[str] = field(default_factory=lambda: deque(maxlen=3))
     # the batch that the program works on; None outside of a loader's loop (gluon/data/place.py)
     batch: Batch | None = None
     # the dataset of which this process, one of a DataLoader's pool, makes batches (gluon/data/pooled.py)

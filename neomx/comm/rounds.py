@@ -8,15 +8,23 @@ for more or less than in one process.
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import zlib
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from ..base import MXNetError
+from ..process import state
 from .group import Group
 
+_log = logging.getLogger("neomx")
+_PATIENCE = 30.0  # seconds for what another worker is about to say
 _PAUSES, _LEAVES = -1, -2
 _DOING = {_PAUSES: "a barrier", _LEAVES: "the end of its program"}
 
@@ -35,6 +43,9 @@ class Stepper(Protocol):
 
     def take_over(self, source: int) -> None:
         """Take over weights and states from the worker `source`; that one gives them."""
+
+    def checksums(self) -> dict[str, int]:
+        """A number for the values of each parameter, by name."""
 
     def close(self) -> None:
         """No worker will step it any more."""
@@ -98,6 +109,8 @@ class Rounds:
         self._steppers: list[Stepper | None] = []  # None where all workers have dropped theirs
         self._released: set[int] = set()
         self._given: dict[int, _Given] = {}
+        self._steps: Counter[int] = Counter()  # of this worker, by stepper
+        self._settings: Mapping[str, object] = {}  # of the stepper that steps
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -120,10 +133,19 @@ class Rounds:
                 stepper.close()
 
     def step(
-        self, stepper: int, divisor: float, samples: float = -1, reduces: bool = True, wants_flags: bool = False
+        self,
+        stepper: int,
+        divisor: float,
+        samples: float = -1,
+        reduces: bool = True,
+        wants_flags: bool = False,
+        settings: Mapping[str, object] | None = None,
     ) -> Round:
-        """Say that this worker steps; what all said."""
+        """Say that this worker steps; what all said. `settings` are those of its optimizer."""
         follows = False
+        self._steps[stepper] += reduces
+        self._settings = settings or {}
+        state.saved.clear()
         if not math.isnan(divisor):  # as it is where a later call says it
             last = self._given.get(stepper)
             given = _Given(divisor, samples, False) if last is None else last.next(divisor, samples)
@@ -155,8 +177,21 @@ class Rounds:
         self._stand_by(_PAUSES)
 
     def leave(self) -> None:
-        """The same at the end of a program: until all workers have come to theirs."""
+        """The same at the end of a program: until all workers have come to theirs. Then compare what they have."""
         self._stand_by(_LEAVES)
+        if self._group.size > 1:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Log in what the workers differ: the numbers of their steps, and their weights."""
+        for number, stepper in enumerate(self._steppers):
+            if stepper is None:
+                continue
+            sums = stepper.checksums()
+            mine = torch.tensor([self._steps[number], len(sums), *sums.values()], dtype=torch.int64)
+            said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
+            if self._group.rank == 0:
+                _tell_difference(number, [each[0] for each in said], [each[2:] for each in said], list(sums))
 
     def _stand_by(self, why: int) -> None:
         if self._group.size == 1:
@@ -175,8 +210,20 @@ class Rounds:
                     stepper.prepare_along()
                 else:
                     stepper.shadow(round)
+                    self._tell_of_files()
             elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
                 return
+
+    def _tell_of_files(self) -> None:
+        """Log that what this worker has saved since its last step is older than the model is now."""
+        if state.saved:
+            _log.warning(
+                "worker %d saved %s before the last steps of other workers, which had more data: the file has older "
+                "weights than theirs. Call mx.dist.barrier() before saving",
+                self._group.rank,
+                ", ".join(state.saved),
+            )
+            state.saved.clear()
 
     def _have_sent(self) -> bool:
         return any(stepper is not None and stepper.has_sent() for stepper in self._steppers)
@@ -193,10 +240,12 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares)
-        mine = torch.tensor([what, divisor, samples, reduces, wants_flags, follows, prepares], dtype=torch.float64)
+        digest = zlib.crc32(repr(self._settings).encode()) if what >= 0 and not prepares else 0
+        flags_here = (reduces, wants_flags, follows, prepares)
+        mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
             said = self._group.all_gather_small(mine, what="the start of a step")
-        steppers, divisors, counts, *flags = said.T.tolist()
+        steppers, divisors, counts, digests, *flags = said.T.tolist()
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]
         if any(preparing) and not all(preparing):
@@ -204,9 +253,27 @@ class Rounds:
                 "the workers' programs do not run alike: the parameters that are trained have changed on some workers "
                 "only. Change grad_req, or initialise parameters, in the same step on all workers"
             )
+        if len({digests[rank] for rank in active}) > 1:
+            raise MXNetError(self._difference(active))
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self._catch_up(round)
         return round
+
+    def _difference(self, active: list[int]) -> str:
+        """How the settings of two workers differ that step: each leaves its own in the store."""
+        store, key = self._group.store, f"{self._group.name}/settings"
+        assert store is not None
+        if self._group.rank in active:
+            store.set(f"{key}/{self._group.rank}", json.dumps(self._settings, default=repr))
+        found = {rank: json.loads(store.get(f"{key}/{rank}", timeout=_PATIENCE)) for rank in active}
+        first, other = next((a, b) for a in active for b in active if found[a] != found[b])
+        name = next(
+            name for name in {**found[first], **found[other]} if found[first].get(name) != found[other].get(name)
+        )
+        return (
+            "the workers' optimizers must have the same settings: "
+            f"{name} is {found[first].get(name)!r} on worker {first} and {found[other].get(name)!r} on worker {other}"
+        )
 
     def _catch_up(self, round: Round) -> None:
         """Remember whose weights fall behind in this round; when nobody steps, bring all up to date."""
@@ -223,3 +290,23 @@ class Rounds:
 
 def _doing(stepper: int) -> str:
     return {_PAUSES: "waits", _LEAVES: "has ended"}.get(stepper, f"steps its Trainer number {stepper}")
+
+
+def _tell_difference(number: int, steps: list[int], sums: list[list[int]], names: list[str]) -> None:
+    """Log how workers differ that trained one model."""
+    if len(set(steps)) > 1:
+        _log.info(
+            "Trainer number %d made different numbers of steps: %s",
+            number,
+            ", ".join(f"worker {rank} {count}" for rank, count in enumerate(steps)),
+        )
+    for rank, theirs in enumerate(sums):
+        differing = [name for name, a, b in zip(names, sums[0], theirs, strict=False) if a != b]
+        if differing or len(theirs) != len(sums[0]):
+            _log.warning(
+                "the workers end with different weights: %s of worker %d is not that of worker 0%s",
+                differing[0] if differing else "the number of parameters",
+                rank,
+                f", and so are {len(differing) - 1} more" if len(differing) > 1 else "",
+            )
+            return

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ndarray as nd
 from ..base import MXNetError
 from ..ndarray import NDArray
+from ..process import state
 from .utils import _brief_print_list
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
 
     If several workers hold them, all of them call it; one writes what a single process would have written.
     """
+    state.saved.append(filename)
     arrays = {name: param._reduce() for name, param in params.items()}
     holders = holders_of(params.values())
     with nullcontext(True) if holders is None else holders.writing() as writes:

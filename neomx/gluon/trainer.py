@@ -11,6 +11,7 @@ from ..events import emit
 from ..formats.atomic import replacing
 from ..kvstore import KVStoreBase
 from ..ndarray import NDArray
+from ..process import state
 from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout, refuse_second_exchange, trains_alone
 from .loading import holders_of
 from .parameter import Parameter
@@ -84,7 +85,8 @@ class Trainer:
     def begin_alike(self, params: list[Parameter]) -> None:
         """Give these parameters, on all workers, the values they have on the first."""
         if params:
-            self._asked.begin_alike([array._data for param in params for array in param.list_data()])
+            arrays = [(array._data, f"Parameter {param.name}") for param in params for array in param.list_data()]
+            self._asked.begin_alike([tensor for tensor, _ in arrays], [name for _, name in arrays])
 
     def parameter_was_set(self) -> None:
         """A program writes other values into a parameter: a store that updates must take them over."""
@@ -162,6 +164,7 @@ class Trainer:
 
     def save_states(self, fname: str) -> None:
         """Write the optimizer's states to a file."""
+        state.saved.append(fname)
         if not self.strategy.save_states(fname, dump_optimizer=True):
             with replacing(fname) as file:
                 file.write(self._training.updater().get_states(dump_optimizer=True))

@@ -17,6 +17,7 @@ from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
 from ..model import _multiple_callbacks as _call
 from ..ndarray import NDArray
+from ..process import state
 from .progress import EpochEvents
 
 __all__ = ["BaseModule"]
@@ -47,9 +48,9 @@ class BaseModule:
 
     def _require(self, what: str, *states: str) -> None:
         """Refuse to do something before all is ready for it."""
-        for state in states:
-            if not getattr(self, state):
-                raise AssertionError(f"{what}: call {_STEPS_BEFORE[state]} first")
+        for each in states:
+            if not getattr(self, each):
+                raise AssertionError(f"{what}: call {_STEPS_BEFORE[each]} first")
 
     # ---- the loops ----
 
@@ -322,6 +323,7 @@ class BaseModule:
 
     def save_params(self, fname: str) -> None:
         """Write the parameters to a file."""
+        state.saved.append(fname)
         arg_params, aux_params = self.get_params()
         arrays = {f"arg:{name}": array for name, array in arg_params.items()}
         nd.save(fname, {**arrays, **{f"aux:{name}": array for name, array in aux_params.items()}})

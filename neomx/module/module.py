@@ -365,7 +365,7 @@ class Module(BaseModule):
         training.use(self._exec_group)
         strategy.bind(training)
         strategy.serve_while_lives(self)
-        strategy.begin_alike(training.everything())
+        strategy.begin_alike(training.everything(), training.everything_named())
         strategy.follow()
         if self._strategy is not None:
             self._strategy.close()

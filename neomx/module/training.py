@@ -171,6 +171,16 @@ class ArrayTraining(Training):
         rows = [*self._group.param_arrays, *self._group.aux_arrays]
         return [array._data for row in rows for array in row]
 
+    def everything_named(self) -> list[str]:
+        """What `everything` gives, by name."""
+        assert self._group is not None
+        rows = zip(
+            [*self._group.param_names, *self._group.aux_names],
+            [*self._group.param_arrays, *self._group.aux_arrays],
+            strict=True,
+        )
+        return [name for name, row in rows for _ in row]
+
     def updater(self) -> Updater:
         """The one updater."""
         return self._updater

@@ -17,6 +17,12 @@ from .part import Steps, same_part
 Index = int | str
 Klass = TypeVar("Klass", bound="type[Optimizer]")
 _HALF = (torch.float16, torch.bfloat16)
+_OWN = (
+    "rescale_grad",
+    "num_update",
+    "begin_num_update",
+    "aggregate_num",
+)  # what differs from step to step, or by batch
 
 
 def is_half(weight: NDArray) -> bool:
@@ -83,6 +89,17 @@ class Optimizer:
         if self.lr_scheduler.base_lr != lr:
             logging.info("the optimizer's learning_rate %g replaces the schedule's %g", lr, self.lr_scheduler.base_lr)
         self.lr_scheduler.base_lr = lr
+
+    def settings(self) -> dict[str, object]:
+        """The numbers that the program has given it, which must be the same on all workers."""
+        found: dict[str, object] = {"optimizer": type(self).__name__}
+        for name, value in vars(self).items():
+            if isinstance(value, (bool, int, float, type(None))) and not name.startswith("_") and name not in _OWN:
+                found["learning_rate" if name == "lr" else name] = value
+        if self.lr_scheduler is not None:
+            found["lr_scheduler"] = type(self.lr_scheduler).__name__
+            found["learning_rate"] = getattr(self.lr_scheduler, "base_lr", None)
+        return found
 
     # ---- what a subclass gives ----
 

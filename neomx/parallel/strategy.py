@@ -42,7 +42,7 @@ class LayoutStrategy(AllReduce):
         """There are no rounds: whoever has no data cannot take part."""
         self._group = self._batch.clone("gradients")
 
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """`apply` has done it."""
 
     def await_others(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from .. import events
-from ..base import MXNetError
+from ..comm.alike import check_alike, described
 from ..comm.buckets import Buckets, Reducer, RowGradient, Span
 from ..comm.compress import Compressor
 from ..comm.group import Group
@@ -71,7 +71,7 @@ class AllReduce(StepStrategy):
         self._members, self._rounds = self._members or session().group, self._rounds or session().rounds
         self._number = self._rounds.enter(self)
         self._group = self._members.clone(f"gradients {self._number}")
-        self._check_alike(self._group)
+        check_alike(self._group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
         self._rounds.forget(self._group)
 
     def let_go(self) -> None:
@@ -80,18 +80,6 @@ class AllReduce(StepStrategy):
             self.close()
         else:
             self._rounds.release(self._number)
-
-    def _check_alike(self, group: Group) -> None:
-        """Raise on every worker if some worker steps by another strategy."""
-        mine = type(self).__qualname__
-        names = [
-            bytes(each.tolist()).decode() for each in group.all_gather(torch.tensor(list(mine.encode())), "strategies")
-        ]
-        if set(names) != {mine}:
-            raise MXNetError(
-                "all workers must step by the same strategy: "
-                + ", ".join(f"worker {rank} has {name}" for rank, name in enumerate(names))
-            )
 
     @property
     def group(self) -> Group:
@@ -106,9 +94,10 @@ class AllReduce(StepStrategy):
         """Whose gradients are summed in a step."""
         return (self._members or session().group).size
 
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Give all workers the first one's values of these tensors."""
         self._members = self._members or session().group
+        check_alike(self._members, described(names, tensors), "a model")
         self._members.broadcast_all_(list(tensors))
 
     def await_others(self) -> None:
@@ -156,7 +145,8 @@ class AllReduce(StepStrategy):
     def agree(self, divisor: float) -> float:
         """What all workers divide by, where gradients have been summed before."""
         assert self._rounds is not None
-        return self._rounds.step(self._number, divisor, self.training.samples(divisor), reduces=False).divisor
+        said, settings = self.training.samples(divisor), self.training.optimizer.settings()
+        return self._rounds.step(self._number, divisor, said, reduces=False, settings=settings).divisor
 
     def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
         """Sum this round's gradients; of which parameters no worker made one."""
@@ -187,7 +177,8 @@ class AllReduce(StepStrategy):
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
         """Hear what all workers say before a step."""
         assert self._rounds is not None
-        return self._rounds.step(self._number, divisor, self.training.samples(divisor), wants_flags=wants_flags)
+        said, settings = self.training.samples(divisor), self.training.optimizer.settings()
+        return self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, settings=settings)
 
     def divisor_of(self, round: Round) -> float:
         """What all workers divide by."""

@@ -25,6 +25,7 @@ import torch
 
 from .. import kvstore as kv
 from ..comm import compress, session
+from ..comm.alike import check_alike, described
 from ..kvstore import KVStore, KVStoreBase
 from ..kvstore.collective import CollectiveStore
 from ..kvstore.remote import RemoteStore
@@ -78,11 +79,12 @@ class Asked:
         if isinstance(self.kvstore, str) and kv.is_distributed(self.kvstore):
             self.kvstore = kv.create(self.kvstore)
 
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Give all workers the first one's values of these tensors, if they step together."""
         if isinstance(self.kvstore, StepStrategy):
-            self.kvstore.begin_alike(tensors)
+            self.kvstore.begin_alike(tensors, names)
         elif isinstance(self.kvstore, SharedStore) and self.kvstore.begins_alike:
+            check_alike(self.kvstore.group, described(names, tensors), "a model")
             self.kvstore.group.broadcast_all_(list(tensors))
 
 

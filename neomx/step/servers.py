@@ -9,6 +9,7 @@ import torch
 
 from .. import events
 from .. import ndarray as nd
+from ..comm.alike import check_alike, described
 from ..comm.buckets import Stamp
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
@@ -60,9 +61,10 @@ class Servers(InStore):
         """Whose gradients are summed in a step: an asynchronous store applies each worker's by themselves."""
         return self.store.num_workers if self.store.is_synchronous else 1
 
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:
+    def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Give all workers the first one's values of these tensors; who joins an asynchronous job late cannot."""
         if self.store.is_synchronous:
+            check_alike(self.store.group, described(names, tensors), "a model")
             self.store.group.broadcast_all_(list(tensors))
 
     def parameter_was_set(self) -> None:
@@ -127,7 +129,8 @@ class Servers(InStore):
         else:
             wants_flags = len(made) < len(self.trained)
             said = self.training.samples(divisor)
-            round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags)
+            settings = self.training.optimizer.settings()
+            round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, settings=settings)
             stale = self._stale(round, made)
             divisor, samples = round.divisor, round.all_samples
             self.name_lacking(made, stale, self.store.rank)
@@ -204,7 +207,8 @@ class Servers(InStore):
         self.follow()
         if self._rounds is not None:
             said = self.training.samples(divisor)
-            divisor = self._rounds.step(self._number, divisor, said, reduces=False).divisor
+            settings = self.training.optimizer.settings()
+            divisor = self._rounds.step(self._number, divisor, said, reduces=False, settings=settings).divisor
         self.update_each(divisor, ignore_stale)
 
     def _sum(self, divisor: float) -> tuple[float, list[bool]]:

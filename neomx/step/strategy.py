@@ -95,7 +95,7 @@ class StepStrategy(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Make ready for new parameters: they are in `trained`."""
 
-    def begin_alike(self, tensors: Sequence[torch.Tensor]) -> None:  # noqa: B027
+    def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:  # noqa: B027
         """Give all workers the first one's values of these tensors, which have just been initialised."""
 
     def parameter_was_set(self) -> None:  # noqa: B027
@@ -138,6 +138,13 @@ class StepStrategy(ABC):
     def has_sent(self) -> bool:
         """Whether gradients of a step that has not come yet have left."""
         return False
+
+    def checksums(self) -> dict[str, int]:
+        """A number for the values of each parameter, by name: workers compare them at the end of a program."""
+        if self._trained is None:
+            return {}
+        pairs = zip(self._trained.names, self._trained.weights[0], strict=True)
+        return {name: _checksum(weight._data.detach()) for name, weight in pairs}
 
     # ---- states ----
 
@@ -219,6 +226,12 @@ class StepStrategy(ABC):
             return
         stale = self.find_stale(ignore_stale)
         self.training.update_apart([[i for i in places if i not in stale[k]] for k in contexts])
+
+
+def _checksum(values: torch.Tensor) -> int:
+    """The sum of a tensor's bits, as numbers of 32 or fewer."""
+    width = {1: torch.uint8, 2: torch.int16}.get(values.element_size(), torch.int32)
+    return int(values.contiguous().view(-1).view(width).sum(dtype=torch.int64)) if values.numel() else 0
 
 
 class OptimizerWithStrategy(ABC):

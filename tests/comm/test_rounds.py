@@ -32,6 +32,9 @@ class Seat:
     def doing(self, what):
         return contextlib.nullcontext()
 
+    def all_gather(self, tensor, what=""):
+        return list(self.all_gather_small(tensor))
+
     def all_gather_small(self, tensor, what=""):
         self.table.said[self.rank] = tensor
         self.table.barrier.wait()
@@ -54,6 +57,9 @@ class Steps:
 
     def take_over(self, source):
         self.happened.append(("take over", source))
+
+    def checksums(self):
+        return {}
 
     def close(self):
         self.happened.append("closed")

@@ -31,7 +31,7 @@ base: process
 engine: process
 events: process
 onednn: process
-comm: base
+comm: base process
 context: base
 dtype: base
 error: base
@@ -72,9 +72,9 @@ callback: model
 # gluon: mx.dist.shard is a dataset's part
 dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step
-model: base kvstore module ndarray step symbol
+model: base kvstore module ndarray process step symbol
 module: base callback comm context events executor executor_manager formats gluon initializer io kvstore metric model
-    ndarray optimizer step symbol
+    ndarray optimizer process step symbol
 onnx: base context convert dtype gluon ndarray ops symbol
 # gluon, io: datasets for tests
 test_utils: autograd base context executor formats gluon io ndarray symbol util

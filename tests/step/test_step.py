@@ -165,7 +165,7 @@ MISTAKES = """
             gluon.Trainer(params, optimizer, kvstore=store)
     with pytest.raises(mx.MXNetError, match="servers decode 2bit, 1bit, fp16 only.*received 'signs'"):
         gluon.Trainer(params, "sgd", kvstore="dist_sync", compression_params={"type": "signs"})
-    with pytest.raises(mx.MXNetError, match="same strategy: worker 0 has AllReduce, worker 1 has Own"):
+    with pytest.raises(mx.MXNetError, match="worker 0 has the strategy AllReduce, worker 1 has the strategy Own"):
         gluon.Trainer(params, "sgd", kvstore=(mx.step.AllReduce, Own)[mx.dist.rank()]())
     print("all refused")
 """

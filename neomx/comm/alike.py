@@ -1,0 +1,40 @@
+"""What must be the same on all workers, and an error that says what is not."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from itertools import zip_longest
+
+import torch
+
+from ..base import MXNetError
+from .group import Group
+
+
+def check_alike(group: Group, lines: Sequence[str], what: str) -> None:
+    """Raise on every worker if `lines`, which describe `what`, are not the same on all workers."""
+    if group.size == 1:
+        return
+    text = "\n".join(lines)
+    digests = group.all_gather_small(torch.tensor([zlib.crc32(text.encode())]), what)
+    if len(set(digests.flatten().tolist())) == 1:
+        return
+    texts = [
+        bytes(each.tolist()).decode().split("\n")
+        for each in group.all_gather(torch.tensor(list(text.encode()), dtype=torch.uint8), what)
+    ]
+    other = next(rank for rank in range(group.size) if texts[rank] != texts[0])
+    pairs = zip_longest(texts[0], texts[other], fillvalue="nothing")
+    mine, theirs = next((a or "nothing", b or "nothing") for a, b in pairs if a != b)
+    raise MXNetError(
+        f"{what} must be the same on all workers: worker 0 has {mine}, worker {other} has {theirs} in its place"
+    )
+
+
+def described(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> list[str]:
+    """A line for each tensor."""
+    return [
+        f"{name} {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
+        for name, tensor in zip(names, tensors, strict=True)
+    ]

@@ -1,0 +1,82 @@
+"""What programs on two workers do by mistake, and what they are told."""
+
+import pytest
+from launching import neomx_run
+
+PROGRAM = """
+import sys
+import neomx as mx
+from neomx import autograd, gluon
+
+case, folder, rank = sys.argv[1], sys.argv[2], mx.dist.rank()
+here = rank == 1
+net = gluon.nn.HybridSequential()
+net.add(gluon.nn.Dense(3, in_units=4), gluon.nn.Dense(5 if case == "shape" and here else 2, in_units=3))
+if case == "layer" and here:
+    net.add(gluon.nn.Dense(2, in_units=2))
+net.initialize()
+rate = 0.2 if case == "rate" and here else 0.1
+how = {"learning_rate": rate, "clip_gradient": 1.0 if case == "clip" and here else None}
+name = "adam" if case == "optimizer" and here else "sgd"
+if name == "adam":
+    del how["clip_gradient"]
+trainer = gluon.Trainer(net.collect_params(), name, how, kvstore="dist_sync")
+batches = 5 if case in ("data", "barrier first") and not here else 4
+for step in range(batches):
+    with autograd.record():
+        loss = net(mx.nd.ones((2, 4)))
+    loss.backward()
+    if case == "later" and here and step == 2:
+        trainer.set_learning_rate(0.5)
+    trainer.step(4)
+if case == "barrier first":
+    mx.dist.barrier()
+if case in ("data", "barrier first") and here:
+    net.save_parameters(f"{folder}/net.params")
+if case == "written" and here:
+    list(net.collect_params().values())[1].data()[:] = 7
+print("done")
+"""
+
+
+def run(case, folder, servers=0):
+    (folder / "train.py").write_text(PROGRAM)
+    return neomx_run("-n", 2, "-s", servers, folder / "train.py", case, folder)
+
+
+@pytest.mark.parametrize("servers", [0, 1])
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        ("rate", "the same settings: learning_rate is 0.1 on worker 0 and 0.2 on worker 1"),
+        ("clip", "the same settings: clip_gradient is None on worker 0 and 1.0 on worker 1"),
+        ("optimizer", "the same settings: optimizer is 'SGD' on worker 0 and 'Adam' on worker 1"),
+        ("later", "the same settings: learning_rate is 0.1 on worker 0 and 0.5 on worker 1"),
+        ("shape", "_bias (2,) float32, worker 1 has Parameter "),
+        ("layer", "worker 0 has nothing, worker 1 has Parameter "),
+    ],
+)
+def test_programs_that_differ_are_told_in_what(case, told, servers, tmp_path):
+    result = run(case, tmp_path, servers)
+    assert result.returncode == 1 and told in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize("case", ["equal", "barrier first"])
+def test_nothing_is_said_of_programs_that_do_as_they_should(case, tmp_path):
+    result = run(case, tmp_path)
+    assert result.returncode == 0 and result.stdout.count("done") == 2, result.stderr
+    assert "saved" not in result.stderr and "different weights" not in result.stderr
+
+
+def test_a_file_with_weights_older_than_the_model_is_told(tmp_path):
+    result = run("data", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert f"worker 1 saved {tmp_path}/net.params before the last steps of other workers" in result.stderr
+    assert "Call mx.dist.barrier() before saving" in result.stderr
+
+
+def test_weights_that_differ_at_the_end_are_told(tmp_path):
+    result = run("written", tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "the workers end with different weights: " in result.stderr
+    assert "_bias of worker 1 is not that of worker 0" in result.stderr
