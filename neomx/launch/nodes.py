@@ -19,10 +19,11 @@ from ..comm import wire
 from ..comm.child import Child, Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
+from ..comm.secret import checked, find, public, read
 from ..comm.store import Member, PeerError, StoreClient, StoreServer
 from ..comm.supervision import Interrupts, Verdict, supervise
 from ..comm.tree import Tree
-from ..comm.world import address_towards, derived_secret
+from ..comm.world import address_towards
 from ..programs import STARTUP
 from .job import Job
 from .run import certificate, conclude, settings, start
@@ -120,19 +121,17 @@ def _credentials(job: Job) -> Iterator[tuple[str, str | None]]:
 
 
 def shared_secret(job: Job) -> str:
-    """What all nodes know: from a file, the environment, or, with a warning, the address of the rendezvous."""
-    if job.secret_file:
-        with open(job.secret_file) as file:
-            return file.read().strip()
-    if os.environ.get("NEOMX_SECRET"):
-        return os.environ["NEOMX_SECRET"]
+    """What all nodes know: from a file or the environment; on one host from a file of the user's own."""
     assert job.rendezvous is not None
-    if not wire.is_loopback(wire.split_address(job.rendezvous)[0]):
-        say(
-            f"no secret was given: whoever reaches {job.rendezvous} may join this job. "
-            "Give --secret-file FILE or NEOMX_SECRET, the same on every node"
-        )
-    return derived_secret(job.rendezvous).hex()
+    if job.secret_file:
+        return read(job.secret_file, f"--secret-file {job.secret_file}").decode()
+    if "NEOMX_SECRET" in os.environ:
+        return checked(os.environ["NEOMX_SECRET"], "NEOMX_SECRET").decode()
+    one_host = wire.is_loopback(wire.split_address(job.rendezvous)[0])
+    secret = find(os.environ, job.rendezvous, one_host, job.insecure)
+    if secret == public(job.rendezvous):
+        say(f"--insecure and no secret: whoever reaches {job.rendezvous} can join this job")
+    return secret.hex()
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ def script(tmp_path):
 @pytest.fixture
 def meeting(monkeypatch):
     """A free address on loopback, and a secret that all nodes share."""
-    monkeypatch.setenv("NEOMX_SECRET", "shared")
+    monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
 
@@ -33,7 +33,7 @@ def node(number, meeting, *arguments):
 PLACE = """
     import os, sys
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_STORE NEOMX_HOST".split()
-    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared")
+    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared by all nodes")
     if sys.argv[1:] == ["fail"] and os.environ["RANK"] == "2":
         sys.exit("last words")
 """

@@ -113,7 +113,7 @@ def test_starting_again_replaces_the_sink_before(no_sinks):
 def test_the_environment_starts_a_sink_on_the_ranks_that_it_is_for(no_sinks):
     mx.monitor.register_sink("heard-all", help="keep", metavar="X")(Heard)
     mx.monitor.register_sink("heard-first", help="keep", ranks="first")(Heard)
-    of_rank = {"NEOMX_STORE": "h:1", "NEOMX_SECRET": "s", "WORLD_SIZE": "2", "NEOMX_SINK_HEARD_ALL": "3"}
+    of_rank = {"NEOMX_STORE": "h:1", "NEOMX_SECRET": "s" * 16, "WORLD_SIZE": "2", "NEOMX_SINK_HEARD_ALL": "3"}
     of_rank |= {"NEOMX_SINK_HEARD_FIRST": "1", "NEOMX_PROGRESS": "1"}
     made = {}
     for rank in range(2):
