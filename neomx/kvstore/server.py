@@ -172,9 +172,9 @@ def main() -> None:
         signal.signal(number, note)
     serve(session(), ended)
     close()
-    for number in received:  # end by it, so that the launcher sees why
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+    if received:  # end by it, so that the launcher sees why
+        signal.signal(received[0], signal.SIG_DFL)
+        os.kill(os.getpid(), received[0])
     _end()
 
 

@@ -47,9 +47,9 @@ class Node:
 
 def run(job: Job) -> int:
     """Run this node's part of a job on several nodes; node 0 also keeps the store and decides."""
-    assert job.rendezvous is not None
     with contextlib.ExitStack() as stack:
-        secret, pem = stack.enter_context(_credentials(job))
+        job, secret, pem = stack.enter_context(_credentials(job))
+        assert job.rendezvous is not None
         council = None
         if job.node == 0 and not job.leash:
             council = Council(stack.enter_context(open_store(job.rendezvous, secret, pem)), remote=range(1, job.nodes))
@@ -107,17 +107,18 @@ def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServ
 
 
 @contextlib.contextmanager
-def _credentials(job: Job) -> Iterator[tuple[str, str | None]]:
-    """The job's secret and certificate: from who started us over ssh, or from the user."""
+def _credentials(job: Job) -> Iterator[tuple[Job, str, str | None]]:
+    """The job with its variables, its secret and certificate: from who started us over ssh, or from the user."""
     if job.leash:
         told = json.loads(sys.stdin.readline())
+        job = dataclasses.replace(job, environ=tuple((key, value) for key, value in told["environ"]))
         with tempfile.NamedTemporaryFile("w", prefix="neomx-", suffix=".pem") as file:
             file.write(told["tls"] or "")
             file.flush()
-            yield told["secret"], file.name if told["tls"] else None
+            yield job, told["secret"], file.name if told["tls"] else None
         return
     with certificate(job) as pem:
-        yield shared_secret(job), pem
+        yield job, shared_secret(job), pem
 
 
 def shared_secret(job: Job) -> str:

@@ -1,5 +1,7 @@
 """What of a job listens on ports: nothing of workers that share memory, and nothing that a flood of strangers stops."""
 
+import contextlib
+import os
 import resource
 import signal
 import socket
@@ -148,3 +150,70 @@ def test_a_process_without_descriptors_is_told_so():
     failure = Failure("worker 1", -signal.SIGABRT, "here", ["gloo: accept: Too many open files"])
     assert "no file descriptors left: raise the hard limit" in failure.report()
     assert "descriptors" not in Failure("worker 1", 1, "here", ["something else"]).report()
+
+
+def ports_of(pid):
+    """The ports on which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    with open(f"/proc/{pid}/net/tcp") as file:
+        rows = [line.split() for line in list(file)[1:]]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
+def attack(port, held):
+    """Connect and go, connect and say nothing, connect and talk nonsense."""
+    for kind in range(60):
+        sock = socket.create_connection(("127.0.0.1", port), LIMIT)
+        if kind % 3 == 0:
+            sock.close()
+            continue
+        if kind % 3 == 1:
+            with contextlib.suppress(OSError):
+                sock.sendall(os.urandom(1 + 37 * kind))
+        held.append(sock)
+
+
+def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOMX_SECRET", "shared by both nodes")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        meeting = f"127.0.0.1:{sock.getsockname()[1]}"
+    text = f"""
+    def note(name, *values):
+        with open({str(tmp_path)!r} + f"/part{{kv.rank}}", "w") as file:
+            file.write(" ".join(map(str, values)))
+        os.rename(file.name, {str(tmp_path)!r} + f"/{{name}}{{kv.rank}}")
+
+    steps = 0
+    while not mx.dist.all_reduce(mx.nd.array([os.path.exists({str(tmp_path / "enough")!r})]), "max").asscalar():
+        step()
+        steps += 1
+        note("steps", steps)
+    print("trained")
+    """
+    place = ["--nnodes", "2", "--rdzv", meeting, "-n", "1", "-s", "1", "--node-rank"]
+    jobs = [run(tmp_path, text, *place, str(node)) for node in range(2)]
+    steps = lambda: min(int((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1))  # noqa: E731
+    held = []
+    try:
+        assert until(lambda: all((tmp_path / f"steps{rank}").exists() for rank in (0, 1)) or jobs[0].poll() is not None)
+        ports = [port for job in jobs for pid in (job.pid, *children_of(job.pid)) for port in ports_of(pid)]
+        assert len(ports) >= 4  # the store, the server, and gloo of both workers
+        for port in ports:
+            attack(port, held)
+        attacked = steps()
+        assert until(lambda: steps() > attacked + 5 or jobs[0].poll() is not None)
+    finally:
+        (tmp_path / "enough").touch()
+        outputs = [job.communicate(timeout=LIMIT) for job in jobs]
+        for sock in held:
+            sock.close()
+    assert [job.returncode for job in jobs] == [0, 0], outputs
+    assert all("trained" in out for out, _ in outputs)

@@ -135,6 +135,15 @@ def test_hosts_over_ssh(script, fake_ssh, capfd):
     assert "secret" not in told.lower()
 
 
+def test_variables_over_ssh_are_on_no_command_line(script, fake_ssh, capfd):
+    path = script("import os; print('token', os.environ['TOKEN'], os.environ['NEOMX_LAYOUT'])")
+    options = ["--hosts", "localhost:1,127.0.0.1:1", "--env", "TOKEN=pass word", "--layout", "data=2"]
+    assert main(["run", *options, path]) == 0
+    out = capfd.readouterr().out
+    assert "token pass word data=2" in out and "[1] token pass word data=2" in out
+    assert "pass word" not in fake_ssh.read_text() and "TOKEN" not in fake_ssh.read_text()
+
+
 def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
