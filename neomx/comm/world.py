@@ -145,7 +145,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         job=job,
         secret=secret.find(environ, job, one_host) if size > 1 else b"",
         timeout=_timeout(environ),
-        host=address_towards(environ["MASTER_ADDR"]),
+        host=environ.get("NEOMX_HOST") or address_towards(environ["MASTER_ADDR"]),
     )
 
 
@@ -202,7 +202,7 @@ def _meeting(
         job=job,
         secret=secret.find(environ, job, is_loopback(first)),
         timeout=_timeout(environ),
-        host=address_towards(first),
+        host=environ.get("NEOMX_HOST") or address_towards(first),
     )
 
 

@@ -46,9 +46,7 @@ def our_address(job: Job) -> str:
     return next((address_towards(host) for host, _ in job.hosts if not is_loopback(host)), "127.0.0.1")
 
 
-def _tell(
-    process: subprocess.Popen[bytes], secret: str, pem: str | None, environ: tuple[tuple[str, str], ...]
-) -> None:
+def _tell(process: subprocess.Popen[bytes], secret: str, pem: str | None, environ: tuple[tuple[str, str], ...]) -> None:
     """The secret, the certificate's key and the variables go through ssh's stdin: a command line is seen by everybody.
 
     A variable is often a password.

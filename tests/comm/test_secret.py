@@ -75,6 +75,13 @@ def test_jobs_of_two_users_do_not_meet_under_mpich(own, monkeypatch):
     assert (mine.job, mine.store) != (theirs.job, theirs.store)
 
 
+@pytest.mark.parametrize("launcher", ["mpich", "openmpi", "srun", "torchrun"])
+def test_the_address_to_listen_on_can_be_asked_for(launcher):
+    given = ELSEWHERE[launcher] | {"NEOMX_SECRET": "s" * 16}
+    assert discover(given).host == "192.0.2.9"
+    assert discover(given | {"NEOMX_HOST": "192.0.2.7"}).host == "192.0.2.7"
+
+
 def test_without_a_runtime_directory_there_is_one_under_the_temporary_one(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = discover(MPICH | {"XDG_RUNTIME_DIR": "/none"}).secret
