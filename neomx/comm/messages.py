@@ -43,6 +43,8 @@ class Messages:
         """
         network, before = self._opened(), self._begun.get(other)
         if not self._waits or before is not None and before.done() and before.exception() is None:
+            if (idle := self._couriers.pop(other, None)) is not None:
+                idle.close()
             return begin(network)
         if other not in self._couriers:
             self._couriers[other] = Courier("messages")
