@@ -14,7 +14,8 @@ import socket
 import subprocess
 import termios
 
-from .output import TAIL, Screen, StreamOutput, close_log, open_log, prefix_of
+from .descriptors import EXHAUSTED
+from .output import TAIL, Screen, StreamOutput, open_log, prefix_of
 
 
 @dataclasses.dataclass
@@ -57,7 +58,15 @@ class Failure:
     def report(self) -> str:
         """Which process failed, how, and its last lines of output."""
         said = "".join(f"\n  | {line}" for line in self.lines) or "\n  (it printed nothing)"
-        return f"{self.name} on {self.host} failed first, by {self.why}. Its last lines:{said}"
+        return f"{self.name} on {self.host} failed first, by {self.why}. Its last lines:{said}{self._advice()}"
+
+    def _advice(self) -> str:
+        if not any(EXHAUSTED in line for line in self.lines):
+            return ""
+        return (
+            "\nIt had no file descriptors left: raise the hard limit (ulimit -Hn), and see whether other programs "
+            "connect to the job's ports"
+        )
 
 
 def describe(code: int) -> str:
@@ -77,7 +86,7 @@ class Child:
         self.code: int | None = None
         self.tail: collections.deque[bytes] = collections.deque(maxlen=TAIL)
         self.sinks: dict[int, StreamOutput] = {}
-        self._log = open_log(logs, command.name)
+        self._log = open_log(logs, command.name, screens[1])
         channels = _channels(command, screens)
         try:
             self.process = subprocess.Popen(
@@ -138,7 +147,8 @@ class Child:
         if self.process.stdin:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
-        close_log(self._log)
+        if self._log is not None:
+            self._log.close()
 
     def failure(self) -> Failure:
         """Its end, as a failure."""

@@ -1,6 +1,8 @@
 """Collectives on torch tensors among workers. Every call ends: by a result, or by an error that names who is missing.
 
-Workers of one host meet in shared memory (`memory`), others over gloo or NCCL (`network`).
+Workers of one host meet in shared memory (`memory`), others over gloo or NCCL (`network`). gloo listens for connections
+without a proof of who connects, so on one host it is opened only for what shared memory does not carry: messages
+between two workers, and tensors on devices.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import torch
 from . import memory
 from .flat import call_note, dense, packs, put_back, reducible, whole
 from .membership import Membership
+from .messages import Messages
 from .network import Network
 from .staging import Stager, Staging
 from .torch_store import TorchStore
@@ -56,14 +59,17 @@ class Group:
     def _open(self) -> None:
         members = self._members
         self.rank, self.size, self.ranks = members.rank, members.size, members.ranks
+        self._closed = False
         self._network: Network | None = None
         self._channel: memory.Channel | None = None
         if self.size > 1:
             with members.named(f"open the group {self.name!r}"):
                 members.roll_call()
-                self._network = members.connect("world", list(range(self.size)))
                 if len(members.local) == self.size:
                     self._channel = self._open_channel()
+                if self._channel is None:
+                    self._network = members.connect("world", list(range(self.size)))
+        self._messages = Messages(members, self._network)
         self._stager = Stager(members, self._by(_NOTHING))
 
     def _open_channel(self) -> memory.Channel | None:
@@ -120,6 +126,7 @@ class Group:
         """Close the connections. Whoever waits for this member now learns that it is gone."""
         self._members.close()
         self._network = self._channel = None
+        self._closed = True
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
         """Connect anew after a failure: all members call it, or all of `ranks`, ranks in this group, that remain."""
@@ -141,7 +148,9 @@ class Group:
             return _ALONE
         if self._channel is not None and tensor.device.type == "cpu":
             return self._channel
-        assert self._network is not None, "this group is closed"
+        assert not self._closed, "this group is closed"
+        if self._network is None:
+            self._network = self._messages.network_of_all()
         return self._network
 
     def all_reduce_(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
@@ -252,13 +261,14 @@ class Group:
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> Callable[[], None]:
         """Begin to send; the way to wait for the end, in any thread. Not in order with collectives."""
         self._check_other("to", to)
-        return self._started(f"send to {self._members.member(to)}", what, lambda net: net.send(dense(tensor), to, tag))
+        flat, call = dense(tensor), f"send to {self._members.member(to)}"
+        return self._started(call, what, to, lambda net: net.send(flat, to, tag))
 
     def start_recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> Callable[[], torch.Tensor]:
         """Begin to receive in place; the way to wait for the end, in any thread. Not in order with collectives."""
         self._check_other("from_", from_)
         flat, call = dense(tensor), f"recv from {self._members.member(from_)}"
-        finish = self._started(call, what, lambda net: net.recv(flat, from_, tag))
+        finish = self._started(call, what, from_, lambda net: net.recv(flat, from_, tag))
 
         def finish_all() -> torch.Tensor:
             finish()
@@ -266,10 +276,12 @@ class Group:
 
         return finish_all
 
-    def _started(self, call: str, what: str, start: Callable[[Network], Callable[[], None]]) -> Callable[[], None]:
-        assert self._network is not None
+    def _started(
+        self, call: str, what: str, other: int, begin: Callable[[Network], Callable[[], None]]
+    ) -> Callable[[], None]:
+        assert not self._closed, "this group is closed"
         with self._members.named(call, what):
-            wait = start(self._network)
+            wait = self._messages.start(other, begin)
 
         def finish() -> None:
             with self._members.named(call, what):

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ..base import MXNetError
 from .network import Broken, Network
-from .session import gloo_device, warn_once
+from .session import gloo_device, lazy_gloo_device, warn_once
 from .store import NEWS, THE_STORE, PeerError
 from .torch_store import TorchStore
 from .transport import Absent, Check, Late, Mismatch
@@ -68,15 +68,24 @@ class Membership:
 
     def roll_call(self) -> None:
         """Wait until all members are there and about to connect, so that connecting waits for nobody in vain."""
-        self.set(self.key("here", self.rank), b"")
+        self.announce("here")
         for member in range(self.size):
-            self.get(self.key("here", member), [member])
+            self.await_announced("here", member)
 
-    def connect(self, name: str, members: list[int]) -> Network:
-        """A connection among some members, of which this is one."""
+    def announce(self, what: str) -> None:
+        """Tell the other members that this one has come to `what`."""
+        self.set(self.key(what, self.rank), b"")
+
+    def await_announced(self, what: str, member: int) -> None:
+        """Wait until a member has announced `what`."""
+        self.get(self.key(what, member), [member])
+
+    def connect(self, name: str, members: list[int], lazy: bool = False) -> Network:
+        """A connection among some members, of which this is one. If `lazy`, each pair connects at its first use."""
         store = dist.PrefixStore(self.key(name), self.store)
         place, timeout = members.index(self.rank), self.world.timeout
-        device = gloo_device(self.world.host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
+        host = self.world.host
+        device = lazy_gloo_device(host) if lazy else gloo_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""))
         made = Network(store, place, len(members), device, timeout, self.check_among(members))
         self._networks.append(made)
         return made

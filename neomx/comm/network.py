@@ -58,7 +58,7 @@ class Network(Transport):
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self._store = store
         with translated(timeout):
-            self._backends = {"cpu": _gloo(dist.PrefixStore("gloo", store), rank, size, device, timeout)}
+            self._backends = {"cpu": gloo(dist.PrefixStore("gloo", store), rank, size, device, timeout)}
 
     def _backend(self, tensor: torch.Tensor) -> Any:
         kind = tensor.device.type
@@ -238,12 +238,13 @@ def _carried(flat: torch.Tensor, op: str) -> torch.Tensor:
     return flat.to(_CARRIED_AS.get(flat.dtype, flat.dtype))
 
 
-def _gloo(store: dist.Store, rank: int, size: int, device: object, timeout: float) -> Any:
-    gloo: Any = dist.ProcessGroupGloo
-    options = gloo._Options()
+def gloo(store: dist.Store, rank: int, size: int, device: object, timeout: float) -> Any:
+    """torch's gloo backend among the ranks that meet in `store`."""
+    made: Any = dist.ProcessGroupGloo
+    options = made._Options()
     options._timeout = timedelta(seconds=timeout)
     options._devices = [device]
-    return gloo(store, rank, size, options)
+    return made(store, rank, size, options)
 
 
 def interface_of(host: str) -> str | None:

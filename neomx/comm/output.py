@@ -33,8 +33,9 @@ def is_terminal(stream: Any) -> bool:
 class Screen:
     """A stream that one process writes to as it likes and the others in whole lines."""
 
-    def __init__(self, stream: Any):
-        self.stream = stream
+    def __init__(self, stream: Any, other: Screen | None = None):
+        """`other` is where it is said once that lines of this one are lost, should its disk be full."""
+        self.stream, self._other, self._losing = stream, other, False
         self.terminal = is_terminal(stream)
         self.colour = colourful(stream)
         self.broken = False
@@ -86,14 +87,44 @@ class Screen:
         if self.broken:
             return
         try:
-            if hasattr(self.stream, "buffer"):
-                self.stream.buffer.write(data)
-            else:
-                self.stream.write(data.decode(errors="replace"))
-            self.stream.flush()
+            write_through(self.stream, data)
         except BrokenPipeError:
             self.broken = True
             raise
+        except OSError as error:  # a full disk
+            if not self._losing and self._other is not None:
+                self._other.line(f"neomx: {lost_lines(getattr(self.stream, 'name', 'a stream'), error)}".encode())
+            self._losing = True
+
+
+def write_through(stream: Any, data: bytes) -> None:
+    """Write without a buffer of Python's: what cannot be written is not tried again when the interpreter ends."""
+    stream.flush()
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    if raw is not None:
+        write_all(raw, data)
+        return
+    if hasattr(stream, "buffer"):
+        stream.buffer.write(data)
+    else:
+        stream.write(data.decode(errors="replace"))
+    stream.flush()
+
+
+def write_all(file: Any, data: bytes) -> None:
+    """Write all of it to a file without a buffer."""
+    left = memoryview(data)
+    while left.nbytes:
+        written = file.write(left)
+        if written is None:  # it does not block, and nobody has read yet
+            time.sleep(0.01)
+        else:
+            left = left[written:]
+
+
+def lost_lines(where: str, error: OSError) -> str:
+    """What is said once of output that cannot be written."""
+    return f"cannot write to {where} ({error.strerror or error}): lines are lost there, the job goes on"
 
 
 class Lines:
@@ -120,10 +151,32 @@ def _last_state(line: bytes) -> bytes:
     return line.rstrip(b"\r").rpartition(b"\r")[2]
 
 
+class Log:
+    """A file that keeps the output of one process. While its disk is full lines are lost, which is said once."""
+
+    def __init__(self, path: str, screen: Screen) -> None:
+        self._file: BinaryIO = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by `close`
+        self._screen, self._losing = screen, False
+
+    def write(self, data: bytes) -> None:
+        """Keep it, if there is space."""
+        try:
+            write_all(self._file, data)
+        except OSError as error:
+            if not self._losing:
+                self._screen.line(f"neomx: {lost_lines(self._file.name, error)}".encode())
+            self._losing = True
+
+    def close(self) -> None:
+        """Close the file."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
 class StreamOutput:
     """Where one stream of one process goes: the screen, its log, its last lines."""
 
-    def __init__(self, screen: Screen, prefix: str | None, tail: collections.deque[bytes], log: BinaryIO | None):
+    def __init__(self, screen: Screen, prefix: str | None, tail: collections.deque[bytes], log: Log | None):
         self._screen, self._tail, self._log = screen, tail, log
         self._prefix = None if prefix is None else prefix.encode()
         self._lines = Lines()
@@ -159,19 +212,13 @@ def prefix_of(name: str, screen: Screen) -> str:
 
 def say(text: str) -> None:
     """Print a message of the launcher's own, while no process runs."""
-    print(f"neomx: {text}", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):
+        write_through(sys.stderr, f"neomx: {text}\n".encode())
 
 
-def open_log(directory: str | None, name: str) -> BinaryIO | None:
-    """DIR/worker-3.log for worker 3, or nothing without a directory."""
+def open_log(directory: str | None, name: str, screen: Screen) -> Log | None:
+    """DIR/worker-3.log for worker 3, or nothing without a directory. What is wrong with it is told on `screen`."""
     if directory is None:
         return None
     os.makedirs(directory, exist_ok=True)
-    return open(os.path.join(directory, name.replace(" ", "-") + ".log"), "wb", buffering=0)
-
-
-def close_log(log: BinaryIO | None) -> None:
-    """Close a log if there is one."""
-    with contextlib.suppress(OSError):
-        if log is not None:
-            log.close()
+    return Log(os.path.join(directory, name.replace(" ", "-") + ".log"), screen)

@@ -36,10 +36,11 @@ import torch
 import torch.distributed as dist
 
 from ..base import MXNetError
-from . import exits, network, wire
+from . import exits, network, secret, wire
+from .descriptors import raise_limit
 from .store import PeerError, StoreServer
 from .torch_store import TorchStore
-from .world import World, derived_secret, discover, store_place
+from .world import World, discover, store_place
 
 if TYPE_CHECKING:  # loaded when the session first needs them
     from .group import Group
@@ -62,12 +63,8 @@ class Session:
             address = self._hosted.address if self._hosted else world.store
             address = _exchanged(world, address) if world.agent else address
             assert address is not None
-            if not wire.is_loopback(wire.split_address(address)[0]) and world.secret == derived_secret(world.job):
-                _log.warning(
-                    "no NEOMX_SECRET was given: whoever reaches %s can join this job. Set it to the same value for all "
-                    "processes, or start the job with `neomx run`",
-                    address,
-                )
+            if world.secret == secret.public(world.job):
+                _log.warning("NEOMX_INSECURE=1 and no secret: whoever reaches %s can join this job", address)
             self.store = TorchStore(address, world.secret, world.timeout, world.tls)
             world = _placed(world, self.store)
             self.store.join(world.name)
@@ -84,7 +81,7 @@ class Session:
         group = open_group(self.world, self.store, f"all#{next(_groups)}")
         if group.size > 1 and self.store is not None:
             with group.named("open torch's group"), network.translated(self.world.timeout):
-                _open_torch(self.world, self.store)
+                _open_torch(self.world, self.store, one_host=len(set(group.hosts)) == 1)
         return group
 
     @cached_property
@@ -218,14 +215,16 @@ def _placed(world: World, store: TorchStore) -> World:
     )
 
 
-def _open_torch(world: World, store: TorchStore) -> None:
-    """Open torch's default group, unless the program has."""
+def _open_torch(world: World, store: TorchStore, one_host: bool) -> None:
+    """Open torch's default group, unless the program has. On one host it listens only once it is used."""
+    from .on_demand import register
+
     if dist.is_initialized():
         return
     if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := network.interface_of(world.host)):
         os.environ["GLOO_SOCKET_IFNAME"] = interface  # by itself gloo takes the address that the host's name has
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+        "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else register() if one_host else "gloo",
         store=dist.PrefixStore("torch", store),
         rank=world.rank,
         world_size=world.size,
@@ -259,10 +258,22 @@ def warn_once(message: str) -> None:
 
 @cache
 def gloo_device(host: str, interface: str) -> object:
-    """The one thread and address by which all gloo groups of this process talk."""
+    """The one thread and address by which the gloo groups of this process talk. It listens from now on."""
+    return _gloo_device(host, interface, lazy=False)
+
+
+def lazy_gloo_device(host: str) -> object:
+    """A thread and an address for one gloo group that is made without waiting for the other members.
+
+    Each pair of members connects at its first use. gloo cannot tell groups apart that share such a device.
+    """
+    return _gloo_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""), lazy=True)
+
+
+def _gloo_device(host: str, interface: str, lazy: bool) -> object:
     if interface:
-        return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0])
-    return dist.ProcessGroupGloo.create_device(hostname=host)
+        return dist.ProcessGroupGloo.create_device(interface=interface.split(",")[0], lazy_init=lazy)
+    return dist.ProcessGroupGloo.create_device(hostname=host, lazy_init=lazy)
 
 
 def session() -> Session:
@@ -270,6 +281,7 @@ def session() -> Session:
     global _session
     with _opening:
         if _session is None:
+            raise_limit()
             _session = Session(discover())
             _end_well()
         return _session

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from . import guard
 from .child import Child, Command
+from .descriptors import raise_limit
 from .output import Screen
 
 PATIENCE = 5.0  # seconds from a first SIGINT or SIGTERM to the next stronger signal
@@ -28,6 +29,7 @@ class Tree:
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Tree:
+        raise_limit()
         command = [sys.executable, "-I", "-S", guard.__file__, self.job, str(self.node)]
         self._guard = subprocess.Popen(
             command,
@@ -144,5 +146,6 @@ class Tree:
 
 def _screens() -> tuple[Screen, Screen]:
     """Our stdout and stderr: one screen if both are the same terminal."""
-    out, err = Screen(sys.stdout), Screen(sys.stderr)
+    err = Screen(sys.stderr)
+    out = Screen(sys.stdout, err)
     return (out, out) if out.terminal and err.terminal else (out, err)

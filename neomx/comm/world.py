@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..base import MXNetError
+from . import secret
 from .wire import is_loopback, join_address, split_address
 
 LOOPBACK = "127.0.0.1"
@@ -89,7 +90,7 @@ def _neomx(environ: Mapping[str, str]) -> World | None:
         servers=_int(environ, "NEOMX_SERVERS", 0),
         store=environ["NEOMX_STORE"],
         job=environ.get("NEOMX_JOB", "job"),
-        secret=_secret(environ, environ.get("NEOMX_JOB", "job")),
+        secret=secret.find(environ, environ.get("NEOMX_JOB", "job"), _is_here(environ["NEOMX_STORE"])),
         tls=environ.get("NEOMX_TLS") or None,
         timeout=_timeout(environ),
         host=environ.get("NEOMX_HOST") or LOOPBACK,
@@ -113,7 +114,7 @@ def _dmlc(environ: Mapping[str, str]) -> World | None:
         store=root,
         hosts_store=role == "scheduler",
         job=root,
-        secret=_secret(environ, root),
+        secret=secret.find(environ, root, _is_here(root)),
         timeout=_timeout(environ),
         host=environ.get("DMLC_NODE_HOST") or address_towards(environ["DMLC_PS_ROOT_URI"]),
     )
@@ -130,6 +131,7 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
     meeting = join_address(environ["MASTER_ADDR"], _int(environ, "MASTER_PORT", 29500))
     job = environ.get("TORCHELASTIC_RUN_ID") or meeting
     elastic = "TORCHELASTIC_RUN_ID" in environ
+    one_host = local_size == size or _is_here(meeting)
     return World(
         rank=rank,
         size=size,
@@ -141,9 +143,9 @@ def _torchrun(environ: Mapping[str, str]) -> World | None:
         agent=meeting if elastic else None,
         hosts_store=rank == 0,
         job=job,
-        secret=_secret(environ, job),
+        secret=secret.find(environ, job, one_host) if size > 1 else b"",
         timeout=_timeout(environ),
-        host=address_towards(environ["MASTER_ADDR"]),
+        host=environ.get("NEOMX_HOST") or address_towards(environ["MASTER_ADDR"]),
     )
 
 
@@ -186,6 +188,8 @@ def _meeting(
     first = environ.get("MASTER_ADDR") or first
     if first is None:
         raise MXNetError(f"{launcher} on several hosts does not say where worker 0 is: give {remedy} to all workers")
+    if is_loopback(first):
+        job = f"{job} of user {os.getuid()}"  # MPICH gives no name to a job: those of two users must not meet
     port = _int(environ, "MASTER_PORT", 20000 + int(hashlib.sha256(job.encode()).hexdigest(), 16) % 10000)
     return World(
         rank=rank,
@@ -196,9 +200,9 @@ def _meeting(
         store=join_address(first, port),
         hosts_store=rank == 0,
         job=job,
-        secret=_secret(environ, job),
+        secret=secret.find(environ, job, is_loopback(first)),
         timeout=_timeout(environ),
-        host=address_towards(first),
+        host=environ.get("NEOMX_HOST") or address_towards(first),
     )
 
 
@@ -236,14 +240,9 @@ def _timeout(environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def _secret(environ: Mapping[str, str], job: str) -> bytes:
-    given = environ.get("NEOMX_SECRET")
-    return given.encode() if given else derived_secret(job)
-
-
-def derived_secret(job: str) -> bytes:
-    """A secret that follows from the job's name, where none was given: it keeps jobs apart, not people out."""
-    return hashlib.sha256(b"neomx job " + job.encode()).digest()
+def _is_here(address: str) -> bool:
+    """Whether only processes of this host can meet there."""
+    return is_loopback(split_address(address)[0])
 
 
 def store_place(world: World) -> tuple[str, int]:

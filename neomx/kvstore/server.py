@@ -162,10 +162,19 @@ def main() -> None:
     """The server process."""
     logging.basicConfig(format="%(message)s")
     ended = threading.Event()
+    received: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        received.append(number)
+        ended.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, note)
     serve(session(), ended)
     close()
+    if received:  # end by it, so that the launcher sees why
+        signal.signal(received[0], signal.SIG_DFL)
+        os.kill(os.getpid(), received[0])
     _end()
 
 

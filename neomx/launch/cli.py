@@ -25,10 +25,12 @@ EXAMPLES = """examples:
   neomx run -n 4 -s 2 train.py                       four workers, two parameter servers
   neomx run --layout data=2,tensor=2 train.py        as many workers as the layout needs
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
-  neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 -n 4 train.py    the same, typed on each machine
+  neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 --secret-file FILE -n 4 train.py    the same, typed on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
 
 environment:
+  NEOMX_SECRET     the job's secret where several hosts are not started over ssh: at least 16 bytes, the same on all
+  NEOMX_INSECURE   1: several hosts without a secret, so that whoever reaches them may join
   NEOMX_SILENCE    seconds after which a process that gives no sign of life counts as gone (default 20)
 """
 
@@ -95,6 +97,7 @@ def _add_run(add: Callable[..., Any]) -> None:
         help="how long anybody waits for anybody (default %(default)g)",
     )
     add("--secret-file", metavar="FILE", help="the job's secret, the same on every node (or set NEOMX_SECRET)")
+    add("--insecure", action="store_true", help="run on several hosts without a secret: whoever reaches them may join")
     add(
         "--env",
         dest="environ",

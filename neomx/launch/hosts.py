@@ -36,7 +36,7 @@ def run(job: Job) -> int:
         for node, (host, _) in enumerate(job.hosts):
             argv = [*shlex.split(os.environ.get("NEOMX_SSH") or SSH), host, remote_command(job, node, store.address)]
             ssh = Command(f"node {node}", argv, dict(os.environ), plain=node == 0, stdin=subprocess.PIPE, lines=True)
-            _tell(tree.start(ssh).process, secret, pem)
+            _tell(tree.start(ssh).process, secret, pem, settings(job))
         supervise(tree, council, interrupts, parting=GOODBYE)
     return conclude(council, interrupts)
 
@@ -46,15 +46,18 @@ def our_address(job: Job) -> str:
     return next((address_towards(host) for host, _ in job.hosts if not is_loopback(host)), "127.0.0.1")
 
 
-def _tell(process: subprocess.Popen[bytes], secret: str, pem: str | None) -> None:
-    """The secret and the certificate's key go through ssh's stdin: a command line is seen by everybody."""
+def _tell(process: subprocess.Popen[bytes], secret: str, pem: str | None, environ: tuple[tuple[str, str], ...]) -> None:
+    """The secret, the certificate's key and the variables go through ssh's stdin: a command line is seen by everybody.
+
+    A variable is often a password.
+    """
     assert process.stdin is not None
     tls = None
     if pem is not None:
         with open(pem) as file:
             tls = file.read()
     with contextlib.suppress(BrokenPipeError):  # ssh has failed already, and will be reported
-        process.stdin.write(json.dumps({"secret": secret, "tls": tls}).encode() + b"\n")
+        process.stdin.write(json.dumps({"secret": secret, "tls": tls, "environ": environ}).encode() + b"\n")
         process.stdin.flush()
 
 
@@ -73,8 +76,6 @@ def remote_command(job: Job, node: int, store: str) -> str:
     ]
     command += ["--rdzv", store, "-n", str(job.hosts[node][1]), "-s", str(job.servers), "--timeout", f"{job.timeout:g}"]
     command += ["--logs", job.logs] if job.logs else []
-    for key, value in settings(job):
-        command += ["--env", f"{key}={value}"]
     command += ["-m", *job.command] if job.module else job.command
     given = [
         f"{name}={os.environ[name]}" for name in ("PYTHONPATH", "OMP_NUM_THREADS", "NO_COLOR") if name in os.environ

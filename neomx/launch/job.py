@@ -34,6 +34,7 @@ class Job:
     sinks: tuple[tuple[str, str], ...] = ()  # the variables that start them in workers, and their values
     timeout: float = DEFAULT_TIMEOUT
     secret_file: str | None = None
+    insecure: bool = False  # several hosts without a secret
     environ: tuple[tuple[str, str], ...] = ()
     layout: str | None = None  # 'data=2,tensor=2'
     leash: bool = False  # secret on stdin, whose end means: end

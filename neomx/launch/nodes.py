@@ -19,10 +19,11 @@ from ..comm import wire
 from ..comm.child import Child, Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
+from ..comm.secret import checked, find, public, read
 from ..comm.store import Member, PeerError, StoreClient, StoreServer
 from ..comm.supervision import Interrupts, Verdict, supervise
 from ..comm.tree import Tree
-from ..comm.world import address_towards, derived_secret
+from ..comm.world import address_towards
 from ..programs import STARTUP
 from .job import Job
 from .run import certificate, conclude, settings, start
@@ -46,9 +47,9 @@ class Node:
 
 def run(job: Job) -> int:
     """Run this node's part of a job on several nodes; node 0 also keeps the store and decides."""
-    assert job.rendezvous is not None
     with contextlib.ExitStack() as stack:
-        secret, pem = stack.enter_context(_credentials(job))
+        job, secret, pem = stack.enter_context(_credentials(job))
+        assert job.rendezvous is not None
         council = None
         if job.node == 0 and not job.leash:
             council = Council(stack.enter_context(open_store(job.rendezvous, secret, pem)), remote=range(1, job.nodes))
@@ -106,33 +107,32 @@ def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServ
 
 
 @contextlib.contextmanager
-def _credentials(job: Job) -> Iterator[tuple[str, str | None]]:
-    """The job's secret and certificate: from who started us over ssh, or from the user."""
+def _credentials(job: Job) -> Iterator[tuple[Job, str, str | None]]:
+    """The job with its variables, its secret and certificate: from who started us over ssh, or from the user."""
     if job.leash:
         told = json.loads(sys.stdin.readline())
+        job = dataclasses.replace(job, environ=tuple((key, value) for key, value in told["environ"]))
         with tempfile.NamedTemporaryFile("w", prefix="neomx-", suffix=".pem") as file:
             file.write(told["tls"] or "")
             file.flush()
-            yield told["secret"], file.name if told["tls"] else None
+            yield job, told["secret"], file.name if told["tls"] else None
         return
     with certificate(job) as pem:
-        yield shared_secret(job), pem
+        yield job, shared_secret(job), pem
 
 
 def shared_secret(job: Job) -> str:
-    """What all nodes know: from a file, the environment, or, with a warning, the address of the rendezvous."""
-    if job.secret_file:
-        with open(job.secret_file) as file:
-            return file.read().strip()
-    if os.environ.get("NEOMX_SECRET"):
-        return os.environ["NEOMX_SECRET"]
+    """What all nodes know: from a file or the environment; on one host from a file of the user's own."""
     assert job.rendezvous is not None
-    if not wire.is_loopback(wire.split_address(job.rendezvous)[0]):
-        say(
-            f"no secret was given: whoever reaches {job.rendezvous} may join this job. "
-            "Give --secret-file FILE or NEOMX_SECRET, the same on every node"
-        )
-    return derived_secret(job.rendezvous).hex()
+    if job.secret_file:
+        return read(job.secret_file, f"--secret-file {job.secret_file}").decode()
+    if "NEOMX_SECRET" in os.environ:
+        return checked(os.environ["NEOMX_SECRET"], "NEOMX_SECRET").decode()
+    one_host = wire.is_loopback(wire.split_address(job.rendezvous)[0])
+    secret = find(os.environ, job.rendezvous, one_host, job.insecure)
+    if secret == public(job.rendezvous):
+        say(f"--insecure and no secret: whoever reaches {job.rendezvous} can join this job")
+    return secret.hex()
 
 
 @contextlib.contextmanager

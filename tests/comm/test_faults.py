@@ -221,7 +221,7 @@ def keeps_to_its_bound(fast, slow):
 @pytest.fixture
 def meeting(monkeypatch):
     """A free address on loopback, and a secret that all nodes share."""
-    monkeypatch.setenv("NEOMX_SECRET", "shared")
+    monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
 

@@ -128,10 +128,14 @@ def two():
 @pytest.mark.parametrize("message", ["send to", "recv from"])
 def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_comes_later(two, message):
     (group, other), server = two
-    other.close()  # the connections end, as when the process dies, and the roll call knows nothing yet
     tensor = torch.ones(3)
+    received = other.start_recv(torch.zeros(3), 0)
+    group.send(tensor, 1)
+    received()
+    network = group._messages._network
+    other.close()  # the connections end, as when the process dies, and the roll call knows nothing yet
     with pytest.raises(Broken):
-        group._network.send(tensor, 1, 0)()  # gloo has noticed
+        network.send(tensor, 1, 0)()  # gloo has noticed
     late = threading.Timer(0.5, lambda: server.mark_gone("worker 1", -9))
     late.start()
     start = {"send to": group.start_send, "recv from": group.start_recv}[message]

@@ -54,5 +54,5 @@ def test_a_server_ends_when_it_is_told_to():
         job.start("server", 0, ["neomx.kvstore.server", "main"])
         job.await_server(0)
         job.signal("server 0", TERMINATE)
-        assert job.finish("server 0") == 0, job.log("server 0")
+        assert job.finish("server 0") == -TERMINATE, job.log("server 0")
         assert job.store.roster()["server 0"].state == "left"

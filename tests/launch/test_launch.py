@@ -306,3 +306,58 @@ def test_the_launcher_does_not_wait_for_torch(tmp_path):
     imported = {line.split("|")[-1].strip() for line in run.stderr.splitlines()}
     assert run.returncode == 0 and "neomx.launch.cli" in imported and "neomx.monitor.tensorboard" in imported
     assert "torch" not in imported and not board.exists()
+
+
+TRAINING = """
+    import sys, time
+    for step in range(200):
+        print("step", step, flush=True)
+        print("warning", step, file=sys.stderr, flush=True)
+    with open(sys.argv[1], "w") as file:
+        file.write("trained")
+"""
+
+
+def test_a_full_disk_under_the_output_does_not_end_the_job(script, tmp_path):
+    done = tmp_path / "done"
+    command = [sys.executable, "-m", "neomx", "run", "-n", "2", script(TRAINING), str(done)]
+    with open("/dev/full", "wb") as full:
+        job = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment(), timeout=LIMIT)
+        assert job.returncode == 0 and done.read_text() == "trained", job.stderr
+        assert job.stderr.count("lines are lost") == 1 and "cannot write to <stdout> (No space left" in job.stderr
+        assert "Traceback" not in job.stderr and "[1] warning 199" in job.stderr
+        done.unlink()
+        job = subprocess.run(command, stdout=full, stderr=full, env=environment(), timeout=LIMIT)
+    assert job.returncode == 0 and done.read_text() == "trained"
+
+
+def test_a_full_disk_under_the_logs_does_not_end_the_job(script, tmp_path, capfd):
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "worker-1.log").symlink_to("/dev/full")
+    done = tmp_path / "done"
+    assert main(["run", "-n", "2", "--logs", str(logs), script(TRAINING), str(done)]) == 0
+    shown = capfd.readouterr()
+    assert done.read_text() == "trained" and "[1] step 199" in shown.out
+    assert shown.err.count("lines are lost") == 1 and "worker-1.log (No space left" in shown.err
+    assert "step 199" in (logs / "worker-0.log").read_text()
+
+
+def test_a_server_that_is_told_to_end_is_named(script, capfd):
+    path = script("""
+        import os, signal
+        import neomx as mx
+        from neomx.comm.session import session
+
+        kv = mx.kv.create("dist_sync")
+        kv.init("w", mx.nd.ones((3,)))
+        if kv.rank == 1:
+            os.kill(session().store.roster()["server 0"]["pid"], signal.SIGTERM)
+        while True:
+            kv.push("w", mx.nd.ones((3,)))
+            kv.pull("w", out=mx.nd.zeros((3,)))
+    """)
+    assert main(["run", "-n", "2", "-s", "1", "--no-progress", path]) == 128 + signal.SIGTERM
+    err = capfd.readouterr().err
+    assert "server 0 on " in err and "failed first, by signal SIGTERM" in err
+    assert "worker 0 on" not in err.partition("failed first")[0].rpartition("neomx:")[2]

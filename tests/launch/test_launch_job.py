@@ -82,7 +82,8 @@ def test_a_layout_tells_how_many_workers_there_are():
     assert asked("--layout data=2,tensor=2 --nnodes 2 --rdzv h:1 train.py").local_workers == 2
     assert asked("--layout data=2,tensor=2 -n 4 train.py").local_workers == 4
     job = asked("--layout data=2,tensor=2 --hosts a:1,b:3 train.py")
-    assert "--env NEOMX_LAYOUT=data=2,tensor=2" in remote_command(job, 1, "h:1")
+    assert job.environ == (("NEOMX_LAYOUT", "data=2,tensor=2"),)
+    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it goes through stdin
 
 
 def test_hosts():

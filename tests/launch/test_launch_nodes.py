@@ -20,7 +20,7 @@ def script(tmp_path):
 @pytest.fixture
 def meeting(monkeypatch):
     """A free address on loopback, and a secret that all nodes share."""
-    monkeypatch.setenv("NEOMX_SECRET", "shared")
+    monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
 
@@ -33,7 +33,7 @@ def node(number, meeting, *arguments):
 PLACE = """
     import os, sys
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_STORE NEOMX_HOST".split()
-    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared")
+    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared by all nodes")
     if sys.argv[1:] == ["fail"] and os.environ["RANK"] == "2":
         sys.exit("last words")
 """
@@ -133,6 +133,15 @@ def test_hosts_over_ssh(script, fake_ssh, capfd):
     told = fake_ssh.read_text()
     assert "-q localhost cd " in told and "'a b' '$x'" in told
     assert "secret" not in told.lower()
+
+
+def test_variables_over_ssh_are_on_no_command_line(script, fake_ssh, capfd):
+    path = script("import os; print('token', os.environ['TOKEN'], os.environ['NEOMX_LAYOUT'])")
+    options = ["--hosts", "localhost:1,127.0.0.1:1", "--env", "TOKEN=pass word", "--layout", "data=2"]
+    assert main(["run", *options, path]) == 0
+    out = capfd.readouterr().out
+    assert "token pass word data=2" in out and "[1] token pass word data=2" in out
+    assert "pass word" not in fake_ssh.read_text() and "TOKEN" not in fake_ssh.read_text()
 
 
 def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):

@@ -1,0 +1,63 @@
+"""Messages between two members of a group, over a network that the first message opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from .buckets import Courier
+from .membership import Membership
+from .network import Network
+
+Finish = Callable[[], None]
+_OPEN = "network"
+
+
+class Messages:
+    """The messages of one member. `network` is that of the group, if it is open already."""
+
+    def __init__(self, members: Membership, network: Network | None) -> None:
+        self._members, self._network = members, network
+        self._waits = network is None  # whether others may open it later than this member
+        self._begun: dict[int, Future[None]] = {}  # the last message of each member that had to wait for it
+        self._couriers: dict[int, Courier] = {}
+
+    def network_of_all(self) -> Network:
+        """The network, open on all members: all of them call this."""
+        network = self._opened()
+        for member in range(self._members.size):
+            self._members.await_announced(_OPEN, member)
+        return network
+
+    def _opened(self) -> Network:
+        if self._network is None:
+            self._network = self._members.connect("world", list(range(self._members.size)), lazy=True)
+            self._members.announce(_OPEN)
+        return self._network
+
+    def start(self, other: int, begin: Callable[[Network], Finish]) -> Finish:
+        """Begin a message to or from a member; the way to wait for its end.
+
+        The other may come to its side of the connection much later, and only after something that this member must do
+        first. So until then messages begin in a thread, one for each member, in their order.
+        """
+        network, before = self._opened(), self._begun.get(other)
+        if not self._waits or before is not None and before.done() and before.exception() is None:
+            if (idle := self._couriers.pop(other, None)) is not None:
+                idle.close()
+            return begin(network)
+        if other not in self._couriers:
+            self._couriers[other] = Courier("messages")
+        begun: list[Finish] = []  # emptied by `finish`: what gloo has begun keeps its connections open
+
+        def errand() -> None:
+            self._members.await_announced(_OPEN, other)
+            begun.append(begin(network))
+
+        future = self._begun[other] = self._couriers[other].send(errand)
+
+        def finish() -> None:
+            future.result()
+            begun.pop()()
+
+        return finish

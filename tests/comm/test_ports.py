@@ -1,0 +1,219 @@
+"""What of a job listens on ports: nothing of workers that share memory, and nothing that a flood of strangers stops."""
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+
+from launching import LIMIT, environment, until, write
+
+from neomx.comm.child import Failure
+
+# Prints the ports on which this process listens.
+LISTENING = """
+    import os, socket
+
+    def listening():
+        inodes = set()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                inodes.add(os.readlink(f"/proc/self/fd/{fd}"))
+            except OSError:
+                pass
+        rows = [line.split() for name in ("tcp", "tcp6") for line in list(open(f"/proc/net/{name}"))[1:]]
+        return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+"""
+TRAIN = """
+    import neomx as mx
+    from neomx import autograd, gluon
+
+    kv = mx.kv.create("dist_sync")
+    net = gluon.nn.Dense(1)
+    net.initialize()
+    trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kvstore=kv)
+
+    def step():
+        with autograd.record():
+            loss = (net(mx.nd.ones((4, 3)) * (kv.rank + 1)) ** 2).mean()
+        loss.backward()
+        trainer.step(4 * kv.num_workers)
+        return loss.asscalar()
+"""
+
+
+def run(directory, text, *arguments, **options):
+    path = write(directory, LISTENING + TRAIN + text)
+    command = [sys.executable, "-m", "neomx", "run", "-n", "2", "--no-progress", *arguments, path]
+    return subprocess.Popen(
+        command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+
+
+def test_workers_of_one_host_that_train_by_all_reduce_listen_on_no_port(tmp_path):
+    job = run(
+        tmp_path,
+        """
+    for _ in range(3):
+        step()
+    mx.dist.all_reduce(mx.nd.ones((2,)))
+    mx.dist.barrier()
+    print("ports", listening())
+    """,
+    )
+    out, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0, err
+    assert sorted(out.split("\n"))[-2:] == ["[1] ports []", "ports []"], out
+
+
+def test_a_message_waits_for_nobody_but_its_receiver(tmp_path):
+    """The first message opens gloo: not among all, and not before the receiver has made other calls."""
+    job = run(
+        tmp_path,
+        """
+    import torch
+    if kv.rank == 0:
+        sent = mx.dist.send(torch.ones(3), 1, async_op=True)
+    mx.dist.all_reduce(mx.nd.ones((2,)))
+    if kv.rank == 1:
+        print("received", mx.dist.recv(torch.zeros(3), 0).tolist(), len(listening()))
+    if kv.rank == 0:
+        sent.wait()
+    if kv.rank == 2:
+        print("ports", listening())
+    """,
+        "-n",
+        "3",
+    )
+    out, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0, err
+    assert "[1] received [1.0, 1.0, 1.0] 1" in out and "[2] ports []" in out
+
+
+def test_torchs_own_group_is_opened_by_its_first_call(tmp_path):
+    job = run(
+        tmp_path,
+        """
+    import torch
+    step()
+    assert listening() == [] and torch.distributed.is_initialized()
+    total = torch.ones(2)
+    torch.distributed.all_reduce(total)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    model(torch.full((1, 2), kv.rank * 2.0)).sum().backward()
+    half = torch.distributed.new_group([1])
+    if kv.rank == 1:
+        torch.distributed.all_reduce(total, group=half)
+    print("torch", total.tolist(), model.module.weight.grad.tolist())
+    """,
+    )
+    out, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0, err
+    assert "torch [2.0, 2.0] [[1.0, 1.0]]" in out and "[1] torch [2.0, 2.0] [[1.0, 1.0]]" in out
+
+
+def limited():
+    """As in a shell whose soft limit is low."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
+    job = run(
+        tmp_path,
+        f"""
+    import time, torch
+    torch.distributed.all_reduce(torch.ones(2))
+    with open({str(tmp_path)!r} + f"/part{{kv.rank}}", "w") as file:
+        file.write(" ".join(map(str, listening())))
+    os.rename(file.name, file.name.replace("part", "ports"))
+    while not os.path.exists({str(tmp_path / "flooded")!r}):
+        step()
+    torch.distributed.all_reduce(torch.ones(2))
+    print("trained")
+    """,
+        preexec_fn=limited,
+    )
+    assert until(lambda: (tmp_path / "ports0").exists() and (tmp_path / "ports1").exists() or job.poll() is not None)
+    for rank in (0, 1):
+        for port in map(int, (tmp_path / f"ports{rank}").read_text().split()):
+            for _ in range(400):
+                socket.create_connection(("127.0.0.1", port), LIMIT).close()
+    (tmp_path / "flooded").touch()
+    out, err = job.communicate(timeout=LIMIT)
+    assert job.returncode == 0, err
+    assert sorted(out.split("\n"))[-2:] == ["[1] trained", "trained"]
+
+
+def test_a_process_without_descriptors_is_told_so():
+    failure = Failure("worker 1", -signal.SIGABRT, "here", ["gloo: accept: Too many open files"])
+    assert "no file descriptors left: raise the hard limit" in failure.report()
+    assert "descriptors" not in Failure("worker 1", 1, "here", ["something else"]).report()
+
+
+def ports_of(pid):
+    """The ports on which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    with open(f"/proc/{pid}/net/tcp") as file:
+        rows = [line.split() for line in list(file)[1:]]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes]
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return file.read().split()
+
+
+def attack(port, held):
+    """Connect and go, connect and say nothing, connect and talk nonsense."""
+    for kind in range(60):
+        sock = socket.create_connection(("127.0.0.1", port), LIMIT)
+        if kind % 3 == 0:
+            sock.close()
+            continue
+        if kind % 3 == 1:
+            with contextlib.suppress(OSError):
+                sock.sendall(os.urandom(1 + 37 * kind))
+        held.append(sock)
+
+
+def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEOMX_SECRET", "shared by both nodes")
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        meeting = f"127.0.0.1:{sock.getsockname()[1]}"
+    text = f"""
+    def note(name, *values):
+        with open({str(tmp_path)!r} + f"/part{{kv.rank}}", "w") as file:
+            file.write(" ".join(map(str, values)))
+        os.rename(file.name, {str(tmp_path)!r} + f"/{{name}}{{kv.rank}}")
+
+    steps = 0
+    while not mx.dist.all_reduce(mx.nd.array([os.path.exists({str(tmp_path / "enough")!r})]), "max").asscalar():
+        step()
+        steps += 1
+        note("steps", steps)
+    print("trained")
+    """
+    place = ["--nnodes", "2", "--rdzv", meeting, "-n", "1", "-s", "1", "--node-rank"]
+    jobs = [run(tmp_path, text, *place, str(node)) for node in range(2)]
+    steps = lambda: min(int((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1))  # noqa: E731
+    held = []
+    try:
+        assert until(lambda: all((tmp_path / f"steps{rank}").exists() for rank in (0, 1)) or jobs[0].poll() is not None)
+        ports = [port for job in jobs for pid in (job.pid, *children_of(job.pid)) for port in ports_of(pid)]
+        assert len(ports) >= 4  # the store, the server, and gloo of both workers
+        for port in ports:
+            attack(port, held)
+        attacked = steps()
+        assert until(lambda: steps() > attacked + 5 or jobs[0].poll() is not None)
+    finally:
+        (tmp_path / "enough").touch()
+        outputs = [job.communicate(timeout=LIMIT) for job in jobs]
+        for sock in held:
+            sock.close()
+    assert [job.returncode for job in jobs] == [0, 0], outputs
+    assert all("trained" in out for out, _ in outputs)
