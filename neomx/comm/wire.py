@@ -297,15 +297,18 @@ class Connection:
         Others may write to the memory meanwhile, as servers do without rounds: pieces are copied, so that what is
         authenticated is what is sent. They stay in the CPU's cache.
         """
-        waiting = [start]
+        waiting, copied = [start], False
         for part in parts:
             for at in range(0, part.nbytes, _PIECE):
+                if copied:
+                    self._write(waiting)
+                    waiting = []
                 piece = self._copy[: min(_PIECE, part.nbytes - at)]
                 piece[:] = part[at : at + _PIECE]
                 mac.update(piece)
-                self._write([*waiting, piece])
-                waiting = []
-        self._write([memoryview(mac.digest()[:_TAG])])
+                waiting.append(piece)
+                copied = True
+        self._write([*waiting, memoryview(mac.digest()[:_TAG])])
 
     def _write(self, parts: list[memoryview]) -> None:
         while parts:

@@ -210,8 +210,8 @@ def test_frames_without_sense_end_the_connection(job, address, slots, data):
 
 def refused(connection, kind, meta, *payload):
     """A frame for which the server closes the connection, after it has perhaps said why."""
-    connection.send(kind, meta, *payload)
     try:
+        connection.send(kind, meta, *payload)
         answer = connection.receive(timeout=LIMIT)
         assert answer.kind == m.FAILED, answer
         with pytest.raises(wire.Closed):

@@ -258,7 +258,7 @@ def test_a_relay_that_only_passes_on_is_no_harm():
         caller = call(relay.address)
         caller.send(4, {"lr": 0.1}, b"1234")
         relay.pass_on(relay.frame())
-        relay._caller.sendall(relay._called.recv(4096))
+        relay._caller.sendall(exactly(relay._called, 36 + len('{"lr":0.1}') + 4 + 16))
         assert caller.receive(timeout=LIMIT).meta == {"lr": 0.1} and not refusals
         caller.close()
 
