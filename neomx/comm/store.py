@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,11 +25,15 @@ from . import wire
 _log = logging.getLogger("neomx")
 _ASK, _ANSWER, _ERROR = 1, 2, 3
 _BEAT = 0.5  # seconds between two signs of life
-_SILENCE = 20.0  # seconds without one after which a member counts as gone; NEOMX_SILENCE replaces it
 _NOT_HEARD = "not heard from"
 _AT_ONCE = 16  # connections that one client keeps for reuse
-_NO_ANSWER = 10.0  # seconds after which a store that does not answer a sign of life is lost
+_KEYS, _BYTES = 1 << 20, 1 << 30  # what the store holds at most
+_KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # and what one member may have in it
+_KEY_LIMIT = 1 << 12  # characters of a key
 NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
+SERVICE = "store"  # what a connection to it is for
+_HOST = "host"  # who owns what the process that keeps the store leaves in it
+_MEMBERS = 1 << 16
 THE_STORE = "the job's store"  # how the roll call speaks of itself
 TOLERATES_LOSS = "tolerates-loss"  # a key whose presence says that the job goes on without a worker that died
 
@@ -61,6 +66,8 @@ class Member:
     why: str = ""
     heard: float = field(default_factory=time.monotonic)
     since: float = 0.0  # when it went
+    token: str = ""  # what its connections say, and no other's
+    running: float = 0.0  # when another process of its host last saw it run
 
     def go(self, why: str) -> None:
         """It is gone."""
@@ -79,6 +86,85 @@ class Member:
         return {"host": self.host, "pid": self.pid, "state": self.state, "why": self.why, "silent": silent}
 
 
+class OverQuota(MXNetError):
+    """A value that the store does not take."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A value, and the token of who left it; of nobody if members share it."""
+
+    value: bytes
+    owner: str | None = None
+
+
+class _Values:
+    """The values by key, within quotas."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._bytes = 0
+        self._of: dict[str | None, list[int]] = {}  # keys and bytes, by owner
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> bytes | None:
+        """The value, if it is there."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def owner(self, key: str) -> str | None:
+        """Who left it."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.owner
+
+    def lacking(self, keys: Iterable[str]) -> list[str]:
+        """Those that have no values."""
+        return sorted(key for key in keys if key not in self._entries)
+
+    def put(self, key: str, value: bytes, owner: str | None, limited: bool = True) -> None:
+        """Keep a value; raises OverQuota if there is no room for it."""
+        old = self._entries.get(key)
+        size = len(key) + len(value)
+        keys, room = self._of.get(owner, [0, 0])
+        mine = old is not None and old.owner == owner
+        grown = size - (0 if old is None else len(key) + len(old.value))
+        if limited and (
+            len(key) > _KEY_LIMIT
+            or len(self) + (old is None) > _KEYS
+            or self._bytes + grown > _BYTES
+            or keys + (not mine) > _KEYS_EACH
+            or room + (grown if mine else size) > _BYTES_EACH
+        ):
+            raise OverQuota(
+                f"the job's store has no room for {len(value)} bytes under {key!r:.80}: it holds {len(self)} keys and "
+                f"{self._bytes} bytes, of which this process left {keys} and {room}; a process may leave "
+                f"{_KEYS_EACH} and {_BYTES_EACH}"
+            )
+        self.pop(key)
+        self._entries[key] = _Entry(value, owner)
+        self._count(owner, 1, size)
+
+    def pop(self, key: str) -> bool:
+        """Forget a value; whether it was there."""
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._count(old.owner, -1, -len(key) - len(old.value))
+        return old is not None
+
+    def _count(self, owner: str | None, keys: int, size: int) -> None:
+        self._bytes += size
+        now = self._of.setdefault(owner, [0, 0])
+        now[0] += keys
+        now[1] += size
+        if not now[0]:
+            del self._of[owner]
+
+
 class StoreServer:
     """Keeps the values and the roll. `start` it in one process of the job, close it when all have left."""
 
@@ -86,8 +172,8 @@ class StoreServer:
         self._listening = wire.listen(host, port)
         self.address = wire.join_address(host, self._listening.getsockname()[1])
         self._secret, self._tls = secret, tls
-        self._silence = _silence_from(os.environ) if silence is None else silence
-        self._values: dict[str, bytes] = {}
+        self._silence = wire.silence() if silence is None else silence
+        self._values = _Values()
         self._members: dict[str, Member] = {}
         self._changed = threading.Condition()
         self._stop: Callable[[], None] | None = None
@@ -95,7 +181,7 @@ class StoreServer:
 
     def start(self) -> StoreServer:
         """Serve from now on, in threads."""
-        self._stop = wire.serve(self._listening, self._secret, self._tls, self._talk, self._refused)
+        self._stop = wire.serve(self._listening, self._secret, self._tls, self._talk, self._refused, SERVICE)
         threading.Thread(target=self._watch_silence, daemon=True, name="roll call").start()
         return self
 
@@ -124,7 +210,7 @@ class StoreServer:
     def set(self, key: str, value: bytes) -> None:
         """Leave a value."""
         with self._changed:
-            self._values[key] = value
+            self._values.put(key, value, _HOST, limited=False)
             self._changed.notify_all()
 
     def mark_gone(self, name: str, code: int | None = None, why: str = "") -> None:
@@ -146,14 +232,19 @@ class StoreServer:
             while True:
                 frame = connection.receive()
                 ask = frame.meta if isinstance(frame.meta, dict) else {}
-                handler = _HANDLERS.get(ask.get("do", ""))
+                handler = _HANDLERS.get(str(ask.get("do")))
                 if frame.kind != _ASK or handler is None:
                     raise wire.Refused(f"store: {connection} asked for {frame.meta!r:.80}")
+                ask["token"] = connection.peer.get("token")
                 try:
+                    _text(ask["token"])
                     meta, payload = handler(self, ask, bytes(frame.payload))
-                except (KeyError, TypeError, ValueError) as error:
-                    raise wire.Refused(f"store: {connection} asked for {ask!r:.80}: {error!r}") from error
-                if ask["do"] == "join":
+                except (KeyError, TypeError, ValueError, OverflowError) as error:
+                    raise wire.Refused(f"store: {connection} asked for {ask!r:.80}: {error!r:.200}") from error
+                except OverQuota as error:
+                    _log.warning("store: %s: %s", connection, error)
+                    meta, payload = {"error": "refused", "why": str(error)}, b""
+                if ask["do"] == "join" and "error" not in meta:
                     joined = self._members[ask["name"]]
                 connection.send(_ANSWER if "error" not in meta else _ERROR, meta, payload)
         finally:
@@ -167,52 +258,100 @@ class StoreServer:
                 self._changed.notify_all()
 
     def _watch_silence(self) -> None:
+        looked = time.monotonic()
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._closed, timeout=1.0):
                     return
+                now = time.monotonic()
+                self._forgive(now - looked - 1.0)
+                looked = now
                 for member in self._members.values():
-                    silent = time.monotonic() - member.heard
-                    if member.state == "here" and silent > self._silence:
+                    silent = now - member.heard
+                    if member.state == "here" and silent > self._silence and not self._runs(member, now):
                         member.go(f"{_NOT_HEARD} for {silent:.0f} s: stopped, frozen, or its host is cut off")
                         self._changed.notify_all()
+
+    def _forgive(self, seconds: float) -> None:
+        """If this process did not run for so long, it is not the members that were silent."""
+        if seconds < _BEAT:
+            return
+        for member in self._members.values():
+            member.heard += seconds
+            member.running += seconds
+        if seconds > 5.0:
+            _log.warning(
+                "store: this process was stopped, or did not run, for %.0f s: all members are waited for", seconds
+            )
+
+    def _runs(self, member: Member, now: float) -> bool:
+        """Whether a silent process is known to run: it is busy in code that lets none of its threads say so.
+
+        Its connection is open, else it would be gone. Whether it was stopped is seen here, or by another of its host.
+        """
+        if member.host == socket.gethostname() and is_running(member.pid):
+            return True
+        return now - member.running < self._silence
 
     def _await(self, ready: Callable[[], bool], seconds: float) -> bool:
         return self._changed.wait_for(lambda: ready() or self._closed, timeout=max(0.0, min(seconds, 86400.0)))
 
+    def _may_change(self, ask: dict[str, Any], key: str) -> bool:
+        """Whether a key is not that of another member which is here."""
+        owner = self._values.owner(key)
+        holder = self._member_of(owner)
+        return owner in (None, ask["token"]) or owner != _HOST and (holder is None or holder.state != "here")
+
+    def _member_of(self, token: str | None) -> Member | None:
+        return next((member for member in self._members.values() if token and member.token == token), None)
+
     def _set(self, ask: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        self.set(_text(ask["key"]), payload)
+        key = _text(ask["key"])
+        with self._changed:
+            if not self._may_change(ask, key):
+                if self._values.get(key) == payload:
+                    return {}, b""
+                return _denied(f"the key {key!r:.80} belongs to another process"), b""
+            self._values.put(key, payload, ask["token"])
+            self._changed.notify_all()
         return {}, b""
 
     def _get(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         key = _text(ask["key"])
         with self._changed:
-            if not self._await(lambda: key in self._values, float(ask["timeout"])) or key not in self._values:
-                return {"error": "timeout"}, b""
-            return {}, self._values[key]
+            self._await(lambda: key in self._values, float(ask["timeout"]))
+            value = self._values.get(key)
+            return ({"error": "timeout"}, b"") if value is None else ({}, value)
 
     def _add(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         key, amount = _text(ask["key"]), int(ask["amount"])
         with self._changed:
-            total = int(self._values.get(key, b"0")) + amount
-            self._values[key] = str(total).encode()
+            if not self._may_change(ask, key):
+                return _denied(f"the key {key!r:.80} belongs to another process"), b""
+            total = int(self._values.get(key) or b"0") + amount
+            if not -(1 << 63) <= total < 1 << 63:
+                raise ValueError("a count beyond 64 bits")
+            self._values.put(key, str(total).encode(), None)
             self._changed.notify_all()
         return {"total": total}, b""
 
     def _swap(self, ask: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
-        key, expected, size = _text(ask["key"]), _text(ask["expected"]).encode(), ask["size"]
+        key, expected = _text(ask["key"]), _text(ask["expected"]).encode()
         with self._changed:
             now = self._values.get(key)
             if now == expected or (now is None and not expected):
-                now = self._values[key] = payload[:size]
+                if not self._may_change(ask, key):
+                    return _denied(f"the key {key!r:.80} belongs to another process"), b""
+                self._values.put(key, payload, None)
                 self._changed.notify_all()
+                now = payload
             return {}, expected if now is None else now
 
     def _wait(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         keys = {_text(key) for key in ask["keys"]}
         with self._changed:
-            if not self._await(lambda: keys <= self._values.keys(), float(ask["timeout"])):
-                return {"error": "timeout", "missing": sorted(keys - self._values.keys())}, b""
+            if not self._await(lambda: not self._values.lacking(keys), float(ask["timeout"])):
+                return {"error": "timeout", "missing": self._values.lacking(keys)[:8]}, b""
         return {}, b""
 
     def _check(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
@@ -221,30 +360,53 @@ class StoreServer:
 
     def _delete(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
-            return {"was": self._values.pop(_text(ask["key"]), None) is not None}, b""
+            key = _text(ask["key"])
+            if not self._may_change(ask, key):
+                return _denied(f"the key {key!r:.80} belongs to another process"), b""
+            return {"was": self._values.pop(key)}, b""
 
     def _count(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             return {"count": len(self._values)}, b""
 
     def _join(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
-        member = Member(_text(ask["name"]), _text(ask["host"]), int(ask["pid"]))
+        member = Member(_name(ask["name"]), _name(ask["host"]), int(ask["pid"]), token=ask["token"])
         with self._changed:
+            before = self._members.get(member.name)
+            if before is not None and before.state == "here" and before.token != member.token:
+                return _denied(f"{member.name} is here already, as process {before.pid} on {before.host}"), b""
+            if len(self._members) >= _MEMBERS and before is None:
+                return _denied(f"there are {_MEMBERS} members already"), b""
             self._members[member.name] = member
             self._changed.notify_all()
-        return {}, b""
+        return {"silence": self._silence}, b""
 
     def _beat(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+        now = time.monotonic()
         with self._changed:
-            member = self._members[_text(ask["name"])]
-            member.heard = time.monotonic()
-            if member.is_silent:
-                member.state, member.why = "here", ""
-            return {"gone": {m.name: m.why for m in self._members.values() if m.state == "gone"}}, b""
+            me = self._me(ask)
+            me.heard = now
+            if me.is_silent:
+                me.state, me.why = "here", ""
+            others = [m for m in self._members.values() if m.host == me.host and m is not me]
+            for member in others:
+                if member.name in ask.get("running", ()):
+                    member.running = now
+                    if member.is_silent:
+                        member.state, member.why = "here", ""
+            look = {m.name: m.pid for m in others if m.state != "left" and now - m.heard > self._silence / 4}
+            return {"gone": {m.name: m.why for m in self._members.values() if m.state == "gone"}, "look": look}, b""
+
+    def _me(self, ask: dict[str, Any]) -> Member:
+        """The member that asks: nobody speaks for another."""
+        member = self._members[_text(ask["name"])]
+        if not member.token or member.token != ask["token"]:
+            raise ValueError(f"{member.name} is another process")
+        return member
 
     def _leave(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
-            self._members[_text(ask["name"])].state = "left"
+            self._me(ask).state = "left"
             self._changed.notify_all()
         return {}, b""
 
@@ -253,7 +415,14 @@ class StoreServer:
             return {"members": {m.name: m.told() for m in self._members.values()}}, b""
 
     def _report_gone(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
-        self.mark_gone(_text(ask["name"]), None, _text(ask["why"]))
+        name, why = _name(ask["name"]), _text(ask["why"])
+        with self._changed:
+            me = self._member_of(ask["token"])
+            if me is None or name != me.name and not name.endswith(f" of {me.name}"):
+                raise ValueError(f"only {name} itself, or a launcher, says that it is gone")
+            if len(self._members) >= _MEMBERS and name not in self._members:
+                return _denied(f"there are {_MEMBERS} members already"), b""
+            self.mark_gone(name, None, why[:_KEY_LIMIT])
         return {}, b""
 
 
@@ -274,15 +443,17 @@ _HANDLERS: dict[str, Callable[[StoreServer, dict[str, Any], bytes], tuple[dict[s
 }
 
 
-def _silence_from(environ: Mapping[str, str]) -> float:
-    value = environ.get("NEOMX_SILENCE") or _SILENCE
+def _denied(why: str) -> dict[str, Any]:
+    return {"error": "refused", "why": why}
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process of this host is there and was not stopped."""
     try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not seconds > 2 * _BEAT:
-        raise MXNetError(f"NEOMX_SILENCE must be a number of seconds above {2 * _BEAT:g}, received {value!r}")
-    return seconds
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] not in (b"T", b"t", b"Z", b"X")
+    except (OSError, IndexError):
+        return False
 
 
 def _text(value: Any) -> str:
@@ -291,11 +462,19 @@ def _text(value: Any) -> str:
     return value
 
 
+def _name(value: Any) -> str:
+    if len(name := _text(value)) > _KEY_LIMIT:
+        raise ValueError(f"a name of {len(name)} characters")
+    return name
+
+
 class StoreClient:
     """A process's way to the store: values, waits, counts, and who is still there."""
 
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None, name: str = ""):
         self.address, self.name = address, name
+        self._token = secrets.token_hex(16)  # tells this client's connections from those of others
+        self._patience = wire.silence()
         self._secret, self._tls, self._limit = secret, tls, timeout
         self._free: list[wire.Connection] = []
         self._guard = threading.Lock()
@@ -306,7 +485,8 @@ class StoreClient:
         self._free.append(self._dial(timeout))
 
     def _dial(self, timeout: float) -> wire.Connection:
-        return wire.connect(self.address, self._secret, {"name": self.name}, self._tls, timeout)
+        hello = {"name": self.name, "token": self._token}
+        return wire.connect(self.address, self._secret, hello, self._tls, timeout, SERVICE)
 
     @contextmanager
     def _connection(self) -> Iterator[wire.Connection]:
@@ -314,7 +494,7 @@ class StoreClient:
             connection = self._free.pop() if self._free else None
         if connection is None:
             parting = self._leaving.is_set() or THE_STORE in self.gone
-            connection = self._dial(1.0 if parting else 10.0)
+            connection = self._dial(1.0 if parting else self._patience)
         try:
             yield connection
         except BaseException:
@@ -326,16 +506,19 @@ class StoreClient:
                 return
         connection.close()
 
-    def _ask(self, do: str, payload: bytes = b"", wait: float = 30.0, **fields: Any) -> wire.Frame:
+    def _ask(self, do: str, payload: bytes = b"", wait: float | None = None, **fields: Any) -> wire.Frame:
         try:
             with self._connection() as connection:
                 connection.send(_ASK, {"do": do, **fields}, payload)
-                return connection.receive(timeout=wait)
+                frame = connection.receive(timeout=self._patience if wait is None else wait)
         except wire.WireError as error:
             raise PeerError(
                 f"the job's store at {self.address} does not answer ({error}). It lives in the process that started "
-                "the job, or in worker 0: that one ended, or its host is cut off"
+                "the job, or in worker 0: that one ended or is stopped, or its host is cut off"
             ) from error
+        if frame.kind == _ERROR and frame.meta.get("error") == "refused":
+            raise MXNetError(f"the job's store refused this: {frame.meta['why']}")
+        return frame
 
     # ---- values, by the names that torch has for them ----
 
@@ -346,7 +529,7 @@ class StoreClient:
     def get(self, key: str, timeout: float | None = None) -> bytes:
         """A value, waited for until it is there."""
         seconds = self._limit if timeout is None else timeout
-        frame = self._ask("get", wait=seconds + 30, key=key, timeout=seconds)
+        frame = self._ask("get", wait=seconds + self._patience, key=key, timeout=seconds)
         if frame.kind == _ERROR:
             raise PeerError(f"nobody left {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
         return bytes(frame.payload)
@@ -373,12 +556,12 @@ class StoreClient:
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
         """Set a value if it is as expected (empty: not there); what it is then."""
         wanted = _encoded(desired)
-        return bytes(self._ask("swap", wanted, key=key, expected=_decoded(expected), size=len(wanted)).payload)
+        return bytes(self._ask("swap", wanted, key=key, expected=_decoded(expected)).payload)
 
     def wait(self, keys: Iterable[str], timeout: timedelta | float | None = None) -> None:
         """Wait until all keys have values."""
         seconds = self._limit if timeout is None else _seconds(timeout)
-        frame = self._ask("wait", wait=seconds + 30, keys=list(keys), timeout=seconds)
+        frame = self._ask("wait", wait=seconds + self._patience, keys=list(keys), timeout=seconds)
         if frame.kind == _ERROR:
             lacking = ", ".join(frame.meta["missing"][:8])
             raise PeerError(f"nobody left {lacking} in the job's store within {seconds:.0f} s. {self.missing()}")
@@ -409,17 +592,30 @@ class StoreClient:
     def join(self, name: str) -> None:
         """Enter the roll: from now on a sudden end of this process is told to all others."""
         self.name = name
-        self._life = self._dial(30.0)
+        self._life = self._dial(self._patience)
         self._life.send(_ASK, {"do": "join", "name": name, "host": socket.gethostname(), "pid": os.getpid()})
-        self._life.receive(timeout=30.0)
+        answer = self._life.receive(timeout=self._patience)
+        if answer.kind == _ERROR:
+            raise MXNetError(f"the job's store refused {name}: {answer.meta['why']}")
+        self._patience = float(answer.meta["silence"])  # as patient as the store is with this process
         threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
 
     def _live(self) -> None:
         assert self._life is not None
+        running: list[str] = []
         try:
             while not self._leaving.wait(_BEAT):
-                self._life.send(_ASK, {"do": "beat", "name": self.name})
-                self._heard(self._life.receive(timeout=_NO_ANSWER).meta.get("gone", {}))
+                self._life.send(_ASK, {"do": "beat", "name": self.name, "running": running})
+                told = self._life.receive(timeout=self._patience).meta
+                self._heard(told.get("gone", {}))
+                running = [name for name, pid in told.get("look", {}).items() if is_running(pid)]
+        except wire.TimedOut:
+            self._heard(
+                {
+                    THE_STORE: f"no answer from {self.address} for {self._patience:g} s (NEOMX_SILENCE): the "
+                    "process that keeps it is stopped, or its host is cut off"
+                }
+            )
         except wire.WireError as error:
             if not self._leaving.is_set():
                 self._heard({THE_STORE: f"no answer from {self.address}: {error}"})

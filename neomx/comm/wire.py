@@ -1,14 +1,19 @@
-"""Frames between processes that hold the same secret.
+"""Authenticated frames between processes that hold the same secret.
 
-A connection begins with a proof on both sides that the job's secret is known; until then exactly 72 bytes of a peer are
-read. After it come frames: a fixed header, a small JSON object, and a payload that goes from memory to memory. Nothing
-is ever unpickled. With TLS the certificate of the job is the only one that is trusted.
+A connection begins with a proof on both sides that the job's secret is known; until then exactly 73 bytes of a peer are
+read. After it come frames: a fixed header, a small JSON object, and a payload that goes from memory to memory. Each is
+authenticated by a key of this connection and its number, so that a relay can neither change, repeat, reorder nor
+redirect frames. Nothing is ever unpickled. With TLS, only certificates that are in the job's file are trusted.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import hmac
+import importlib.util
+import itertools
 import json
 import os
 import select
@@ -17,19 +22,25 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ..base import MXNetError
 
 _HEADER = struct.Struct("<4sBxxxIQ")
-_MAGIC = b"NMX1"
-_GREETING = b"NEOMX/1\n"
+_MAGIC = b"NMX2"
+_GREETING = b"NEOMX/2\n"
+_REFUSAL = b"refused: this is no proof".ljust(32)  # in the place of a proof, for the caller's error message
 _NONCE = 32
+_TAG = 16
 _META_LIMIT = 1 << 22
 _SMALL_PAYLOAD = 1 << 26  # what a receiver takes without having been asked where to put it
-_STALL = 30.0  # seconds without one more byte in the middle of a frame
+_PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in the cache
+_GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
+_UNPROVEN, _PER_ADDRESS = 128, 64  # connections that may be in their greeting, and of these from one address
+_PAUSE = 0.05  # seconds after which accepting is tried again
+_SILENCE = 20.0
 HELLO = 0
 
 Into = Callable[[int, Any, int], memoryview]
@@ -100,6 +111,69 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
         ) from error
 
 
+def silence(environ: Mapping[str, str] = os.environ) -> float:
+    """The seconds after which a process that gives no sign of life counts as gone: NEOMX_SILENCE."""
+    value = environ.get("NEOMX_SILENCE") or _SILENCE
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 1.0 < seconds < float("inf"):
+        raise MXNetError(f"NEOMX_SILENCE must be a number of seconds above 1, received {value!r}")
+    return seconds
+
+
+# ---- authentication ----
+
+
+class _Mac(Protocol):
+    def update(self, data: Any, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class _Gmac:
+    """AES-GCM's authentication of data that is not encrypted."""
+
+    def __init__(self, key: bytes, number: bytes):
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # here: a launcher needs none
+
+        self._cipher = Cipher(algorithms.AES(key), modes.GCM(number.rjust(12, b"\0"))).encryptor()
+        self.update = self._cipher.authenticate_additional_data
+
+    def digest(self) -> bytes:
+        self._cipher.finalize()
+        return bytes(self._cipher.tag)
+
+
+def _hmac(key: bytes, number: bytes) -> _Mac:
+    return hmac.new(key, number, "sha256")
+
+
+@functools.cache
+def _has_gmac() -> bool:
+    return importlib.util.find_spec("cryptography") is not None
+
+
+class _Direction:
+    """Authenticates one direction of a connection: frames are numbered, and each number is used once."""
+
+    def __init__(self, key: bytes, payloads: Callable[[bytes, bytes], _Mac] | None):
+        self._key, self._payload_key = (hmac.digest(key, part, "sha256") for part in (b"frame", b"payload"))
+        self._payloads = payloads
+        self._numbers = itertools.count()
+        self._number = b""
+
+    def tag(self, head: bytes | bytearray, said: bytes | bytearray) -> bytes:
+        """The tag of the next frame's header and JSON."""
+        self._number = next(self._numbers).to_bytes(8, "big")
+        return hashlib.blake2b(b"".join((self._number, head, said)), key=self._key, digest_size=_TAG).digest()
+
+    def payload(self) -> _Mac | None:
+        """What authenticates the payload of that frame; TLS does it already."""
+        return None if self._payloads is None else self._payloads(self._payload_key, self._number)
+
+
 class Connection:
     """Frames to and from one peer. Sending and receiving may be done by two threads at once."""
 
@@ -110,7 +184,16 @@ class Connection:
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None
         self.address = address
         self.peer: dict[str, Any] = {}
-        self.stall = _STALL
+        self.stall = 2 * silence()  # seconds without one more byte in the middle of a frame
+        self.deadline: float | None = None  # of the greeting
+        self._copy = memoryview(bytearray())
+        self._out: _Direction | None = None
+        self._in: _Direction | None = None
+
+    def secure(self, out: _Direction, into: _Direction) -> None:
+        """Authenticate all frames from now on."""
+        self._out, self._in = out, into
+        self._copy = memoryview(bytearray(_PIECE))
 
     def fileno(self) -> int:
         """The descriptor, for select."""
@@ -123,19 +206,31 @@ class Connection:
         size = sum(part.nbytes for part in parts)
         head = _HEADER.pack(_MAGIC, kind, len(said), size)
         with self._sending:
-            self._write([memoryview(head + said), *(part for part in parts if part.nbytes)])
+            assert self._out is not None, "no frame goes out before the greeting is over"
+            tag = self._out.tag(head, said)
+            mac = self._out.payload() if size else None
+            start = memoryview(head + tag + said)
+            if mac is None:
+                self._write([start, *(part for part in parts if part.nbytes)])
+            else:
+                self._write_signed(start, parts, mac)
 
     def receive(self, into: Into | None = None, timeout: float | None = None) -> Frame:
         """The next frame. `into(kind, meta, nbytes)` gives the memory for its payload, or raises Refused.
 
-        `timeout` limits the wait for its beginning; within a frame a peer that falls silent is given up sooner.
+        `timeout` limits the wait for its beginning; a peer that falls silent within a frame has lost its connection.
         """
-        head = bytearray(_HEADER.size)
-        self._read(memoryview(head), timeout)
+        assert self._in is not None, "no frame comes in before the greeting is over"
+        start = bytearray(_HEADER.size + _TAG)
+        self._read(memoryview(start), timeout)
+        head, tag = start[: _HEADER.size], start[_HEADER.size :]
         magic, kind, said, size = _HEADER.unpack(head)
         if magic != _MAGIC or said > _META_LIMIT:
             raise Refused(f"{self}: what came is no frame: it begins with {bytes(head)!r}")
-        meta = self._read_meta(said) if said else None
+        words = bytearray(said)
+        self._read_on(memoryview(words))
+        self._verify(tag, self._in.tag(head, words))
+        meta = self._parse(words) if said else None
         if into is not None:
             memory = into(kind, meta, size)
             if memory.nbytes != size:
@@ -144,15 +239,20 @@ class Connection:
             raise Refused(f"{self}: a frame claims {size} bytes, more than the {_SMALL_PAYLOAD} that are taken here")
         else:
             memory = memoryview(bytearray(size))
-        if size:
-            self._read(memory, self.stall)
+        mac = self._in.payload() if size else None
+        self._read_on(memory, mac)
+        if mac is not None:
+            self._read_on(memoryview(tag))
+            self._verify(tag, mac.digest()[:_TAG])
         return Frame(kind, meta, memory)
 
-    def _read_meta(self, size: int) -> Any:
-        data = bytearray(size)
-        self._read(memoryview(data), self.stall)
+    def _verify(self, tag: bytearray, expected: bytes) -> None:
+        if not hmac.compare_digest(tag, expected):
+            raise Refused(f"{self}: a frame was changed, repeated or left out on its way: its authentication fails")
+
+    def _parse(self, words: bytearray) -> Any:
         try:
-            return json.loads(data)
+            return json.loads(words)
         except (ValueError, RecursionError) as error:
             raise Refused(f"{self}: a frame without sense: {error}") from None
 
@@ -167,15 +267,48 @@ class Connection:
     # ---- bytes ----
 
     def _read(self, memory: memoryview, timeout: float | None) -> None:
+        """Fill the memory. After `timeout` without a first byte the connection can still be read."""
+        if memory.nbytes:
+            got = self._receive_some(memory, timeout)
+            self._read_on(memory[got:])
+
+    def _read_on(self, memory: memoryview, mac: _Mac | None = None) -> None:
+        """Fill the memory with what must follow."""
         at, size = 0, memory.nbytes
-        while at < size:
-            got = self._try(self._sock.recv_into, memory[at:])
-            if got is None:
-                self._wait(select.POLLIN, timeout if at == 0 else self.stall)
-            elif got == 0:
-                raise Closed(f"{self} closed the connection" + (" in the middle of a frame" if at else ""))
-            else:
+        try:
+            while at < size:
+                got = self._receive_some(memory[at : at + _PIECE], self.stall)
+                if mac is not None:
+                    mac.update(memory[at : at + got])
                 at += got
+        except TimedOut as error:
+            raise Closed(f"{error} in the middle of a frame: its connection is given up") from None
+
+    def _receive_some(self, memory: memoryview, timeout: float | None) -> int:
+        while (got := self._try(self._sock.recv_into, memory)) is None:
+            self._wait(select.POLLIN, timeout)
+        if not got:
+            raise Closed(f"{self} closed the connection")
+        return got
+
+    def _write_signed(self, start: memoryview, parts: list[memoryview], mac: _Mac) -> None:
+        """Send a frame whose payload is authenticated as it leaves.
+
+        Others may write to the memory meanwhile, as servers do without rounds: pieces are copied, so that what is
+        authenticated is what is sent. They stay in the CPU's cache.
+        """
+        waiting, copied = [start], False
+        for part in parts:
+            for at in range(0, part.nbytes, _PIECE):
+                if copied:
+                    self._write(waiting)
+                    waiting = []
+                piece = self._copy[: min(_PIECE, part.nbytes - at)]
+                piece[:] = part[at : at + _PIECE]
+                mac.update(piece)
+                waiting.append(piece)
+                copied = True
+        self._write([*waiting, memoryview(mac.digest()[:_TAG])])
 
     def _write(self, parts: list[memoryview]) -> None:
         while parts:
@@ -202,6 +335,9 @@ class Connection:
             raise Closed(f"{self} closed the connection: {error}") from error
 
     def _wait(self, event: int, timeout: float | None) -> None:
+        if self.deadline is not None:
+            left = self.deadline - time.monotonic()
+            timeout = left if timeout is None else min(timeout, left)
         try:
             poll = select.poll()
             poll.register(self._sock, event)
@@ -209,59 +345,137 @@ class Connection:
         except (OSError, ValueError) as error:  # closed by another thread
             raise Closed(f"{self}: the connection is closed") from error
         if not ready:
-            raise TimedOut(f"{self} sent nothing for {timeout:.1f} s")
+            what = "takes nothing" if event == select.POLLOUT else "sent nothing"
+            raise TimedOut(f"{self} {what} for {timeout:.1f} s")
 
 
 # ---- the proof ----
 
 
-def _proof(secret: bytes, role: bytes, *nonces: bytes) -> bytes:
-    return hmac.digest(secret, role + b"".join(nonces), "sha256")
+@dataclass(frozen=True)
+class _Greeting:
+    """All that both sides of a new connection know: every proof and key follows from the secret and all of this."""
+
+    called: bytes  # one byte for the payloads' authentication, then the nonce
+    caller: bytes
+    certificate: bytes  # of the called side, as each side sees it; empty without TLS
+    service: str  # whom the caller means to talk to
+
+    def proof(self, secret: bytes, role: bytes) -> bytes:
+        """What only a holder of the secret can say, in that role, in this greeting."""
+        seen = hashlib.sha256(self.certificate).digest()
+        return hmac.digest(
+            secret, b"".join((b"neomx/2 ", role, self.called, self.caller, seen, self.service.encode())), "sha256"
+        )
+
+    def directions(self, secret: bytes) -> tuple[_Direction, _Direction]:
+        """From the caller, and to it."""
+        best = min(self.called[0], self.caller[0])
+        payloads = None if self.certificate else _Gmac if best else _hmac
+        caller, called = (_Direction(self.proof(secret, role), payloads) for role in (b"caller's key", b"called's key"))
+        return caller, called
 
 
-def accept(sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = 5.0) -> Connection:
-    """The listening side of a new connection: a peer that does not prove it holds the secret is Refused."""
+def _nonce() -> bytes:
+    return bytes([_has_gmac()]) + os.urandom(_NONCE)
+
+
+def accept(
+    sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = _GREETING_TIME, service: str = ""
+) -> Connection:
+    """The listening side of a new connection: a peer that does not prove it holds the secret is Refused.
+
+    The peer has `timeout` seconds for all of it.
+    """
+    deadline = time.monotonic() + timeout
     try:
         where = join_address(*sock.getpeername()[:2])
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.settimeout(timeout)
         if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(tls)
-            sock = context.wrap_socket(sock, server_side=True)
+            sock = sock if isinstance(sock, ssl.SSLSocket) else _wrap(sock, tls)
+            sock.settimeout(timeout)
+            sock.do_handshake()
         connection = Connection(sock, where)
-        connection.stall = timeout
-        nonce = os.urandom(_NONCE)
-        connection._write([memoryview(_GREETING + nonce)])
-        answer = bytearray(len(_GREETING) + 2 * _NONCE)
+        connection.deadline = deadline
+        mine = _nonce()
+        connection._write([memoryview(_GREETING + mine)])
+        answer = bytearray(len(_GREETING) + 2 * _NONCE + 1)
         connection._read(memoryview(answer), timeout)
-        theirs, proof = bytes(answer[len(_GREETING) :][:_NONCE]), bytes(answer[-_NONCE:])
-        if not hmac.compare_digest(proof, _proof(secret, b"caller", nonce, theirs)):
-            raise Refused(f"a peer at {where} does not hold the job's secret")
-        connection._write([memoryview(_proof(secret, b"called", theirs, nonce))])
+        theirs, proof = bytes(answer[len(_GREETING) : -_NONCE]), bytes(answer[-_NONCE:])
+        greeting = _Greeting(mine, theirs, _certificates(tls)[0] if tls else b"", service)
+        if not hmac.compare_digest(proof, greeting.proof(secret, b"caller")):
+            with contextlib.suppress(WireError):
+                connection._write([memoryview(_REFUSAL)])
+            raise Refused(f"a peer at {where} does not hold the job's secret, or means another service than {service}")
+        connection._write([memoryview(greeting.proof(secret, b"called"))])
+        into, out = greeting.directions(secret)
+        connection.secure(out, into)
         hello = connection.receive(timeout=timeout)
         if hello.kind != HELLO or not isinstance(hello.meta, dict):
             raise Refused(f"a peer at {where} did not say who it is")
-        connection.peer, connection.stall = hello.meta, _STALL
+        connection.peer, connection.deadline = hello.meta, None
         return connection
-    except (OSError, WireError) as error:
+    except (OSError, ValueError, WireError) as error:
         sock.close()
         if isinstance(error, WireError):
             raise
         raise Refused(f"a peer failed to connect: {error}") from error
 
 
+@functools.cache
+def _certificates(tls: str) -> list[bytes]:
+    """The certificates of a PEM file; the first is that of this process."""
+    with open(tls) as file:
+        blocks = file.read().split("-----BEGIN CERTIFICATE-----")[1:]
+    end = "-----END CERTIFICATE-----"
+    found = [ssl.PEM_cert_to_DER_cert(f"-----BEGIN CERTIFICATE-----{block.partition(end)[0]}{end}") for block in blocks]
+    if not found:
+        raise WireError(f"{tls}: there is no certificate in it")
+    return found
+
+
+@functools.cache
+def _called_context(tls: str) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls)
+    return context
+
+
+def _wrap(sock: socket.socket, tls: str) -> ssl.SSLSocket:
+    return _called_context(tls).wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+
+
+def _wrap_caller(sock: socket.socket, tls: str, address: str) -> ssl.SSLSocket:
+    """TLS with a holder of one of the file's certificates. Others of the same authority are not the job's."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False  # stricter: the certificate itself is compared
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(tls)
+    try:
+        wrapped = context.wrap_socket(sock)
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+        raise ConnectionResetError(f"{address} closed the connection during TLS's handshake") from error
+    except ssl.SSLError as error:
+        raise WireError(f"{address} does not speak TLS with the job's certificate: {error}") from error
+    if wrapped.getpeercert(binary_form=True) not in _certificates(tls):
+        wrapped.close()
+        raise WireError(f"{address} shows a certificate that is not in {tls}: it is none of this job's hosts")
+    return wrapped
+
+
 def connect(
-    address: str, secret: bytes, hello: dict[str, Any], tls: str | None = None, timeout: float = 30.0
+    address: str, secret: bytes, hello: dict[str, Any], tls: str | None = None, timeout: float = 30.0, service: str = ""
 ) -> Connection:
-    """A connection to who listens there; tried again until `timeout`, for it may come up a little later."""
+    """A connection to the service that listens there; tried again until `timeout`, for it may come up a little later.
+
+    A listener may drop a connection during the greeting when strangers flood it: that is tried again as well.
+    """
     deadline = time.monotonic() + timeout
     pause = 0.02
     while True:
-        left = max(0.1, deadline - time.monotonic())
         try:
-            return _connect(address, secret, hello, tls, min(left, 10.0))
-        except OSError as error:
+            return _connect(address, secret, hello, tls, max(0.1, deadline - time.monotonic()), service)
+        except (OSError, Closed) as error:
             if time.monotonic() + pause > deadline:
                 raise WireError(
                     f"cannot connect to {address} within {timeout:.0f} s: {error}. Is the process there alive, and the "
@@ -271,33 +485,36 @@ def connect(
         pause = min(pause * 1.5, 0.5)
 
 
-def _connect(address: str, secret: bytes, hello: dict[str, Any], tls: str | None, timeout: float) -> Connection:
+def _connect(
+    address: str, secret: bytes, hello: dict[str, Any], tls: str | None, timeout: float, service: str
+) -> Connection:
     sock = socket.create_connection(split_address(address), timeout)
     try:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        certificate = b""
         if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname = False  # the certificate is this job's own, and no other is trusted
-            context.load_verify_locations(tls)
-            try:
-                sock = context.wrap_socket(sock)
-            except ssl.SSLError as error:
-                raise WireError(f"{address} does not speak TLS with the job's certificate: {error}") from error
+            sock = _wrap_caller(sock, tls, address)
+            certificate = sock.getpeercert(binary_form=True) or b""
         connection = Connection(sock, address)
-        greeting = bytearray(len(_GREETING) + _NONCE)
-        connection._read(memoryview(greeting), timeout)
-        if not greeting.startswith(_GREETING):
-            raise WireError(f"what listens at {address} is not this job: it began with {bytes(greeting[:16])!r}")
-        theirs, mine = bytes(greeting[len(_GREETING) :]), os.urandom(_NONCE)
-        connection._write([memoryview(_GREETING + mine + _proof(secret, b"caller", theirs, mine))])
+        connection.deadline = time.monotonic() + timeout
+        said = bytearray(len(_GREETING) + 1 + _NONCE)
+        connection._read(memoryview(said), timeout)
+        if not said.startswith(_GREETING):
+            raise WireError(f"what listens at {address} is not this job: it began with {bytes(said[:16])!r}")
+        greeting = _Greeting(bytes(said[len(_GREETING) :]), _nonce(), certificate, service)
+        connection._write([memoryview(_GREETING + greeting.caller + greeting.proof(secret, b"caller"))])
         proof = bytearray(_NONCE)
-        try:
-            connection._read(memoryview(proof), timeout)
-        except Closed as error:
-            raise WireError(f"{address} refused the connection: this process does not hold its job's secret") from error
-        if not hmac.compare_digest(bytes(proof), _proof(secret, b"called", mine, theirs)):
+        connection._read(memoryview(proof), timeout)
+        if proof == _REFUSAL:
+            raise WireError(
+                f"{address} refused the connection: this process does not hold its job's secret, or {address} is not "
+                f"{service or 'the service that was asked for'}"
+            )
+        if not hmac.compare_digest(bytes(proof), greeting.proof(secret, b"called")):
             raise WireError(f"what listens at {address} does not hold the job's secret")
+        connection.secure(*greeting.directions(secret))
         connection.send(HELLO, hello)
+        connection.deadline = None
         return connection
     except BaseException:
         sock.close()
@@ -310,11 +527,15 @@ def serve(
     tls: str | None,
     handle: Callable[[Connection], None],
     refused: Callable[[WireError], None],
+    service: str = "",
 ) -> Callable[[], None]:
     """Call `handle(connection)`, in a thread of its own, for each peer that holds the secret.
 
-    What is wrong with a peer is given to `refused` and ends its connection only. Returns the way to stop it.
+    What is wrong with a peer is given to `refused` and ends its connection only. When too many connections are in their
+    greeting, the oldest is dropped: a member needs milliseconds for its own, and tries again if that was not enough.
+    Returns the way to stop it.
     """
+    unproven: dict[socket.socket, str] = {}  # by age
     open_now: set[Connection] = set()
     guard = threading.Lock()
     stopped = threading.Event()
@@ -322,9 +543,13 @@ def serve(
     def one(sock: socket.socket) -> None:
         connection = None
         try:
-            connection = accept(sock, secret, tls)
-            with guard:
-                open_now.add(connection)
+            try:
+                connection = accept(sock, secret, tls, service=service)
+            finally:
+                with guard:
+                    unproven.pop(sock, None)
+                    if connection is not None:
+                        open_now.add(connection)
             if not stopped.is_set():  # else `stop` did not see this one
                 handle(connection)
         except Closed:
@@ -337,13 +562,45 @@ def serve(
                     open_now.discard(connection)
                 connection.close()
 
-    def loop() -> None:
-        while True:
-            try:
-                sock, _ = listening.accept()
-            except OSError:
-                return
+    def drop_oldest(host: str | None = None) -> None:
+        with guard:
+            oldest = next((sock for sock, place in unproven.items() if host in (None, place)), None)
+            if oldest is not None:
+                del unproven[oldest]
+                with contextlib.suppress(OSError):
+                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread sees that and closes it
+
+    def begin(sock: socket.socket, host: str) -> None:
+        with guard:
+            unproven[sock] = host
+            places = list(unproven.values())
+        if places.count(host) > _PER_ADDRESS:
+            drop_oldest(host)
+        elif len(places) > _UNPROVEN:
+            drop_oldest()
+        try:
             threading.Thread(target=one, args=(sock,), daemon=True).start()
+        except RuntimeError:  # no more threads
+            with guard:
+                unproven.pop(sock, None)
+            sock.close()
+            raise
+
+    def loop() -> None:
+        while not stopped.is_set():
+            try:
+                sock, place = listening.accept()
+                try:
+                    sock = _wrap(sock, tls) if tls is not None else sock
+                except (OSError, ValueError):  # it is gone already
+                    sock.close()
+                    continue
+                begin(sock, str(place[0]))
+            except (OSError, RuntimeError):  # out of descriptors, memory or threads: not for ever
+                if listening.fileno() < 0:
+                    return
+                drop_oldest()
+                stopped.wait(_PAUSE)
 
     threading.Thread(target=loop, daemon=True, name="accept").start()
 

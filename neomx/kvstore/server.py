@@ -17,9 +17,9 @@ import torch
 
 from ..base import MXNetError
 from ..comm import wire
-from ..comm.server import Gradient, KeySpec, Service, Settings, SparseRows, host_of
+from ..comm.server import Gradient, KeySpec, Service, Settings, SparseRows, host_of, service_name
 from ..comm.session import Session, close, session
-from ..comm.store import THE_STORE
+from ..comm.store import THE_STORE, PeerError
 from ..context import cpu
 from ..ndarray import NDArray
 from ..ndarray.sparse import RowSparseNDArray
@@ -123,10 +123,11 @@ def serve(opened: Session, ended: threading.Event) -> None:
         OptimizerRule,
         lambda rank: store.missing([f"worker {rank}"]),
     )
-    stop = wire.serve(listening, world.secret, world.tls, service.handle, _refused)
+    address = wire.join_address(world.host, listening.getsockname()[1])
+    stop = wire.serve(listening, world.secret, world.tls, service.handle, _refused, service_name(world.rank, address))
     store.on_gone(lambda name, why: _tell(service, name, why))
     store.set(f"server/{world.rank}/host", json.dumps(host_of(world)))
-    store.set(f"server/{world.rank}", wire.join_address(world.host, listening.getsockname()[1]))
+    store.set(f"server/{world.rank}", address)
     try:
         while not ended.wait(_LOOK) and not _is_over(opened):
             pass
@@ -146,14 +147,11 @@ def _tell(service: Service, name: str, why: str) -> None:
 
 
 def _is_over(opened: Session) -> bool:
-    """Whether no worker is left, or nobody who could tell."""
+    """Whether no worker is left. Raises if nobody can tell."""
     assert opened.store is not None
-    if THE_STORE in opened.store.gone:
-        return True
-    try:
-        members = opened.store.roster()
-    except MXNetError:
-        return True
+    if why := opened.store.gone.get(THE_STORE):
+        raise PeerError(f"this server ends because the job's store is lost: {why}")
+    members = opened.store.roster()
     workers = [members.get(f"worker {rank}") for rank in range(opened.world.size)]
     return all(worker is not None and worker["state"] != "here" for worker in workers)
 

@@ -166,7 +166,7 @@ def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None)
         here = wire.join_address(host, listening.getsockname()[1])
         me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
         client.set(f"launch/node/{job.node}", json.dumps(dataclasses.asdict(me)))
-        stop = wire.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None)
+        stop = wire.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None, here)
         try:
             nodes = _gather(client, job)
             _probe(client, job, nodes, secret, pem)
@@ -213,7 +213,7 @@ def _probe(client: StoreClient, job: Job, nodes: list[Node], secret: str, pem: s
 
 def _try(job: Job, node: Node, secret: str, pem: str | None) -> str | None:
     try:
-        wire.connect(node.probe, secret.encode(), {"name": f"node {job.node}"}, pem, PROBE).close()
+        wire.connect(node.probe, secret.encode(), {"name": f"node {job.node}"}, pem, PROBE, node.probe).close()
         return None
     except wire.WireError as error:
         return f"node {job.node} ({socket.gethostname()}) to node {node.node} ({node.name}) at {node.probe}: {error}"

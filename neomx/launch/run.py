@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 
 from ..comm.child import Failure
 from ..comm.jobspec import JobSpec, new_job
@@ -102,15 +103,42 @@ def _make_certificate(path: str) -> str:
         raise ConfigurationError(
             "--tls makes a certificate with the openssl command, which is not here: install it or give --tls-file PEM"
         )
+    folder = os.path.dirname(path)
+    config = os.path.join(folder, "ca.cnf")
     curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
-    command = ["openssl", "req", "-x509", *curve, "-nodes", "-days", "365", "-subj", "/CN=neomx"]
+    begins, ends = (datetime.now(timezone.utc) + timedelta(hours=hours) for hours in (-1, 24 * 365))  # clocks differ
+    dates = ["-startdate", f"{begins:%Y%m%d%H%M%SZ}", "-enddate", f"{ends:%Y%m%d%H%M%SZ}"]
     old = os.umask(0o077)
     try:
-        made = subprocess.run([*command, "-keyout", path, "-out", path + ".crt"], capture_output=True, text=True)
+        with open(config, "w") as file:
+            file.write(_CA.format(folder=folder))
+        with open(os.path.join(folder, "index"), "w"):
+            pass
+        _openssl("req", "-new", *curve, "-nodes", "-subj", "/CN=neomx", "-keyout", path, "-out", path + ".csr")
+        signing = ["-selfsign", "-keyfile", path, "-in", path + ".csr", "-out", path + ".crt", *dates]
+        _openssl("ca", "-batch", "-notext", "-config", config, *signing)
     finally:
         os.umask(old)
-    if made.returncode:
-        raise ConfigurationError(f"openssl made no certificate: {made.stderr.strip()}")
     with open(path, "a") as pem, open(path + ".crt") as crt:
         pem.write(crt.read())
     return path
+
+
+# `openssl req` sets no beginning before OpenSSL 3.4; `openssl ca` does, and wants this.
+_CA = """[ca]
+default_ca = job
+[job]
+database = {folder}/index
+new_certs_dir = {folder}
+rand_serial = yes
+default_md = sha256
+policy = any
+[any]
+commonName = supplied
+"""
+
+
+def _openssl(*arguments: str) -> None:
+    made = subprocess.run(["openssl", *arguments], capture_output=True, text=True)
+    if made.returncode:
+        raise ConfigurationError(f"openssl made no certificate: {made.stderr.strip()}")

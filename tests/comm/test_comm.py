@@ -107,18 +107,19 @@ def test_a_peer_without_tls_is_refused(certificate):
 
 @pytest.mark.parametrize(
     "header",
-    [b"GET / HTTP/1.1\r\nHo", struct.pack("<4sBxxxIQ", b"NMX1", 1, 1 << 30, 0), b"\0" * 20],
+    [b"GET / HTTP/1.1\r\nHo", struct.pack("<4sBxxxIQ", b"NMX2", 1, 1 << 30, 0), b"\0" * 20],
 )
 def test_what_is_no_frame_is_refused(header, pair):
     caller, called = pair()
-    caller._write([memoryview(header.ljust(20, b"x"))])
+    caller._write([memoryview(header.ljust(36, b"x"))])
     with pytest.raises(wire.Refused, match="no frame"):
         called.receive(timeout=LIMIT)
 
 
 def test_an_absurd_length_takes_no_memory(pair):
     caller, called = pair()
-    caller._write([memoryview(struct.pack("<4sBxxxIQ", b"NMX1", 1, 0, 1 << 60))])
+    header = struct.pack("<4sBxxxIQ", b"NMX2", 1, 0, 1 << 60)
+    caller._write([memoryview(header + caller._out.tag(header, b""))])
     with pytest.raises(wire.Refused, match=str(1 << 60)):
         called.receive(timeout=LIMIT)
 
@@ -175,7 +176,7 @@ def test_values_counts_and_waits(store):
 
 
 def test_the_store_refuses_nonsense_and_lives_on(store, caplog):
-    stranger = wire.connect(store.address, SECRET, {"name": "stranger"})
+    stranger = wire.connect(store.address, SECRET, {"name": "stranger", "token": "x"}, service="store")
     stranger.send(1, {"do": "get", "key": 5, "timeout": "x"})
     with pytest.raises(wire.Closed):
         stranger.receive(timeout=LIMIT)

@@ -27,8 +27,34 @@ def job():
         job.await_line("worker 0", "ready")
         job.await_line("worker 1", "ready")
         yield job
-        job.store.set("attacked", b"")
-        job.finish_all()
+        with flooded(job.store.address), flooded(job.store.get("server/0").decode()):
+            job.store.set("attacked", b"")  # training goes on, and ends well, while strangers are at both doors
+            job.finish_all()
+
+
+@contextlib.contextmanager
+def flooded(address):
+    """Strangers open connections, and leave them half open or send noise, as long as the block lasts."""
+    over = threading.Event()
+
+    def flood():
+        sockets = []
+        while not over.wait(0.002):
+            with contextlib.suppress(OSError):
+                sockets.append(caller(address))
+                sockets[-1].sendall(os.urandom(len(sockets) % 80))
+            while len(sockets) > 150:
+                sockets.pop(0).close()
+        for sock in sockets:
+            sock.close()
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -95,7 +121,10 @@ def record_hello(job, address):
     with socket.create_server(("127.0.0.1", 0)) as between, caller(address) as server:
         through = f"127.0.0.1:{between.getsockname()[1]}"
         hello = {"rank": 1, "space": 99, "staleness": 0}
-        thread = threading.Thread(target=lambda: wire.connect(through, job.secret, hello, timeout=LIMIT).close())
+        service = m.service_name(0, address)
+        thread = threading.Thread(
+            target=lambda: wire.connect(through, job.secret, hello, timeout=LIMIT, service=service).close()
+        )
         thread.start()
         worker, _ = between.accept()
         with worker:
@@ -111,8 +140,8 @@ def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slot
     connection, slot = slots
     half = guest(job, address, 60, rank=0)
     with caller(address) as sock, contextlib.closing(half):
-        sock.sendall(b"NEOMX/1\n" + b"x" * 10)
-        half._sock.send(HEADER.pack(b"NMX1", m.PUSH, 16, 48) + b'{"k":')
+        sock.sendall(b"NEOMX/2\n" + b"x" * 10)
+        half._sock.send(HEADER.pack(b"NMX2", m.PUSH, 16, 48) + bytes(16) + b'{"k":')
         connection.send(m.PULL, {"k": [slot]})
         assert connection.receive(timeout=LIMIT).kind == m.READY
         assert is_open(sock) and is_open(half._sock)  # the answer came while the server waited for the other halves
@@ -123,7 +152,7 @@ def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slot
 
 def guest(job, address, space=1, rank=1, **said):
     hello = {"name": f"guest {rank}", "rank": rank, "node": FAR_NODE, "space": space, "staleness": 0, **said}
-    return wire.connect(address, job.secret, hello, timeout=LIMIT)
+    return wire.connect(address, job.secret, hello, timeout=LIMIT, service=m.service_name(0, address))
 
 
 @pytest.fixture
@@ -162,26 +191,27 @@ def test_a_hello_without_sense_is_refused(job, address, hello):
     "data",
     [
         os.urandom(512),
-        HEADER.pack(b"NMX1", m.PUSH, 16, 1 << 60) + b'{"k":[0],"c":10}',  # 2^60 bytes of payload
-        HEADER.pack(b"NMX1", m.PUSH, 1 << 31, 0),  # 2^31 bytes of JSON
-        HEADER.pack(b"NMX1", m.PUSH, 5, 0) + b"{nope",
-        HEADER.pack(b"NMX1", m.PUSH, 20000, 0) + b"[" * 20000,
-        HEADER.pack(b"NMX1", 77, 2, 0) + b"{}",
-        HEADER.pack(b"NMX1", m.DONE, 2, 0) + b"{}",
+        HEADER.pack(b"NMX2", m.PUSH, 16, 1 << 60) + b'{"k":[0],"c":10}',  # 2^60 bytes of payload
+        HEADER.pack(b"NMX2", m.PUSH, 1 << 31, 0),  # 2^31 bytes of JSON
+        HEADER.pack(b"NMX2", m.PUSH, 5, 0) + b"{nope",
+        HEADER.pack(b"NMX2", m.PUSH, 20000, 0) + b"[" * 20000,
+        HEADER.pack(b"NMX2", 77, 2, 0) + b"{}",
+        HEADER.pack(b"NMX2", m.DONE, 2, 0) + b"{}",
     ],
     ids=["noise", "2^60 bytes", "2^31 of JSON", "no JSON", "deep JSON", "unknown kind", "a server's kind"],
 )
 def test_frames_without_sense_end_the_connection(job, address, slots, data):
     connection, _ = slots
+    head, words = data[: HEADER.size], data[HEADER.size :]
     connection._sock.setblocking(True)
-    connection._sock.sendall(data)
+    connection._sock.sendall(head + connection._out.tag(head, words) + words)
     assert is_closed(connection._sock)
 
 
 def refused(connection, kind, meta, *payload):
     """A frame for which the server closes the connection, after it has perhaps said why."""
-    connection.send(kind, meta, *payload)
     try:
+        connection.send(kind, meta, *payload)
         answer = connection.receive(timeout=LIMIT)
         assert answer.kind == m.FAILED, answer
         with pytest.raises(wire.Closed):

@@ -6,7 +6,7 @@ workers, `client` is a worker's side. Only tensors are known here; what an optim
 
 from .allocation import KeyAllocator
 from .client import Client, open_client
-from .messages import KeySpec, Segment, Settings, SparseRows, host_of
+from .messages import KeySpec, Segment, Settings, SparseRows, host_of, service_name
 from .service import Service
 from .shard import Gradient, Rule, Shard
 
@@ -23,4 +23,5 @@ __all__ = [
     "Shard",
     "host_of",
     "open_client",
+    "service_name",
 ]

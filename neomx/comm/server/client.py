@@ -454,7 +454,9 @@ def open_client(world: World, store: StoreClient, space: int, staleness: int | N
         address = store.get_from(f"server {number}", f"server/{number}").decode()
         theirs = json.loads(store.get_from(f"server {number}", f"server/{number}/host"))
         try:
-            connection = connect(address, world.secret, hello, world.tls, min(world.timeout, 30.0))
+            connection = connect(
+                address, world.secret, hello, world.tls, min(world.timeout, 30.0), m.service_name(number, address)
+            )
         except WireError as error:
             raise PeerError(f"server {number}: {error}. {store.missing([f'server {number}'])}") from error
         servers.append(Server(number, connection, m.are_near(hello, theirs)))

@@ -148,6 +148,11 @@ def host_of(world: World) -> dict[str, Any]:
     return {"node": world.node, "host": socket.gethostname()}
 
 
+def service_name(number: int, address: str) -> str:
+    """What a worker's connection to a server is for, as both of them know it."""
+    return f"server {number} at {address}"
+
+
 def are_near(one: Any, other: Any) -> bool:
     """Whether two processes are on one host: by their nodes, or by names where a launcher told no nodes."""
     nodes = [each.get("node") for each in (one, other)]
@@ -166,7 +171,7 @@ def whole(value: Any) -> int:
 def field(meta: Any, name: str, kind: Any) -> Any:
     """A field of what a peer said, of that type."""
     value = meta.get(name) if isinstance(meta, dict) else None
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or kind is int and isinstance(value, bool):
         raise Refused(f"a frame says {meta!r:.80}: expected {name!r} in it")
     return value
 
@@ -178,6 +183,8 @@ def settings(said: Any) -> Settings:
     plain = [value for value in _values(said) if not isinstance(value, list)] + (
         [pair[1] for pair in pairs] if sound else []
     )
+    if any(isinstance(value, float) and not math.isfinite(value) for value in plain):
+        raise Refused(f"settings of an optimizer must be finite, received {said!r:.120}")
     if not sound or not all(value is None or isinstance(value, (bool, int, float)) for value in plain):
         raise Refused(f"settings must be numbers, or lists of keys and numbers, received {said!r:.120}")
     return dict(said)

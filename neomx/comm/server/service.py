@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from .messages import KeySpec, SparseRows, field
 from .shard import Rule, Shard, Slot
 
 _log = logging.getLogger("neomx")
+_SAMPLE = 256  # elements of a gradient that are looked at for NaN
 _OPTIMIZER_LIMIT = 1 << 24  # bytes that the description of an optimizer may have
 MakeRule = Callable[[bytes], Rule]
 
@@ -123,6 +125,8 @@ class Guest:
         self.reads: set[int] = set()  # chunks whose weights it reads by itself
         self.views: dict[int, torch.Tensor] = {}  # by slot
         self.settings: m.Settings = {}
+        self.pushes = 0
+        self.reported: set[int] = set()  # slots whose NaN was reported
 
     def talk(self) -> None:
         """Answer until it says goodbye."""
@@ -144,6 +148,8 @@ class Guest:
         """The memory for a payload, no larger than what the frame is about."""
         if kind not in _HANDLERS and kind != m.BYE:
             raise Refused(f"{self.connection} sent a frame of kind {kind}, which is none of a worker's")
+        if kind != m.BYE and not isinstance(meta, dict):
+            raise Refused(f"{self.connection} said {meta!r:.80}: expected fields by name")
         if kind == m.PUSH and nbytes:
             return self._run(self._slots(meta))
         limit = self._limit(kind, meta) if nbytes else 0
@@ -269,8 +275,25 @@ class Guest:
         slots = self._slots(frame.meta)
         if not frame.payload.nbytes and any(slot.nbytes and slot.chunk not in self.writes for slot in slots):
             raise Refused(f"{self.connection} pushed through memory that it does not share")
-        self.shard.push(self.rank, slots, [self._view(slot) for slot in slots])
+        views = [self._view(slot) for slot in slots]
+        self._sample(slots, views)
+        self.shard.push(self.rank, slots, views)
         self._commit_with(frame, slots)
+
+    def _sample(self, slots: list[Slot], gradients: list[torch.Tensor]) -> None:
+        """Report NaN and infinity, which spread over a whole array, by looking at some elements of one in turn.
+
+        They are not refused: loss scaling produces them, and the optimizer's rule is applied to them as in MXNet.
+        """
+        self.pushes += 1
+        at = self.pushes % len(slots)
+        slot, gradient = slots[at], gradients[at]
+        if slot.number in self.reported or not gradient.is_floating_point():
+            return
+        flat = gradient.view(-1)
+        if not math.isfinite(flat[:: max(1, flat.numel() // _SAMPLE)].double().abs().sum()):
+            self.reported.add(slot.number)
+            _log.warning("%s pushed NaN or infinity in key %r (said once for each key)", self.connection, slot.spec.key)
 
     def push_rows(self, frame: Frame) -> None:
         """Rows of one slot's gradient: their numbers, then their values."""

@@ -1,0 +1,515 @@
+"""Strangers who flood a listener, relays between two members, and members who misbehave or are only busy."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from launching import LIMIT, SOON, environment, until
+
+from neomx.base import MXNetError
+from neomx.comm import store as store_module
+from neomx.comm import wire
+from neomx.comm.server import messages as m
+from neomx.comm.store import StoreClient, StoreServer
+
+SECRET = b"s" * 32
+
+
+# ---- listeners that stay open ----
+
+
+class Failing:
+    """A listening socket whose `accept` fails at first."""
+
+    def __init__(self, sock, errors):
+        self._sock, self._errors = sock, errors
+
+    def accept(self):
+        if self._errors:
+            raise self._errors.pop()
+        return self._sock.accept()
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)
+
+
+@contextlib.contextmanager
+def echo(listening, service="echo", tls=None):
+    """A listener that answers each frame with itself."""
+
+    def handle(connection):
+        while True:
+            frame = connection.receive()
+            connection.send(frame.kind, frame.meta, frame.payload)
+
+    refusals = []
+    stop = wire.serve(listening, SECRET, tls, handle, refusals.append, service)
+    try:
+        yield refusals
+    finally:
+        stop()
+
+
+def address_of(listening):
+    return wire.join_address(*listening.getsockname())
+
+
+def call(address, service="echo", tls=None, timeout=LIMIT):
+    return wire.connect(address, SECRET, {"name": "honest"}, tls, timeout, service)
+
+
+def is_answered(address, tls=None):
+    with contextlib.closing(call(address, tls=tls)) as connection:
+        connection.send(1, {"a": 1}, b"payload")
+        frame = connection.receive(timeout=LIMIT)
+        return frame.meta == {"a": 1} and bytes(frame.payload) == b"payload"
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED])
+def test_a_listener_outlives_a_failing_accept(number):
+    listening = wire.listen()
+    with echo(Failing(listening, [OSError(number, os.strerror(number))] * 3)):
+        assert is_answered(address_of(listening))
+
+
+def test_a_listener_outlives_a_thread_that_cannot_start(monkeypatch):
+    listening = wire.listen()
+    begin, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 2
+
+    def start(thread):
+        if failures and thread._target.__name__ == "one":
+            raise failures.pop()
+        begin(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with echo(listening):
+        assert is_answered(address_of(listening))
+    assert not failures
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+from neomx.comm.store import StoreServer
+print(StoreServer("127.0.0.1", 0, b"s" * 32).start().address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_more_half_open_connections_than_descriptors_lock_no_member_out():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", FEW_DESCRIPTORS], env=environment(), **pipes) as process:
+        address = process.stdout.readline().strip()
+        with contextlib.ExitStack() as stack:
+            for _ in range(300):
+                stack.enter_context(socket.create_connection(wire.split_address(address), timeout=LIMIT))
+            client = StoreClient(address, SECRET, timeout=LIMIT)
+            client.set("a", b"1")
+            assert client.get("a") == b"1"
+            client.close()
+        process.stdin.close()
+
+
+def test_a_flood_from_the_same_address_locks_no_member_out():
+    listening = wire.listen()
+    address = address_of(listening)
+    over, opened = threading.Event(), []
+
+    def flood():
+        with contextlib.ExitStack() as stack:
+            while not over.is_set():
+                with contextlib.suppress(OSError):
+                    opened.append(stack.enter_context(socket.create_connection(wire.split_address(address), 5)))
+                if len(opened) % 300 == 0:
+                    stack.close()
+
+    with echo(listening):
+        thread = threading.Thread(target=flood)
+        thread.start()
+        try:
+            assert until(lambda: len(opened) > 200)
+            assert all(is_answered(address) for _ in range(5))
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_the_whole_greeting_has_one_deadline():
+    listening = wire.listen()
+    with socket.create_connection(listening.getsockname()) as drip:
+        sock, _ = listening.accept()
+        refused = threading.Event()
+
+        def greet():
+            with pytest.raises(wire.WireError):
+                wire.accept(sock, SECRET, timeout=1.0)
+            refused.set()
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        for _ in range(60):  # each byte comes in time, all of them never
+            with contextlib.suppress(OSError):
+                drip.send(b"N")
+            if refused.wait(0.1):
+                break
+        assert refused.is_set()
+        thread.join()
+    listening.close()
+
+
+# ---- relays ----
+
+
+class Relay:
+    """Passes bytes on between a caller and a listener, frame by frame once the greeting is over."""
+
+    GREETING, ANSWER, PROOF = 41, 73, 32
+
+    def __init__(self, address):
+        self._between = socket.create_server(("127.0.0.1", 0))
+        self.address = address_of(self._between)
+        self._called = socket.create_connection(wire.split_address(address))
+        self._greeted = threading.Event()
+        threading.Thread(target=self._greet, daemon=True).start()
+
+    def _greet(self):
+        self._caller, _ = self._between.accept()
+        self._caller.sendall(exactly(self._called, self.GREETING))
+        self._called.sendall(exactly(self._caller, self.ANSWER))
+        self._caller.sendall(exactly(self._called, self.PROOF))
+        self._called.sendall(self._frame())
+        self._greeted.set()
+
+    def _frame(self):
+        start = exactly(self._caller, 36)
+        said, size = int.from_bytes(start[8:12], "little"), int.from_bytes(start[12:20], "little")
+        return start + exactly(self._caller, said) + (exactly(self._caller, size + 16) if size else b"")
+
+    def frame(self):
+        """What the caller says next, which goes no further."""
+        assert self._greeted.wait(LIMIT)
+        return self._frame()
+
+    def pass_on(self, data):
+        with contextlib.suppress(OSError):  # closed already, by what was passed on before
+            self._called.sendall(data)
+
+    def close(self):
+        for sock in (self._called, self._caller, self._between):
+            sock.close()
+
+
+def exactly(sock, count):
+    data = b""
+    while len(data) < count:
+        piece = sock.recv(count - len(data))
+        assert piece
+        data += piece
+    return data
+
+
+def changed(one, two):
+    return [one.replace(b"0.1", b"9.9"), two]
+
+
+@pytest.mark.parametrize("gmac", [True, False])
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        changed,
+        lambda one, two: [one, one],
+        lambda one, two: [two, one],
+        lambda one, two: [two],
+        lambda one, two: [one, two[:-17] + b"x" + two[-16:]],
+        lambda one, two: [one, two[:-1] + bytes([two[-1] ^ 1])],
+    ],
+    ids=["changed", "repeated", "reordered", "left out", "another payload", "another tag"],
+)
+def test_a_relay_cannot_touch_frames(misuse, gmac, monkeypatch):
+    if gmac:
+        pytest.importorskip("cryptography")
+    monkeypatch.setattr(wire, "_has_gmac", lambda: gmac)
+    listening = wire.listen()
+    with echo(listening) as refusals, contextlib.closing(Relay(address_of(listening))) as relay:
+        caller = call(relay.address)
+        caller.send(4, {"k": [1], "s": {"lr": 0.1}})
+        caller.send(3, {"k": [2]}, bytes(100_000))
+        for data in misuse(relay.frame(), relay.frame()):
+            relay.pass_on(data)
+        assert until(lambda: refusals)
+        assert isinstance(refusals[0], wire.Refused) and "authentication fails" in str(refusals[0])
+        caller.close()
+
+
+def test_a_relay_that_only_passes_on_is_no_harm():
+    listening = wire.listen()
+    with echo(listening) as refusals, contextlib.closing(Relay(address_of(listening))) as relay:
+        caller = call(relay.address)
+        caller.send(4, {"lr": 0.1}, b"1234")
+        relay.pass_on(relay.frame())
+        relay._caller.sendall(exactly(relay._called, 36 + len('{"lr":0.1}') + 4 + 16))
+        assert caller.receive(timeout=LIMIT).meta == {"lr": 0.1} and not refusals
+        caller.close()
+
+
+CERTIFICATE = """
+import sys
+from neomx.launch.run import _make_certificate
+print(_make_certificate(sys.argv[1]))
+"""
+
+
+def test_a_jobs_certificate_is_valid_for_clocks_that_differ(tmp_path):
+    path = str(tmp_path / "job.pem")
+    subprocess.run([sys.executable, "-c", CERTIFICATE, path], check=True, env=environment())
+    listening = wire.listen()
+    with echo(listening, tls=path):
+        assert is_answered(address_of(listening), tls=path)
+    said = subprocess.run(["openssl", "x509", "-in", path, "-noout", "-startdate"], capture_output=True, text=True)
+    begins = ssl.cert_time_to_seconds(said.stdout.strip().partition("=")[2])
+    assert 3000 < time.time() - begins < 4200
+    assert os.stat(path).st_mode & 0o077 == 0
+
+
+def test_a_proof_is_for_one_service():
+    listening = wire.listen()
+    with echo(listening, service="server 1 at b") as refusals:
+        with pytest.raises(wire.WireError, match="is not server 0 at a"):
+            call(address_of(listening), service="server 0 at a")
+        assert "another service than server 1" in str(refusals[0])
+
+
+def test_a_weaker_authentication_cannot_be_slipped_in():
+    listening = wire.listen()
+    with echo(listening), socket.create_server(("127.0.0.1", 0)) as between:
+        errors = []
+
+        def calling():
+            try:
+                call(address_of(between))
+            except wire.WireError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=calling)
+        thread.start()
+        caller, _ = between.accept()
+        with caller, socket.create_connection(listening.getsockname()) as called:
+            greeting = bytearray(exactly(called, Relay.GREETING))
+            greeting[8] ^= 1
+            caller.sendall(greeting)
+            called.sendall(exactly(caller, Relay.ANSWER))
+            caller.sendall(exactly(called, Relay.PROOF))
+            thread.join(LIMIT)
+        assert "refused" in str(errors[0])
+
+
+def openssl(*arguments):
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory):
+    """A function that makes the PEM of a host: its key, its certificate, and that of the authority."""
+    folder = tmp_path_factory.mktemp("ca")
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    openssl(
+        "req", "-x509", *key, "-days", 1, "-subj", "/CN=ca", "-keyout", folder / "ca.key", "-out", folder / "ca.crt"
+    )
+
+    def make(name):
+        path = folder / f"{name}.pem"
+        openssl("req", *key, "-subj", f"/CN={name}", "-keyout", folder / "key", "-out", folder / "csr")
+        signing = ["-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial", "-days", 1]
+        openssl("x509", "-req", "-in", folder / "csr", *signing, "-out", folder / "crt")
+        path.write_text("".join((folder / part).read_text() for part in ("key", "crt", "ca.crt")))
+        return str(path)
+
+    return make
+
+
+def test_another_certificate_of_the_same_authority_is_not_accepted(authority):
+    job, other = authority("job"), authority("other")
+    listening = wire.listen()
+    with echo(listening, tls=other), pytest.raises(wire.WireError, match="none of this job's hosts"):
+        call(address_of(listening), tls=job)
+    listening = wire.listen()
+    with echo(listening, tls=job):
+        assert is_answered(address_of(listening), tls=job)
+
+
+def test_a_proof_under_tls_is_bound_to_the_certificate(authority):
+    made = wire._Greeting(b"\1" * 33, b"\1" * 33, b"one", "store")
+    other = wire._Greeting(b"\1" * 33, b"\1" * 33, b"another", "store")
+    assert made.proof(SECRET, b"caller") != other.proof(SECRET, b"caller")
+    job = authority("bound")
+    listening = wire.listen()
+    seen = wire._certificates(job)[0]
+    with echo(listening, tls=job), contextlib.closing(call(address_of(listening), tls=job)) as connection:
+        assert connection._sock.getpeercert(binary_form=True) == seen
+
+
+# ---- a member that misbehaves ----
+
+
+@pytest.fixture
+def store():
+    server = StoreServer("127.0.0.1", 0, SECRET, silence=3.0).start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def member(store):
+    """A function that makes members of the store."""
+    made = []
+
+    def join(name):
+        made.append(StoreClient(store.address, SECRET, timeout=LIMIT))
+        made[-1].join(name)
+        return made[-1]
+
+    yield join
+    for client in made:
+        client.close()
+
+
+def test_nobody_leaves_or_dies_for_another(store, member):
+    one, other = member("worker 0"), member("worker 1")
+    for ask in ({"do": "leave"}, {"do": "beat"}, {"do": "gone", "why": "so"}):
+        with pytest.raises(MXNetError):
+            other._ask(ask.pop("do"), name="worker 0", **ask)
+    with pytest.raises(MXNetError, match="worker 0 is here already"):
+        member("worker 0")
+    assert store.roster()["worker 0"].state == "here"
+    one.report_gone("task 3 of worker 0", "it failed")
+    one.leave()
+    assert store.roster()["worker 0"].state == "left"
+
+
+def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
+    one, other = member("server 0"), member("worker 0")
+    one.set("server/0", b"here")
+    other.set("server/0", b"here")  # nothing changes
+    for act in (
+        lambda: other.set("server/0", b"at mine"),
+        lambda: other.compare_set("server/0", "here", "at mine"),
+        lambda: other.delete_key("server/0"),
+    ):
+        with pytest.raises(MXNetError, match="belongs to another process"):
+            act()
+    store.set("launch/end", b"no")
+    with pytest.raises(MXNetError, match="belongs to another process"):
+        other.set("launch/end", b"yes")
+    one.set("server/0", b"moved")
+    assert other.get("server/0") == b"moved"
+    one.close()
+    other.set("server/0", b"after it")
+    assert [one.add("n", 1) for one in (other, member("worker 1"))] == [1, 2]
+
+
+def test_the_store_has_quotas(store, member, monkeypatch):
+    greedy, other = member("worker 0"), member("worker 1")
+    monkeypatch.setattr(store_module, "_KEYS_EACH", 10)
+    monkeypatch.setattr(store_module, "_BYTES_EACH", 1000)
+    with pytest.raises(MXNetError, match="no room for 2000 bytes"):
+        greedy.set("large", bytes(2000))
+    with pytest.raises(MXNetError, match="no room"):
+        for number in range(20):
+            greedy.set(f"key {number}", b"")
+    with pytest.raises(MXNetError, match="no room"):
+        greedy.set("k" * 5000, b"")
+    assert other.num_keys() == 10
+    other.set("mine", b"1")
+    assert greedy.delete_key("key 0")
+    greedy.set("again", b"")
+    monkeypatch.setattr(store_module, "_KEYS", 11)
+    with pytest.raises(MXNetError, match="no room"):
+        other.set("one more", b"")
+
+
+@pytest.mark.parametrize("rate", [math.nan, math.inf, -math.inf])
+def test_settings_must_be_finite(rate):
+    with pytest.raises(wire.Refused, match="finite"):
+        m.settings({"lr": rate})
+    with pytest.raises(wire.Refused, match="finite"):
+        m.settings({"lr_mult": [["w", rate]]})
+    assert m.settings({"lr": 0.1, "clip": None}) == {"lr": 0.1, "clip": None}
+
+
+# ---- patience ----
+
+KEEPS = """
+import sys
+from neomx.comm.store import StoreServer
+print(StoreServer("127.0.0.1", 0, b"s" * 32).start().address, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_stopped_store_is_waited_for_and_blames_nobody(monkeypatch):
+    monkeypatch.setenv("NEOMX_SILENCE", "13")
+    pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+    with subprocess.Popen([sys.executable, "-c", KEEPS], env=environment(), text=True, **pipes) as keeper:
+        clients = [StoreClient(keeper.stdout.readline().strip(), SECRET, timeout=LIMIT)]
+        clients.append(StoreClient(clients[0].address, SECRET, timeout=LIMIT))
+        for number, client in enumerate(clients):
+            client.join(f"worker {number}")
+        os.kill(keeper.pid, signal.SIGSTOP)
+        time.sleep(11.5)
+        os.kill(keeper.pid, signal.SIGCONT)
+        clients[0].set("a", b"1")
+        assert clients[1].get("a") == b"1"
+        time.sleep(2.0)
+        assert [client.gone for client in clients] == [{}, {}]
+        for client in clients:
+            client.close()
+        _, said = keeper.communicate(timeout=LIMIT)
+        assert "was stopped" in said
+
+
+HOLDS = """
+import ctypes, sys, time
+from neomx.comm.store import StoreClient
+client = StoreClient(sys.argv[1], b"s" * 32)
+client.join("worker 1")
+if len(sys.argv) > 2:
+    import os
+    client._life.send(1, {"do": "join", "name": "worker 1", "host": "far", "pid": os.getpid()})
+print("joined", flush=True)
+ctypes.PyDLL(None).sleep(9)
+print("woke", flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_a_worker_that_holds_the_gil_is_alive(store, member, monkeypatch, far):
+    witness = member("worker 0")
+    if far:  # the store is on another host; a process beside the worker sees it run
+        monkeypatch.setattr(store_module.socket, "gethostname", lambda: "far")
+        client = member("node 1")
+        monkeypatch.undo()
+        assert client.roster()["node 1"]["host"] == "far"
+    command = [sys.executable, "-c", HOLDS, store.address, *(["far"] if far else [])]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout.readline() == "joined\n"
+            gone = []
+            witness.on_gone(lambda name, why: gone.append((name, why)))
+            assert worker.stdout.readline() == "woke\n"
+            assert not gone and store.roster()["worker 1"].state == "here"
+            os.kill(worker.pid, signal.SIGSTOP)
+            assert until(lambda: "worker 1" in witness.gone, SOON)  # stopped is not busy
+        finally:
+            worker.kill()
