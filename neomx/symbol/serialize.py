@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base import MXNetError
 from ..formats.atomic import replacing
-from ..ops.table import get_op
+from ..ops.table import OP_ERRORS, get_op
 from .build import hint_starts, made_variable
 from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
@@ -182,6 +182,8 @@ def _node(facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
             check_node(node)
     except MXNetError as error:
         raise MXNetError(f"{where}: {error}") from None
+    except OP_ERRORS as error:  # of a CustomOpProp that refuses the attributes, for one
+        raise MXNetError(f"{where}: {type(error).__name__}: {error}") from error
     return node
 
 
