@@ -160,11 +160,13 @@ class MXIndexedRecordIO(MXRecordIO):
     def _add(self, number: int, line: str) -> None:
         key, _, position = line.rstrip("\n").partition("\t")
         try:
+            if not 0 <= int(position) < 1 << 63:
+                raise ValueError
             self.idx[self.key_type(key)] = int(position)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             raise MXNetError(
                 f"{self.idx_path}, line {number}: expected a key of type {self.key_type.__name__}, a tab and a "
-                f"position, found {line!r}"
+                f"position, found {line!r:.80}"
             ) from None
         self.keys.append(self.key_type(key))
 
