@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import MXNetError
+from .atomic import being_written
 from .text import numbered_lines
 
 MAGIC = struct.pack("<I", 0xCED7230A)
@@ -56,7 +57,7 @@ class RecordFile:
                 raise MXNetError(f"cannot open the record file {path}: not a regular file")
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise MXNetError(f"cannot open the record file {path}: {error.strerror}") from error
+            raise MXNetError(f"cannot open the record file {path}: {error.strerror}{unfinished(path)}") from error
         self.size = os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
@@ -161,6 +162,12 @@ class RecordFile:
 
     def _damaged(self, position: int, found: str) -> MXNetError:
         return MXNetError(f"{self.path} is damaged: at byte {position} there is {found}")
+
+
+def unfinished(path: str) -> str:
+    """The rest of a message about a file that is not there."""
+    writing = not os.path.exists(path) and being_written(path)
+    return ". It is being written: a record file gets its name when its writer is closed" if writing else ""
 
 
 def encode(data: bytes) -> bytes:
