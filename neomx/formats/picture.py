@@ -17,6 +17,7 @@ from ..base import MXNetError
 
 _thread = threading.local()
 _MOST_PIXELS = 1 << 27
+_PNG = b"\x89PNG"
 _OPENCV_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
 _HEAD = 1 << 16  # bytes in which a picture tells its size
 _QUALITY_OPTION = {".jpg": "IMWRITE_JPEG_QUALITY", ".jpeg": "IMWRITE_JPEG_QUALITY", ".png": "IMWRITE_PNG_COMPRESSION"}
@@ -62,9 +63,19 @@ def _check_pixels(head: bytes) -> None:
         )
 
 
+def _check_chunks(data: memoryview) -> None:
+    """Refuse a PNG with a chunk that is longer than the file: OpenCV would take memory for what the chunk says."""
+    at, name = 8, b""
+    while name != b"IEND" and at < len(data):
+        length, name = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (len(data), b"")
+        if at + 12 + length > len(data):
+            raise MXNetError(f"cannot decode a PNG of {len(data)} bytes: cut short or damaged at byte {at}")
+        at += 12 + length
+
+
 def _size_in(head: bytes) -> tuple[int, int]:
     """(width, height) as the first bytes of a picture tell them; (0, 0) where they do not, and OpenCV checks alone."""
-    if head.startswith(b"\x89PNG") and len(head) >= 24:
+    if head.startswith(_PNG) and len(head) >= 24:
         return struct.unpack(">II", head[16:24])
     if head.startswith(b"GIF8") and len(head) >= 10:
         return struct.unpack("<HH", head[6:10])
@@ -111,6 +122,8 @@ def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = Fal
         flag = cv2.IMREAD_COLOR_RGB
     values = np.frombuffer(data, np.uint8)
     _check_pixels(values[:_HEAD].tobytes())
+    if values[:4].tobytes() == _PNG:
+        _check_chunks(memoryview(values).cast("B"))
     try:
         pixels = cv2.imdecode(values, flag) if values.size else None
     except cv2.error as error:

@@ -207,6 +207,13 @@ def test_a_picture_that_says_it_is_huge():
         picture.decode(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", b"") + chunk(b"IEND", b""))
 
 
+def test_a_chunk_of_a_png_that_says_it_is_huge():
+    good = picture.encode(np.zeros((8, 8, 3), np.uint8), 3, ".png")
+    at = good.index(b"IDAT") - 4
+    with at_once(1), pytest.raises(MXNetError, match=f"cut short or damaged at byte {at}"):
+        picture.decode(good[:at] + struct.pack(">I", 1 << 29) + good[at + 4 :])
+
+
 def test_sparse_arrays_of_a_shape_beyond_memory(tmp_path):
     path = str(tmp_path / "a.params")
     one = params.Sparse("row_sparse", (1 << 50, 4), torch.ones(1, 4), (torch.tensor([7]),))
