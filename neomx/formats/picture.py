@@ -123,7 +123,7 @@ def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = Fal
     values = np.frombuffer(data, np.uint8)
     _check_pixels(values[:_HEAD].tobytes())
     if values[:4].tobytes() == _PNG:
-        _check_chunks(memoryview(values).cast("B"))
+        _check_chunks(values.data)
     try:
         pixels = cv2.imdecode(values, flag) if values.size else None
     except cv2.error as error:
