@@ -4,7 +4,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: demo test quick test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
+.PHONY: demo test quick fuzz test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
@@ -15,6 +15,15 @@ test: .venv/installed
 # Without the files whose tests start processes.
 quick: .venv/installed
 	.venv/bin/python -m pytest -n 2 -m 'not processes'
+
+# Damaged files and frames, by seeded mutators. SEED, CASES (for each kind) and SECONDS (for each runner) choose others.
+SEED ?= 0
+CASES ?= 100000
+SECONDS ?= 600
+fuzz: .venv/installed
+	status=0; for runner in $$(grep -l '^def main' tests/fuzz/*.py); do \
+		.venv/bin/python $$runner --cases $(CASES) --seconds $(SECONDS) --seed $(SEED) || status=1; \
+	done; exit $$status
 
 # The numeric tests with the kernels of each instruction set that this CPU has, from SSE to AMX.
 test-isa: .venv/installed

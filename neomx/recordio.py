@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import struct
 import warnings
-from typing import Any, BinaryIO, NamedTuple, TextIO, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from .base import MXNetError
 from .formats import picture, records
+from .formats.atomic import Replacement
 
 Reader = TypeVar("Reader", bound="MXRecordIO")
 
@@ -24,6 +25,10 @@ class MXRecordIO:
     A file that was cut short is read up to its last whole record, with a warning; other damage is an error. A copy in
     another process (by fork or pickle) reads from a file of its own, from the start; writing is for the process that
     opened the file.
+
+    A file is written beside and gets its name when the writer is closed: until then readers find the file that was
+    there before. A writer that is not closed does so when it is deleted; after an error within `with`, and by `reset`,
+    what was written is dropped.
     """
 
     def __init__(self, uri: str | os.PathLike[str], flag: str):
@@ -37,34 +42,43 @@ class MXRecordIO:
             raise ValueError(f"Invalid flag {self.flag!r}: expected 'r' or 'w'")
         self.writable = self.flag == "w"
         if self.writable:
-            self._file = self._open_to_write()
+            # Unbuffered: a forked copy must hold nothing that it could write a second time.
+            self._written = Replacement(self.uri, buffering=0)
         else:
             self._records, self._position, self._count = records.RecordFile(self.uri), 0, 0
         self.pid: int | None = os.getpid()
         self.is_open = True
 
-    def _open_to_write(self) -> BinaryIO:
-        try:
-            # Unbuffered: a forked copy must hold nothing that it could write a second time.
-            return open(self.uri, "wb", buffering=0)  # type: ignore[return-value]
-        except OSError as error:
-            raise MXNetError(f"cannot open the record file {self.uri}: {error.strerror}") from error
-
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        if self.is_open:
-            (self._file if self.writable else self._records).close()
-        self.is_open, self.pid = False, None
+        """Close the file; a second time does nothing. What was written gets its name."""
+        was_open, self.is_open, self.pid = self.is_open, False, None
+        if was_open:
+            if self.writable:
+                self._commit()
+            else:
+                self._records.close()
+
+    def _commit(self) -> None:
+        self._written.commit()
+
+    def _discard(self) -> None:
+        """Close a writer, and drop what it has written."""
+        was_open, self.is_open, self.pid = self.is_open, False, None
+        if was_open:
+            self._written.discard()
 
     def reset(self) -> None:
         """Start again: a reader at the first record, a writer with an empty file."""
-        self.close()
+        if self.writable:
+            self._discard()
+        else:
+            self.close()
         self.open()
 
     def tell(self) -> int:
         """Where the file stands: where the next record goes, or comes from."""
         self._check_process()
-        return self._file.tell() if self.writable else self._position
+        return self._written.file.tell() if self.writable else self._position
 
     def write(self, buf: bytes) -> None:
         """Append a record."""
@@ -72,7 +86,7 @@ class MXRecordIO:
         self._check_process()
         if not isinstance(buf, (bytes, bytearray, memoryview)):
             raise TypeError(f"a record is bytes, received {type(buf).__name__}")
-        self._file.write(records.encode(bytes(buf)))
+        self._written.write(records.encode(bytes(buf)))
 
     def read(self) -> bytes | None:
         """The next record; None at the end of the file, or where it was cut short."""
@@ -101,7 +115,7 @@ class MXRecordIO:
         self.reset()  # the position is that of the process we were forked from
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: value for name, value in vars(self).items() if name not in ("_file", "_records", "_index")}
+        state = {name: value for name, value in vars(self).items() if name not in ("_written", "_records", "_index")}
         return {**state, "pid": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -115,7 +129,10 @@ class MXRecordIO:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        if self.writable and error[0] is not None:
+            self._discard()
+        else:
+            self.close()
 
     def __del__(self) -> None:
         if getattr(self, "is_open", False):
@@ -140,9 +157,9 @@ class MXIndexedRecordIO(MXRecordIO):
         self.idx, self.keys = {}, []
         if self.writable:
             try:
-                self._index: TextIO = open(self.idx_path, "w", buffering=1)  # noqa: SIM115
-            except OSError:
-                super().close()
+                self._index = Replacement(self.idx_path, buffering=0)
+            except MXNetError:
+                super()._discard()
                 raise
             return
         try:
@@ -153,26 +170,36 @@ class MXIndexedRecordIO(MXRecordIO):
         except OSError as error:
             self.close()
             raise MXNetError(
-                f"cannot open the index {self.idx_path} of {self.uri}: {error.strerror}. It is written together with "
-                "the file; without one MXRecordIO reads the records in the file's order"
+                f"cannot open the index {self.idx_path} of {self.uri}: {error.strerror}"
+                f"{records.unfinished(self.idx_path)}. It is written together with the file; without one "
+                "MXRecordIO reads the records in the file's order"
             ) from error
 
     def _add(self, number: int, line: str) -> None:
         key, _, position = line.rstrip("\n").partition("\t")
         try:
+            if not 0 <= int(position) < 1 << 63:
+                raise ValueError
             self.idx[self.key_type(key)] = int(position)
-        except ValueError:
+        except (ValueError, TypeError, OverflowError):
             raise MXNetError(
                 f"{self.idx_path}, line {number}: expected a key of type {self.key_type.__name__}, a tab and a "
-                f"position, found {line!r}"
+                f"position, found {line!r:.80}"
             ) from None
         self.keys.append(self.key_type(key))
 
-    def close(self) -> None:
-        """Close the file and its index."""
-        if self.is_open and self.writable:
-            self._index.close()
-        super().close()
+    def _commit(self) -> None:
+        try:
+            super()._commit()
+        except BaseException:
+            self._index.discard()
+            raise
+        self._index.commit()
+
+    def _discard(self) -> None:
+        if self.is_open:
+            self._index.discard()
+        super()._discard()
 
     def seek(self, idx: Any) -> None:
         """Have `read` continue with the record of key `idx`."""
@@ -196,7 +223,7 @@ class MXIndexedRecordIO(MXRecordIO):
         key = self.key_type(idx)
         position = self.tell()
         self.write(buf)
-        self._index.write(f"{key}\t{position}\n")
+        self._index.write(f"{key}\t{position}\n".encode())
         self.idx[key] = position
         self.keys.append(key)
 

@@ -7,12 +7,14 @@ import math
 import os
 import struct
 import zlib
+from typing import BinaryIO, cast
 
 import numpy as np
 
 from ..base import MXNetError
 from .atomic import replacing
 
+_BLOCK = 1 << 20
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
@@ -20,9 +22,10 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     """The array in an IDX file, gzipped or not."""
     try:
         with open(path, "rb") as file:
-            data = file.read()
-        if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            with gzip.open(file) if packed else file as content:
+                data = _read_promised(cast(BinaryIO, content))
     except (OSError, EOFError, zlib.error) as error:
         raise MXNetError(f"cannot read {os.fspath(path)}: {error}") from error
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _DTYPES:
@@ -32,10 +35,28 @@ def read(path: str | os.PathLike[str]) -> np.ndarray:
     shape = struct.unpack_from(f">{ndim}I", data, 4) if len(data) >= start else ()
     expected = start + math.prod(shape) * dtype.itemsize
     if len(data) != expected:
+        more = " or more" if len(data) > expected else ""
         raise MXNetError(
-            f"{os.fspath(path)} has {len(data)} bytes where its header promises {expected}: cut or damaged"
+            f"{os.fspath(path)} has {len(data)}{more} bytes where its header promises {expected}: cut or damaged"
         )
-    return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+    try:
+        return np.frombuffer(data, dtype, offset=start).reshape(shape).astype(dtype.newbyteorder("="))
+    except ValueError as error:
+        raise MXNetError(f"{os.fspath(path)} promises an array of {ndim} dimensions, {shape}: {error}") from error
+
+
+def _read_promised(file: BinaryIO) -> bytes:
+    """The header and what it promises, and one byte more if there is one: not all that a small file may unpack to."""
+    head = file.read(4)
+    if len(head) < 4 or head[2] not in _DTYPES:
+        return head
+    head += file.read(4 * head[3])
+    shape = struct.unpack_from(f">{head[3]}I", head, 4) if len(head) == 4 + 4 * head[3] else (0,)
+    parts, left = [head], math.prod(shape) * np.dtype(_DTYPES[head[2]]).itemsize + 1
+    while left > 0 and (part := file.read(min(left, _BLOCK))):  # a false promise takes no memory
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
 
 
 def write(path: str | os.PathLike[str], values: np.ndarray) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickletools
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,27 +40,72 @@ _LITERALS = {
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_MARK = object()
+_MOST_DEPTH = 100
+_GROWTH, _SPARE = 4, 10_000  # the bytes and items that a pickle of n bytes may give: _GROWTH * n + _SPARE
+_Key = (str, bytes, int, float, type(None))
 
 
 def read(data: bytes) -> Any:
-    """What is in a pickle."""
-    machine = _Machine()
+    """What is in a pickle. Time and memory are in proportion to its length, however its parts refer to each other."""
+    most = _GROWTH * len(data) + _SPARE
+    machine, position = _Machine(most), 0
     try:
-        for opcode, argument, _ in pickletools.genops(data):
+        for opcode, argument, at in pickletools.genops(data):
+            position = at or 0
             if opcode.name == "STOP":
                 break
             machine.follow(opcode.name, argument)
-        (result,) = machine.stack
-    except (ValueError, IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
-        raise MXNetError(f"not a readable pickle: {error}") from error
-    return result
+        if machine.marks or len(machine.stack) != 1:
+            raise ValueError(f"it ends with {len(machine.stack)} values, expected one")
+        _check_size(machine.stack[0], most)
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, MemoryError) as error:
+        raise MXNetError(f"not a readable pickle: at byte {position}: {error!s:.200}") from error
+    except MXNetError as error:
+        raise MXNetError(f"not a readable pickle: at byte {position}: {error}") from None
+    return machine.stack[0]
+
+
+def _check_size(value: Any, most: int) -> None:
+    """Refuse a value that contains itself, and one that is small only because its parts are shared many times."""
+    sizes: dict[int, int] = {}  # by id: how many items a container has, all told; 0 while it is being counted
+    stack: list[tuple[Any, bool]] = [(value, False)]
+    depth = 0
+    while stack:
+        each, counted = stack.pop()
+        parts = _parts(each)
+        if parts is None:
+            continue
+        if counted:
+            depth -= 1
+            sizes[id(each)] = 1 + sum(sizes.get(id(part), 1) for part in parts)
+            if sizes[id(each)] > most:
+                raise ValueError(f"its parts refer to each other so often that it would have over {most} items")
+        elif sizes.get(id(each)) == 0:
+            raise ValueError("an object in it contains itself")
+        elif id(each) not in sizes:
+            depth += 1
+            if depth > _MOST_DEPTH:
+                raise ValueError(f"it is nested more than {_MOST_DEPTH} levels deep")
+            sizes[id(each)] = 0
+            stack.append((each, True))
+            stack.extend((part, False) for part in parts)
+
+
+def _parts(value: Any) -> Iterable[Any] | None:
+    """What a container holds; None for what is no container."""
+    if isinstance(value, (tuple, list)):
+        return value
+    if isinstance(value, dict):
+        return value.values()
+    return (value.arguments, value.state) if isinstance(value, Instance) else None
 
 
 class _Machine:
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.stack: list[Any] = []
+        self.marks: list[int] = []  # how long the stack was at each mark
         self.memo: dict[int, Any] = {}
+        self.most = most
 
     def follow(self, name: str, argument: Any) -> None:
         if name in _LITERALS:
@@ -78,20 +123,23 @@ class _Machine:
             step(argument)
 
     def take(self, count: int) -> list[Any]:
-        if count > len(self.stack):
+        start = len(self.stack) - count
+        if start < (self.marks[-1] if self.marks else 0):
             raise IndexError("it takes more from its stack than there is")
-        taken = self.stack[len(self.stack) - count :]
-        del self.stack[len(self.stack) - count :]
+        taken = self.stack[start:]
+        del self.stack[start:]
         return taken
 
     def take_to_mark(self) -> list[Any]:
-        start = max(i for i, item in enumerate(self.stack) if item is _MARK)
-        taken = self.stack[start + 1 :]
+        if not self.marks:
+            raise IndexError("it takes everything up to a mark, and there is none")
+        start = self.marks.pop()
+        taken = self.stack[start:]
         del self.stack[start:]
         return taken
 
     def do_mark(self, _: Any) -> None:
-        self.stack.append(_MARK)
+        self.marks.append(len(self.stack))
 
     def do_memoize(self, _: Any) -> None:
         self.memo[len(self.memo)] = self.stack[-1]
@@ -114,7 +162,7 @@ class _Machine:
 
     def do_dict(self, _: Any) -> None:
         items = self.take_to_mark()
-        self.stack.append(dict(zip(items[::2], items[1::2], strict=True)))
+        self.stack.append(_paired(items))
 
     def do_append(self, _: Any) -> None:
         (item,) = self.take(1)
@@ -125,12 +173,12 @@ class _Machine:
         self.target(list).extend(items)
 
     def do_setitem(self, _: Any) -> None:
-        key, value = self.take(2)
-        self.target(dict)[key] = value
+        items = self.take(2)
+        self.target(dict).update(_paired(items))
 
     def do_setitems(self, _: Any) -> None:
         items = self.take_to_mark()
-        self.target(dict).update(zip(items[::2], items[1::2], strict=True))
+        self.target(dict).update(_paired(items))
 
     def target(self, kind: type) -> Any:
         if type(self.stack[-1]) is not kind:
@@ -141,17 +189,38 @@ class _Machine:
         self.stack.append(Name(*names.split(" ")))
 
     def do_stack_global(self, _: Any) -> None:
-        self.stack.append(Name(*self.take(2)))
+        module, name = self.take(2)
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise TypeError("it names a class by what is not text")
+        self.stack.append(Name(module, name))
 
     def do_reduce(self, _: Any) -> None:
         maker, arguments = self.take(2)
-        self.stack.append(_made(maker, arguments))
+        made = _made(maker, arguments)
+        if isinstance(made, (bytes, bytearray)):
+            self.most -= len(made)
+            if self.most < 0:
+                raise ValueError("it makes the same bytes again and again")
+        self.stack.append(made)
 
     do_newobj = do_reduce
 
     def do_build(self, _: Any) -> None:
         (state,) = self.take(1)
         self.target(Instance).state = state
+
+
+def _paired(items: list[Any]) -> dict[Any, Any]:
+    """Keys and values in turn as a dict."""
+    return dict(zip(map(plain_key, items[::2]), items[1::2], strict=True))
+
+
+def plain_key(key: Any) -> Any:
+    """The key of a dict, if it is of a kind that states have: others can be made to take long to tell apart."""
+    for part in key if type(key) is tuple and len(key) <= 2 else (key,):
+        if not isinstance(part, _Key) or (type(part) is int and part.bit_length() > 64):
+            raise TypeError(f"this {type(key).__name__} cannot be a key")
+    return key
 
 
 def _made(maker: Any, arguments: Any) -> Any:

@@ -6,6 +6,8 @@ A picture is (height, width, channels) of numpy. OpenCV lets go of the GIL, so t
 from __future__ import annotations
 
 import functools
+import os
+import struct
 import threading
 from typing import Any
 
@@ -14,6 +16,10 @@ import numpy as np
 from ..base import MXNetError
 
 _thread = threading.local()
+_MOST_PIXELS = 1 << 27
+_PNG = b"\x89PNG"
+_OPENCV_LIMIT = "OPENCV_IO_MAX_IMAGE_PIXELS"
+_HEAD = 1 << 16  # bytes in which a picture tells its size
 _QUALITY_OPTION = {".jpg": "IMWRITE_JPEG_QUALITY", ".jpeg": "IMWRITE_JPEG_QUALITY", ".png": "IMWRITE_PNG_COMPRESSION"}
 _WARP_UNIT, _WARP_STEPS = 1024, 32  # fixed-point numbers of a warp: parts of a pixel reckoned with, and told apart
 
@@ -24,14 +30,76 @@ def _opencv() -> Any:
         return _thread.cv2
     except AttributeError:
         pass
+    said = os.environ.get(_OPENCV_LIMIT)
+    os.environ.setdefault(_OPENCV_LIMIT, str(most_pixels()))  # OpenCV reads it once, when it is loaded
     try:
         import cv2
     except ImportError as error:
         raise MXNetError("reading, writing and resizing pictures needs OpenCV: pip install neomx[image]") from error
+    finally:
+        if said is None:
+            del os.environ[_OPENCV_LIMIT]
     cv2.setNumThreads(0)
     cv2.ipp.setUseIPP(False)  # holds for the calling thread only
     _thread.cv2 = cv2
     return cv2
+
+
+def most_pixels() -> int:
+    """How many pixels a picture may have: NEOMX_MAX_PIXELS."""
+    text = os.environ.get("NEOMX_MAX_PIXELS", "")
+    if text and not text.isdecimal():
+        raise MXNetError(f"NEOMX_MAX_PIXELS must be a number of pixels, received {text!r}")
+    return int(text or _MOST_PIXELS)
+
+
+def _check_pixels(head: bytes) -> None:
+    """Refuse a picture that says it is larger than the limit, before any memory is taken for it."""
+    width, height = _size_in(head)
+    if width * height > most_pixels():
+        raise MXNetError(
+            f"a picture of {width} x {height} pixels is larger than the limit of {most_pixels()}. "
+            "Set NEOMX_MAX_PIXELS to raise it"
+        )
+
+
+def _check_chunks(data: memoryview) -> None:
+    """Refuse a PNG with a chunk that is longer than the file: OpenCV would take memory for what the chunk says."""
+    at, name = 8, b""
+    while name != b"IEND" and at < len(data):
+        length, name = struct.unpack_from(">I4s", data, at) if at + 8 <= len(data) else (len(data), b"")
+        if at + 12 + length > len(data):
+            raise MXNetError(f"cannot decode a PNG of {len(data)} bytes: cut short or damaged at byte {at}")
+        at += 12 + length
+
+
+def _size_in(head: bytes) -> tuple[int, int]:
+    """(width, height) as the first bytes of a picture tell them; (0, 0) where they do not, and OpenCV checks alone."""
+    if head.startswith(_PNG) and len(head) >= 24:
+        return struct.unpack(">II", head[16:24])
+    if head.startswith(b"GIF8") and len(head) >= 10:
+        return struct.unpack("<HH", head[6:10])
+    if head.startswith(b"BM") and len(head) >= 26:
+        width, height = struct.unpack("<ii", head[18:26])
+        return abs(width), abs(height)
+    if head.startswith(b"\xff\xd8"):
+        return _size_in_jpeg(head)
+    return 0, 0
+
+
+def _size_in_jpeg(head: bytes) -> tuple[int, int]:
+    at = 2
+    while at + 9 <= len(head):
+        if head[at] != 0xFF:
+            at += 1
+            continue
+        marker = head[at + 1]
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack(">HH", head[at + 5 : at + 9])
+            return width, height
+        bare = marker in (0x00, 0x01, 0xFF) or 0xD0 <= marker <= 0xD8
+        at += (1 if marker == 0xFF else 2) if bare else 2 + struct.unpack(">H", head[at + 2 : at + 4])[0]
+    return 0, 0
 
 
 @functools.cache
@@ -53,6 +121,9 @@ def decode(data: bytes | memoryview | np.ndarray, flag: int = 1, bgr: bool = Fal
     if flag == 1 and not bgr:
         flag = cv2.IMREAD_COLOR_RGB
     values = np.frombuffer(data, np.uint8)
+    _check_pixels(values[:_HEAD].tobytes())
+    if values[:4].tobytes() == _PNG:
+        _check_chunks(values.data)
     try:
         pixels = cv2.imdecode(values, flag) if values.size else None
     except cv2.error as error:

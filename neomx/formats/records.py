@@ -8,6 +8,7 @@ out, so that a reader that lands in the middle of a file finds the next record b
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import warnings
 from collections.abc import Iterator
@@ -16,12 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..base import MXNetError
+from .atomic import being_written
 from .text import numbered_lines
 
 MAGIC = struct.pack("<I", 0xCED7230A)
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)  # what part of a record a piece is
 _LENGTH = (1 << 29) - 1
 _MEGABYTE = 1 << 20
+_MOST_DIGITS = 18  # of a position in an index: files are shorter
 
 
 class CutShort(MXNetError):
@@ -50,9 +53,11 @@ class RecordFile:
     def __init__(self, path: str):
         self.path = path
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would have us wait
+                raise MXNetError(f"cannot open the record file {path}: not a regular file")
             self._file = open(path, "rb", buffering=0)  # noqa: SIM115
         except OSError as error:
-            raise MXNetError(f"cannot open the record file {path}: {error.strerror}") from error
+            raise MXNetError(f"cannot open the record file {path}: {error.strerror}{unfinished(path)}") from error
         self.size = os.fstat(self._file.fileno()).st_size
 
     def close(self) -> None:
@@ -126,7 +131,9 @@ class RecordFile:
             yield position + 8, length
 
     def _head(self, position: int) -> tuple[int, int]:
-        head = os.pread(self._file.fileno(), 8, position)
+        if position < 0:
+            raise self._damaged(position, "no record")
+        head = os.pread(self._file.fileno(), 8, position) if position < self.size else b""
         if head[:4] != MAGIC[: len(head)]:
             raise self._damaged(position, "no record (is this a RecordIO file, and its index the right one?)")
         kind, length = divmod(struct.unpack("<I", head[4:])[0], _LENGTH + 1) if len(head) == 8 else (_WHOLE, 0)
@@ -157,6 +164,12 @@ class RecordFile:
         return MXNetError(f"{self.path} is damaged: at byte {position} there is {found}")
 
 
+def unfinished(path: str) -> str:
+    """The rest of a message about a file that is not there."""
+    writing = not os.path.exists(path) and being_written(path)
+    return ". It is being written: a record file gets its name when its writer is closed" if writing else ""
+
+
 def encode(data: bytes) -> bytes:
     """A record as it stands in a file."""
     if len(data) > _LENGTH:
@@ -183,7 +196,7 @@ def read_index(path: str) -> list[tuple[str, int]]:
     entries = []
     for number, line in numbered_lines(path):
         key, _, position = line.partition("\t")
-        if not position.strip().isdecimal():
+        if not position.strip().isdecimal() or len(position) > _MOST_DIGITS:
             raise MXNetError(f"{path}, line {number}: expected a key, a tab and a position, found {line!r:.80}")
         entries.append((key, int(position)))
     return entries

@@ -42,6 +42,7 @@ _DTYPES = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MOST_HEADER = 100_000_000  # what other readers take; more is a corrupt file
 _METADATA = "__metadata__"
+_MAX_DIMS = 64  # what numpy can show; more is a corrupt file
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ class Archive(Mapping[str, torch.Tensor]):
                 _fill(file, result, f"{self.path}: {name!r}")
         except OSError as error:
             raise MXNetError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if result.dtype is torch.bool:  # any byte but 0 means true in a file; in torch only 1 does
+            result.view(torch.uint8).clamp_(max=1)
         return result
 
     def __iter__(self) -> Iterator[str]:
@@ -169,12 +172,16 @@ def _entry(name: str, facts: Any, start: int, size: int, path: str) -> _Entry:
     dtype = _DTYPES.get(facts["dtype"]) if isinstance(facts["dtype"], str) else None
     if dtype is None:
         raise _fail(path, f"{name!r} has the dtype {facts['dtype']!r:.100}, known are {', '.join(_DTYPES)}")
+    if len(shape) > _MAX_DIMS:
+        raise _fail(path, f"{name!r} has {len(shape)} dimensions, at most {_MAX_DIMS} can be")
     begin, end = (start + offset for offset in offsets)
     if end > size:
         raise _fail(path, f"{name!r} would end at byte {end}, the file has {size}")
     wanted = math.prod(shape) * dtype.itemsize
     if end - begin != wanted:
         raise _fail(path, f"{name!r} of shape {shape} takes {wanted} bytes, its data_offsets give {end - begin}")
+    if math.prod(n or 1 for n in shape) * dtype.itemsize >= 2**63:
+        raise _fail(path, f"{name!r} has the shape {shape}, which is too large")
     return _Entry(dtype, tuple(shape), begin, end)
 
 
@@ -200,6 +207,8 @@ def _check_cover(entries: Mapping[str, _Entry], start: int, size: int, path: str
 
 def _bytes(tensor: torch.Tensor) -> memoryview:
     """A contiguous tensor's memory."""
+    if not tensor.numel():
+        return memoryview(b"")
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 

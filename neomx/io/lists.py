@@ -31,10 +31,11 @@ def _entry(path: str, number: int, line: str) -> ListedImage:
         first, *labels, name = line.split("\t")
         if labels:
             return ListedImage(int(float(first)), tuple(float(label) for label in labels), name)
-    except ValueError:
+    except (ValueError, OverflowError):
         pass
     raise MXNetError(
-        f"{path}, line {number}: expected a number, one or more labels and a path, separated by tabs, found {line!r}"
+        f"{path}, line {number}: expected a number, one or more labels and a path, separated by tabs, found "
+        f"{line!r:.200}"
     )
 
 

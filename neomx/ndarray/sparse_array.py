@@ -253,6 +253,16 @@ class BaseSparseNDArray(NDArray):
         dense = torch.as_tensor(np.asarray(value), device=device)
         self._assign(dense.to(dtype).broadcast_to(self._shape))
 
+    def _zeros(self, values: Tensor) -> Tensor:
+        """Zeros for the whole array, which a file may have given a shape that does not fit into memory."""
+        try:
+            return torch.zeros(self._shape, dtype=values.dtype, device=values.device)
+        except (RuntimeError, TypeError, MemoryError) as error:
+            raise MXNetError(
+                f"cannot make a {self.stype} array of shape {self._shape} dense, which takes "
+                f"{math.prod(self._shape) * values.dtype.itemsize} bytes: {error!s:.200}"
+            ) from error
+
     def __repr__(self) -> str:
         name = "CSRNDArray" if self.stype == "csr" else "RowSparseNDArray"
         return f"\n<{name} {'x'.join(map(str, self._shape))} @{self._ctx}>"
@@ -310,7 +320,7 @@ class CSRNDArray(BaseSparseNDArray):
 
     def _densify(self) -> Tensor:
         values, columns, _ = self._parts
-        result = torch.zeros(self._shape, dtype=values.dtype, device=values.device)
+        result = self._zeros(values)
         return result.index_put_((self._rows, columns), values, accumulate=values.dtype is not torch.bool)
 
     def _coo_key(self) -> Tensor:
@@ -380,7 +390,7 @@ class RowSparseNDArray(BaseSparseNDArray):
 
     def _densify(self) -> Tensor:
         values, rows = self._parts
-        result = torch.zeros(self._shape, dtype=values.dtype, device=values.device)
+        result = self._zeros(values)
         return result.index_copy_(0, rows, values)
 
     def _at_rows(self, rows: Tensor) -> Tensor:

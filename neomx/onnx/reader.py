@@ -14,6 +14,7 @@ from ..convert.onnx_file import onnx_package, reading
 from ..ndarray import NDArray, array
 from ..symbol import Symbol
 from .lengths import lengths_of
+from .sizes import elements_of
 
 Translator = Callable[["Call"], Any]
 TRANSLATORS: dict[str, Translator] = {}
@@ -37,6 +38,8 @@ class Graph:
         self.opset = next((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), 1)
         self.symbols: dict[str, Symbol] = {}
         self.constants = {each.name: onnx.numpy_helper.to_array(each) for each in model.graph.initializer}
+        # What may be computed from constants, in elements.
+        self.elements_left = (1 << 24) + 8 * sum(each.size for each in self.constants.values())
         self.partial: dict[str, np.ndarray] = {}  # lists of lengths, of which some are known by name only
         self.params: dict[str, np.ndarray] = {}
         self.shapes = _static_shapes(model)
@@ -57,6 +60,14 @@ class Graph:
         """A variable with an array."""
         self.params[name] = value.reshape(1) if value.ndim == 0 else value  # MXNet has no arrays without dimensions
         return sym.var(name)
+
+    def check_size(self, node: Any, elements: int) -> None:
+        """Refuse to compute more from constants than a model of its size has reason to."""
+        if elements > self.elements_left:
+            raise MXNetError(
+                f"ONNX operator {node.op_type} of node {node.name!r}, of constants: the results are too large for a "
+                "model of this size"
+            )
 
     def add(self, node: Any) -> None:
         """Translate a node, or compute it if all it is made from is constant."""
@@ -192,11 +203,17 @@ def _computed(node: Any, graph: Graph) -> list[np.ndarray]:
     """The results of a node of constants, by onnx's own reference."""
     reference = onnx_package("onnx.reference")
     fed = {name: graph.constants[name] for name in node.input if name}
+    if node.op_type in ("Loop", "Scan", "SequenceMap"):
+        raise MXNetError(f"ONNX operator {node.op_type} of node {node.name!r} has no counterpart here")
+    graph.check_size(node, elements_of(node, [fed.get(name) for name in node.input]))
     try:
         evaluator = reference.ReferenceEvaluator(node, opsets={"": graph.opset, node.domain: graph.opset})
-        return [np.asarray(each) for each in evaluator.run(None, fed)]
+        results = [np.asarray(each) for each in evaluator.run(None, fed)]
     except Exception as error:  # whatever an operator's reference may raise
         raise MXNetError(f"ONNX operator {node.op_type} of node {node.name!r}, of constants: {error!s:.200}") from error
+    graph.check_size(node, sum(each.size for each in results))
+    graph.elements_left -= sum(each.size for each in results)
+    return results
 
 
 def read(model_file: str | os.PathLike[str]) -> Any:

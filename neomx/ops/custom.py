@@ -34,6 +34,8 @@ def _registered(op_type: str) -> Registered:
 
 def _prop(attrs: dict[str, Any]) -> Any:
     memory = attrs.get(MEMORY, {})
+    if not isinstance(memory, dict):
+        raise MXNetError(f"Custom: the attribute {MEMORY!r} is reserved")
     if "prop" not in memory:
         parameters = {name: value for name, value in attrs.items() if name not in ("op_type", "ctx", MEMORY)}
         memory["prop"] = _registered(attrs["op_type"]).prop(parameters)

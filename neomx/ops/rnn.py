@@ -26,12 +26,17 @@ from .table import FILLED_IN, Ctx, Op, Shapes, by_data, op
 Tensor = torch.Tensor
 
 _GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
+_MOST_LAYERS = 1000  # a file could ask for more than fit into memory
 
 
 def _part_shapes(
     mode: str, input_size: int, state_size: int, num_layers: int, directions: int, projection: int | None
 ) -> tuple[list[tuple[int, int]], int]:
     """The shapes of the packed matrices in order, and the length of each packed bias."""
+    if not 1 <= num_layers <= _MOST_LAYERS:
+        raise MXNetError(f"num_layers must be between 1 and {_MOST_LAYERS}, received {num_layers}")
+    if state_size < 1 or (projection or 0) < 0:
+        raise MXNetError(f"state_size must be positive, received {state_size} and projection_size={projection}")
     rows, out = _GATES[mode] * state_size, projection or state_size
     shapes = []
     for layer in range(num_layers):

@@ -11,7 +11,6 @@ message. The nd, sym and np front ends are made from this table.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import operator
 import sys
@@ -28,7 +27,7 @@ from ..dtype import to_torch
 
 OPS: dict[str, Op] = {}
 # What an op, or torch in it, raises for input that does not suit; programs get an MXNetError that tells of the call.
-OP_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError)
+OP_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
 
 # The kinds of attribute beyond int, float, bool, str and Literal[...]. `| None` may follow each.
 Shape = Annotated[tuple[int, ...], "shape"]  # an int stands for a tuple of one
@@ -198,7 +197,7 @@ class Op:
         try:
             return self.attrs[name](value)
         except (TypeError, ValueError, SyntaxError) as error:
-            raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r}") from None
+            raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r:.200}") from None
 
     def with_defaults(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """All attributes: those given, and the defaults of the others."""
@@ -305,7 +304,7 @@ def by_data(rule: Callable[[tuple[int, ...], dict[str, Any]], Sequence[tuple[int
             return shapes
         try:
             return [shapes[0], *rule(shapes[0], attrs)][: len(shapes)]
-        except (LookupError, ArithmeticError):
+        except (LookupError, ArithmeticError, ValueError, TypeError):
             return shapes  # what is wrong with them the op itself says best
 
     return infer
@@ -371,11 +370,32 @@ def _str(value: Any) -> str:
 
 def _sequence(value: Any) -> Iterable[Any]:
     if isinstance(value, str):
-        # JSON files of 1.x spell tuples "(1, 2)", "[1,2]" and longs "1L"; None inside is kept for slice.
-        value = ast.literal_eval(value.replace("L", ""))
+        return numbers_in(value)
     if isinstance(value, (int, float)) or not hasattr(value, "__iter__"):
         return (value,)
     return value
+
+
+def numbers_in(text: str) -> tuple[int | float | None, ...]:
+    """The numbers in a text as JSON files of 1.x spell them: "(1, 2)", "[1,2]", "3", and longs "1L".
+
+    None inside is kept for slice.
+    """
+    text = text.strip()
+    bracketed = text[:1] + text[-1:] in ("()", "[]")
+    words = (text[1:-1] if bracketed else text).split(",")
+    if bracketed or len(words) > 1:
+        words = words if words[-1].strip() else words[:-1]
+    return tuple(_number(word.strip()) for word in words)
+
+
+def _number(word: str) -> int | float | None:
+    if word == "None":
+        return None
+    try:
+        return int(word.removesuffix("L"))
+    except ValueError:
+        return float(word)
 
 
 def _shape(value: Any) -> tuple[int | None, ...]:

@@ -24,6 +24,7 @@ from .moment import Moment
 
 _FORMAT = "neomx optimizer states 1"
 _PICKLE = b"\x80"
+_ERRORS = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, RecursionError)
 
 
 def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
@@ -67,8 +68,8 @@ def _from_container(data: bytes) -> tuple[Any, Any]:
         if content["format"] != _FORMAT:
             raise MXNetError(f"optimizer states of an unknown format: {content['format']!r}, expected {_FORMAT!r}")
         return _unpack(content["states"], arrays), _unpack(content["optimizer"], arrays)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error}") from error
+    except _ERRORS as error:
+        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
@@ -110,7 +111,7 @@ def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
     if "tuple" in value:
         return tuple(_unpack(each, arrays) for each in value["tuple"])
     if "dict" in value:
-        return {_unpack(key, arrays): _unpack(each, arrays) for key, each in value["dict"]}
+        return {pickled.plain_key(_unpack(key, arrays)): _unpack(each, arrays) for key, each in value["dict"]}
     return _make(value["object"], _unpack(value["has"], arrays))
 
 
@@ -119,9 +120,9 @@ def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
 
 def _from_mxnet(data: bytes) -> tuple[Any, Any]:
     try:
-        content = _from_pickle(pickled.read(bytes(data)))
-    except (AttributeError, TypeError, ValueError, RecursionError) as error:
-        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error}") from error
+        content = _from_pickle(pickled.read(bytes(data)), {})
+    except _ERRORS as error:
+        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error!s:.200}") from error
     return content if isinstance(content, tuple) and len(content) == 2 else (content, None)
 
 
@@ -140,19 +141,28 @@ def _for_mxnet(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _from_pickle(value: Any) -> Any:
+def _from_pickle(value: Any, made: dict[int, Any]) -> Any:
+    """A value with its arrays and objects, each made once; `made` has those by the id of what the pickle says."""
     if isinstance(value, (list, tuple)):
-        return type(value)(_from_pickle(each) for each in value)
+        return type(value)(_from_pickle(each, made) for each in value)
     if isinstance(value, dict):
-        return {key: _from_pickle(each) for key, each in value.items()}
+        return {key: _from_pickle(each, made) for key, each in value.items()}
     if not isinstance(value, pickled.Instance):
         return value
+    if id(value) not in made:
+        made[id(value)] = _instance(value, made)
+    return made[id(value)]
+
+
+def _instance(value: pickled.Instance, made: dict[int, Any]) -> Any:
     if value.maker.name in ("NDArray", "RowSparseNDArray", "CSRNDArray", "ndarray"):
         handle = value.state.get("handle") if isinstance(value.state, dict) else None
         if not isinstance(handle, (bytes, bytearray)):
             raise MXNetError("a pickled array has no data")
-        return array_frombuffer(handle)
-    return _make(value.maker.name, _from_pickle(value.state))
+        if id(handle) not in made:
+            made[id(handle)] = array_frombuffer(handle)
+        return made[id(handle)]
+    return _make(value.maker.name, _from_pickle(value.state, made))
 
 
 def _make(name: str, has: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from ..base import MXNetError
 from ..context import Context
 from ..ndarray import NDArray
+from ..ops.table import OP_ERRORS
 from .base import Index, Optimizer
 from .fused import Fused
 from .part import Part, in_step
@@ -138,8 +139,8 @@ class Updater:
             other.check_states(weights)
         except MXNetError as error:
             raise MXNetError(f"{fname}: {error}") from error
-        except (AttributeError, TypeError, ValueError) as error:  # of an optimizer made from damaged bytes
-            raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error}") from error
+        except (AttributeError, *OP_ERRORS) as error:  # of an optimizer made from damaged bytes
+            raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error!s:.200}") from error
         return other
 
     def check_states(self, weights: Mapping[Index, NDArray | None]) -> None:

@@ -20,13 +20,15 @@ Known = Sequence[Any]  # shapes, or dtypes; None where unknown
 class Subgraph:
     """The graph of a body. Its variables, in order, are its inputs."""
 
-    __slots__ = ("heads", "variables", "names", "_run")
+    __slots__ = ("heads", "variables", "names", "_run", "_inferred")
 
     def __init__(self, heads: Sequence[Entry]):
         self.heads = list(heads)
         self.variables: list[Node] = [n for n in topological(node for node, _ in heads) if n.op is None]
         self.names = [node.name for node in self.variables]
         self._run: Run | None = None
+        # Without it the cost of loops within loops would double with each.
+        self._inferred: dict[Any, tuple[list[Any], list[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<graph of {', '.join(self.names)}>"
@@ -39,8 +41,13 @@ class Subgraph:
 
     def inferred(self, kind: type[Shapes] | type[Types], inputs: Known) -> tuple[list[Any], list[Any]]:
         """(what is known of the inputs, of the outputs) once the graph has been gone through."""
-        known = kind(Symbol(self.heads), dict(zip(self.names, inputs, strict=True)))
-        return [known.of[id(node), 0] for node in self.variables], [known.of[id(n), i] for n, i in self.heads]
+        key = kind, tuple(inputs)
+        if key not in self._inferred:
+            known = kind(Symbol(self.heads), dict(zip(self.names, inputs, strict=True)))
+            ins = [known.of[id(node), 0] for node in self.variables]
+            self._inferred[key] = ins, [known.of[id(n), i] for n, i in self.heads]
+        ins, outs = self._inferred[key]
+        return list(ins), list(outs)
 
 
 def _input_names(attrs: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ facts in the table say how, to its other inputs and back from its outputs.
 
 from __future__ import annotations
 
-import ast
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ from ..base import MXNetError, modes, suggest
 from ..context import Context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
 from ..ops.custom import MEMORY
-from ..ops.table import OP_ERRORS, OPS, Op
+from ..ops.table import OP_ERRORS, OPS, Op, numbers_in
 from .graph import Entry, Node, auxiliary, rebuilt
 from .lowering import Run, lower, node_error
 from .symbol import Symbol
@@ -35,6 +35,7 @@ def _nowhere(device: str) -> Context:
 _META, _CPU = _nowhere("meta"), _nowhere("cpu")
 # Two lengths to try in place of an unknown one: where the results differ, they are unknown too.
 _TRIALS = (24, 48)
+_MOST_ZEROS = 1 << 27  # elements that inference allocates to try an op which reads values
 
 
 # ---- what Symbol.infer_shape and Symbol.infer_type answer ----
@@ -107,7 +108,13 @@ class _Knowledge:
         while True:
             before = dict(self.of)
             for node in direction:
-                self.visit(node)
+                try:
+                    self.visit(node)
+                except MXNetError:
+                    raise
+                except OP_ERRORS as error:
+                    received = zip(node.input_names(), self.inputs(node), strict=False)
+                    raise node_error(node, error, [f"{name}: {known}" for name, known in received]) from error
             if self.of == before and direction is not operations:
                 break
             direction = operations[::-1] if direction is operations else operations
@@ -142,7 +149,10 @@ class Types(_Knowledge):
 
     def noted(self, node: Node) -> torch.dtype | None:
         flag = node.attrs.get("__dtype__", "-1")
-        return TORCH_OF_FLAG.get(int(flag)) if flag.lstrip("-").isdigit() else to_torch(flag)
+        try:
+            return TORCH_OF_FLAG.get(int(flag)) if flag.removeprefix("-").isdecimal() else to_torch(flag)
+        except (ValueError, MXNetError) as error:
+            raise MXNetError(f"variable {node.name!r}: __dtype__ is {flag!r:.80}: {error!s:.200}") from None
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
         if old is not None and new is not None and old is not new:
@@ -190,10 +200,9 @@ class Shapes(_Knowledge):
         if text is None:
             return None
         try:
-            shape = ast.literal_eval(text)
-            return (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape) or None
-        except (ValueError, SyntaxError, TypeError):
-            raise MXNetError(f"variable {node.name!r}: __shape__ is {text!r}, expected a shape") from None
+            return tuple(int(n or 0) for n in numbers_in(text)) or None
+        except (ValueError, OverflowError):
+            raise MXNetError(f"variable {node.name!r}: __shape__ is {text!r:.80}, expected a shape") from None
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
         if old is None or new is None or old == new:
@@ -258,6 +267,8 @@ def run_without_values(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequ
     except MXNetError:
         raise
     except (RuntimeError, NotImplementedError):
+        if sum(map(math.prod, shapes)) > _MOST_ZEROS:
+            raise
         results = _call(node, op, shapes, dtypes, _CPU)  # the op reads values: give it zeros
     return [tuple(result.shape) for result in results]
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import keyword
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -35,7 +36,11 @@ def lower(symbol: Symbol, input_names: Sequence[str], places: Places | None = No
 
 
 class _Writer:
-    """Writes the function: a line for each node, and `del` where a value was last used."""
+    """Writes the function: a line for each node, and `del` where a value was last used.
+
+    Its text consists of numbered names, the parameter names of our ops, and numbers. Everything else that a graph holds
+    is bound to a numbered name.
+    """
 
     def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], places: Places | None):
         heads = rewritten(heads)
@@ -96,12 +101,20 @@ class _Writer:
             if here is not None and here.device != self.places[id(n)].device:
                 value += f".to({self._constant(here.device, 'device')})"
             by_position = op.variadic or op.inputs[position] == name
-            arguments.append(value if by_position else f"{name}={value}")
+            arguments.append(value if by_position else f"{_own(name, op.inputs)}={value}")
+        others = {}  # attributes of a CustomOpProp, whose names may be any text: they never become part of the source
         for name, value in node.values.items():
-            if name != "ctx":
-                arguments.append(f"{name}={repr(value) if _is_literal(value) else self._constant(value, 'k')}")
+            if name == "ctx":
+                continue
+            if name in op.attrs:
+                literal = repr(value) if _is_literal(value) else self._constant(value, "k")
+                arguments.append(f"{_own(name, op.attrs)}={literal}")
+            else:
+                others[name] = value
         if op.needs_ctx:
             arguments.append("ctx=ctx" if here is None else f"ctx={self._constant(here, 'ctx')}")
+        if others:
+            arguments.append(f"**{self._constant(others, 'k')}")
         return arguments
 
     def _constant(self, value: Any, prefix: str) -> str:
@@ -141,11 +154,19 @@ def node_error(node: Node, error: Exception | str, received: Sequence[str]) -> M
     return MXNetError(f"{node.op.name} {node.name!r}: {message} (received {', '.join(received) or 'nothing'})")
 
 
+def _own(name: str, names: Collection[str]) -> str:
+    """The name of a parameter of an op's function, the only names that are written into source."""
+    assert name in names and name.isidentifier() and not keyword.iskeyword(name), name
+    return name
+
+
 def _is_literal(value: Any) -> bool:
-    """Whether `repr` gives it back."""
+    """Whether `repr` gives it back, in few characters. Text is not written into source, as it may come from a file."""
     if type(value) is tuple:
-        return all(map(_is_literal, value))
-    return type(value) in (int, bool, str, type(None)) or type(value) is float and math.isfinite(value)
+        return len(value) <= 32 and all(map(_is_literal, value))
+    if type(value) is int:
+        return -(1 << 63) <= value < 1 << 63
+    return type(value) in (bool, type(None)) or type(value) is float and math.isfinite(value)
 
 
 def _only(result: Any) -> Any:

@@ -8,12 +8,13 @@ from typing import Any
 
 from ..base import MXNetError
 from ..formats.atomic import replacing
-from ..ops.table import get_op
+from ..ops.table import OP_ERRORS, get_op
 from .build import hint_starts, made_variable
 from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
 from .symbol import Symbol
 
+_MOST_OUTPUTS, _MOST_DEPTH = 1 << 18, 32  # of the nodes of a file together; of graphs within graphs
 VERSION = 10901  # of the MXNet whose format this is
 _NAME_IN_FILES = {"cumsum": "_np_cumsum"}
 _NAME_HERE = {name: ours for ours, name in _NAME_IN_FILES.items()}
@@ -113,32 +114,101 @@ def load_json(json_str: str) -> Symbol:
     if not isinstance(json_str, str):
         raise TypeError(f"load_json expects a string, received {type(json_str).__name__}")
     try:
-        return Symbol(heads_of(json.loads(json_str)))
+        return Symbol(_Reader().heads_of(json.loads(json_str)))
     except (ValueError, RecursionError) as error:
-        raise MXNetError(f"not a symbol's JSON: {error}") from None
+        raise MXNetError(f"not a symbol's JSON: {error!s:.200}") from None
 
 
 fromjson = load_json
 
 
-def heads_of(graph: Any) -> list[Entry]:
-    """The outputs of a graph in the dictionaries and lists of its JSON."""
-    if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
-        raise MXNetError("not a symbol's JSON: expected a dictionary with a list of nodes")
-    nodes: list[Node] = []
-    for i, facts in enumerate(graph["nodes"]):
-        where = f"node {i}"
-        if not isinstance(facts, dict) or not all(isinstance(facts.get(key), str) for key in ("op", "name")):
-            raise MXNetError(f"{where}: expected a dictionary with an op and a name, received {facts!r:.80}")
-        where = f"node {i}, {facts['op']} {facts['name']!r}"
-        nodes.append(_node(facts, _entries(facts.get("inputs"), nodes, where), where))
-    heads = _entries(graph.get("heads"), nodes, "heads")
-    if not heads:
-        raise MXNetError("not a symbol's JSON: it has no heads")
-    return heads
+class _Reader:
+    """Reads the graph of a file and the graphs within, whose nodes have a limited number of outputs together."""
+
+    def __init__(self) -> None:
+        self._outputs_left, self._depth = _MOST_OUTPUTS, 0
+
+    def heads_of(self, graph: Any) -> list[Entry]:
+        """The outputs of a graph in the dictionaries and lists of its JSON."""
+        if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
+            raise MXNetError("not a symbol's JSON: expected a dictionary with a list of nodes")
+        nodes: list[tuple[Node, int]] = []
+        for i, facts in enumerate(graph["nodes"]):
+            where = f"node {i}"
+            if not isinstance(facts, dict) or not all(isinstance(facts.get(key), str) for key in ("op", "name")):
+                raise MXNetError(f"{where}: expected a dictionary with an op and a name, received {facts!r:.80}")
+            where = f"node {i}, {facts['op']:.80} {facts['name']!r:.200}"
+            node = self._node(facts, _entries(facts.get("inputs"), nodes, where), where)
+            nodes.append((node, self._count(node, where)))
+        heads = _entries(graph.get("heads"), nodes, "heads")
+        if not heads:
+            raise MXNetError("not a symbol's JSON: it has no heads")
+        return heads
+
+    def _count(self, node: Node, where: str) -> int:
+        """How many outputs a node has."""
+        try:
+            count = node.count_outputs()
+        except (MXNetError, *OP_ERRORS) as error:
+            raise MXNetError(f"{where}: {error}") from error
+        self._outputs_left -= count
+        if self._outputs_left < 0:
+            raise MXNetError(f"{where}: a file's nodes can have {_MOST_OUTPUTS} outputs together, these have more")
+        return count
+
+    def _node(self, facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
+        attrs: dict[str, str] = {}
+        for key in ("param", "attr", "attrs"):  # of 0.8, of 0.9 to 1.0, and since
+            found = facts.get(key) or {}
+            if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+                raise MXNetError(f"{where}: expected {key} to be a dictionary of strings, received {found!r:.80}")
+            attrs.update({annotated(k): v for k, v in found.items()})
+        if facts["op"] == "null":
+            if inputs:
+                raise MXNetError(f"{where}: a variable has no inputs, received {len(inputs)}")
+            return Node(None, facts["name"], attrs=attrs)
+        try:
+            op = CONTROL.get(facts["op"]) or get_op(_NAME_HERE.get(facts["op"], facts["op"]))
+            node = Node(op, facts["name"], inputs, attrs)
+            _hand_over(node)
+            given: dict[str, Any] = {key: v for key, v in node.attrs.items() if not is_annotation(key)}
+            if facts["op"] in CONTROL:
+                given["subgraphs"] = self._subgraphs(facts.get("subgraphs"))
+            node.values = op.converted(given)
+            _check_counts(node)
+            _complete(node)
+            if facts["op"] in CONTROL:
+                check_node(node)
+        except MXNetError as error:
+            raise MXNetError(f"{where}: {error}") from None
+        except OP_ERRORS as error:  # of a CustomOpProp that refuses the attributes, for one
+            raise MXNetError(f"{where}: {type(error).__name__}: {error}") from error
+        return node
+
+    def _subgraphs(self, graphs: Any) -> tuple[Subgraph, ...]:
+        """The graphs that a node of control flow holds."""
+        if not isinstance(graphs, list):
+            raise MXNetError(f"expected a list of subgraphs, received {graphs!r:.80}")
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise MXNetError(f"control flow can be nested {_MOST_DEPTH} levels deep, this is deeper")
+        found = tuple(Subgraph(self.heads_of(graph)) for graph in graphs)
+        self._depth -= 1
+        return found
 
 
-def _entries(references: Any, nodes: Sequence[Node], where: str) -> list[Entry]:
+def _check_counts(node: Node) -> None:
+    """Refuse attributes that promise more inputs or outputs than there can be, before any are made."""
+    most = len(node.inputs) + len(node.values.get("subgraphs", ()))
+    for key in ("num_args", "num_arrays", "num_weights", "num_tensors"):
+        if node.values.get(key, 0) > most:
+            raise MXNetError(f"{key} is {node.values[key]}, there are {len(node.inputs)} input(s)")
+    for key in ("num_outputs", "sections"):
+        if node.values.get(key, 0) > _MOST_OUTPUTS:
+            raise MXNetError(f"{key} is {node.values[key]}, a file's nodes can have {_MOST_OUTPUTS} outputs together")
+
+
+def _entries(references: Any, nodes: Sequence[tuple[Node, int]], where: str) -> list[Entry]:
     """Outputs of earlier nodes, given as [node, output] or [node, output, version]."""
     if not isinstance(references, list):
         raise MXNetError(f"{where}: expected a list of inputs, received {references!r:.80}")
@@ -150,46 +220,11 @@ def _entries(references: Any, nodes: Sequence[Node], where: str) -> list[Entry]:
                 f"{where}: expected [node, output, version] of one of the {len(nodes)} nodes before, "
                 f"received {reference!r:.80}"
             )
-        node, output = nodes[reference[0]], reference[1]
-        count = node.count_outputs()
+        (node, count), output = nodes[reference[0]], reference[1]
         if not 0 <= output < count:
             raise MXNetError(f"{where}: {node.name!r} has {count} output(s), there is no output {output}")
         entries.append((node, output))
     return entries
-
-
-def _node(facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
-    attrs: dict[str, str] = {}
-    for key in ("param", "attr", "attrs"):  # of 0.8, of 0.9 to 1.0, and since
-        found = facts.get(key) or {}
-        if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-            raise MXNetError(f"{where}: expected {key} to be a dictionary of strings, received {found!r:.80}")
-        attrs.update({annotated(k): v for k, v in found.items()})
-    if facts["op"] == "null":
-        if inputs:
-            raise MXNetError(f"{where}: a variable has no inputs, received {len(inputs)}")
-        return Node(None, facts["name"], attrs=attrs)
-    try:
-        op = CONTROL.get(facts["op"]) or get_op(_NAME_HERE.get(facts["op"], facts["op"]))
-        node = Node(op, facts["name"], inputs, attrs)
-        _hand_over(node)
-        given: dict[str, Any] = {key: v for key, v in node.attrs.items() if not is_annotation(key)}
-        if facts["op"] in CONTROL:
-            given["subgraphs"] = _subgraphs(facts.get("subgraphs"))
-        node.values = op.converted(given)
-        _complete(node)
-        if facts["op"] in CONTROL:
-            check_node(node)
-    except MXNetError as error:
-        raise MXNetError(f"{where}: {error}") from None
-    return node
-
-
-def _subgraphs(graphs: Any) -> tuple[Subgraph, ...]:
-    """The graphs that a node of control flow holds."""
-    if not isinstance(graphs, list):
-        raise MXNetError(f"expected a list of subgraphs, received {graphs!r:.80}")
-    return tuple(Subgraph(heads_of(graph)) for graph in graphs)
 
 
 def _hand_over(node: Node) -> None:

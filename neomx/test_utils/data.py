@@ -19,19 +19,26 @@ from ..gluon import utils
 from ..gluon.data.vision import MNIST
 from ..io import DataIter, MNISTIter
 
-_CIFAR10 = "http://data.mxnet.io/mxnet/data/cifar10.zip"
-_MODELS = "http://data.mxnet.io/models/imagenet/"
+_CIFAR10 = "https://data.mxnet.io/mxnet/data/cifar10.zip"
+_CIFAR10_SHA1 = "b9ac287012f2dad9dfb49d8271c39ecdd7db376c"
+_MODELS = "https://data.mxnet.io/models/imagenet/"
 
 
 def download(
-    url: str, fname: str | None = None, dirname: str | None = None, overwrite: bool = False, retries: int = 5
+    url: str,
+    fname: str | None = None,
+    dirname: str | None = None,
+    overwrite: bool = False,
+    retries: int = 5,
+    sha1_hash: str | None = None,
 ) -> str:
     """Fetch `url` into the file `fname` (the last part of the address) in `dirname`, and give the file's name.
 
-    A file that is there is kept unless `overwrite` is set.
+    A file that is there is kept unless `overwrite` is set or its SHA-1 differs. Give `sha1_hash` for what you do not
+    fetch over https from a host that you trust.
     """
     name = os.path.join(dirname or "", fname or url.split("/")[-1])
-    return utils.download(url, name, overwrite=overwrite, retries=retries)
+    return utils.download(url, name, overwrite=overwrite, retries=retries, sha1_hash=sha1_hash)
 
 
 def list_gpus() -> list[int]:
@@ -106,9 +113,9 @@ def get_mnist_iterator(
     return train, iterator("t10k", shuffle=False, num_parts=num_parts, part_index=part_index)
 
 
-def get_zip_data(data_dir: str, url: str, data_origin_name: str) -> None:
-    """Download a zip file into `data_dir` as `data_origin_name`, and put what it holds there."""
-    path = _fetched(data_dir, url, data_origin_name)
+def get_zip_data(data_dir: str, url: str, data_origin_name: str, sha1_hash: str | None = None) -> None:
+    """Download a zip file into `data_dir` as `data_origin_name`, check its SHA-1, and put what it holds there."""
+    path = _fetched(data_dir, url, data_origin_name, sha1_hash)
     try:
         with zipfile.ZipFile(path) as archive:
             archive.extractall(data_dir)
@@ -129,17 +136,19 @@ def get_bz2_data(data_dir: str, data_name: str, url: str, data_origin_name: str)
             raise MXNetError(f"cannot unpack {path}: {error}. If it is damaged, remove it to have it anew") from error
 
 
-def _fetched(data_dir: str, url: str, name: str) -> str:
+def _fetched(data_dir: str, url: str, name: str, sha1_hash: str | None = None) -> str:
     os.makedirs(data_dir, exist_ok=True)
     path = os.path.join(data_dir, name)
-    return path if os.path.exists(path) else download(url, name, data_dir)
+    if os.path.exists(path) and (sha1_hash is None or utils.check_sha1(path, sha1_hash)):
+        return path
+    return download(url, name, data_dir, sha1_hash=sha1_hash)
 
 
 def get_cifar10() -> None:
     """Download CIFAR-10 as record files into the directory `data/cifar`, unless they are there."""
     names = ("train.rec", "test.rec", "train.lst", "test.lst")
     if not all(os.path.exists(os.path.join("data", "cifar", name)) for name in names):
-        get_zip_data("data", _CIFAR10, "cifar10.zip")
+        get_zip_data("data", _CIFAR10, "cifar10.zip", _CIFAR10_SHA1)
 
 
 _KNOWN = {
@@ -153,19 +162,25 @@ def download_model(
 ) -> tuple[str | None, int]:
     """Download a model's symbol and parameters into `dst_dir`: (prefix, epoch) for `mx.model.load_checkpoint`.
 
-    `meta_info` maps names to the addresses {'symbol': url, 'params': url}. A name that it has not is (None, 0). The
-    parameters are kept as those of epoch 0, whatever their number was.
+    `meta_info` maps names to the addresses {'symbol': url, 'params': url}, and perhaps to their checksums as
+    'symbol_sha1' and 'params_sha1'. A name that it has not is (None, 0). The parameters are kept as those of epoch 0,
+    whatever their number was. MXNet's own models are not fetched without `meta_info`: no checksum of them is known.
     """
     if meta_info is None:
-        meta_info = {
-            name: {"symbol": f"{_MODELS}{path}-symbol.json", "params": f"{_MODELS}{path}-{epoch:04d}.params"}
-            for name, (path, epoch) in _KNOWN.items()
-        }
+        if model_name in _KNOWN:
+            path, epoch = _KNOWN[model_name]
+            facts = {"symbol": f"{_MODELS}{path}-symbol.json", "params": f"{_MODELS}{path}-{epoch:04d}.params"}
+            raise MXNetError(
+                f"cannot download {model_name}: no checksum of it is known. If you trust the host, pass meta_info="
+                f"{ {model_name: facts} }, with 'symbol_sha1' and 'params_sha1' if you have them, or use model_zoo"
+            )
+        return None, 0
     if model_name not in meta_info:
         return None, 0
     for key, ending in (("symbol", "-symbol.json"), ("params", "-0000.params")):
         assert key in meta_info[model_name], f"{model_name}: missing the url of its {key} file"
-        download(meta_info[model_name][key], model_name + ending, dst_dir)
+        facts = meta_info[model_name]
+        download(facts[key], model_name + ending, dst_dir, sha1_hash=facts.get(f"{key}_sha1"))
     return os.path.join(dst_dir, model_name), 0
 
 

@@ -1,6 +1,7 @@
 """mx.test_utils beyond the recordings (parity/cases/testing.py): data, files, environment, chance, mixed arrays."""
 
 import bz2
+import hashlib
 import io
 import os
 import pathlib
@@ -275,8 +276,10 @@ def served(monkeypatch, tmp_path):
     """{address: content} that can be downloaded, and the addresses that were."""
     contents, asked = {}, []
 
-    def give(url, path, overwrite=False, retries=5):
+    def give(url, path, overwrite=False, retries=5, sha1_hash=None):
         asked.append(url)
+        if sha1_hash is not None and hashlib.sha1(contents[url]).hexdigest() != sha1_hash:
+            raise mx.MXNetError(f"{url} has not the expected SHA-1 {sha1_hash}")
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with open(path, "wb") as file:
             file.write(contents[url])
@@ -308,13 +311,17 @@ def test_damaged_archives_are_named(served):
     assert not os.path.exists("d/out")
 
 
-def test_cifar_is_fetched_unless_it_is_there(served):
+def test_cifar_is_fetched_unless_it_is_there(served, monkeypatch):
     contents, asked = served
     names = ("train.rec", "test.rec", "train.lst", "test.lst")
     contents[data._CIFAR10] = zipped(**{f"cifar/{name}": name for name in names})
+    with pytest.raises(mx.MXNetError, match="has not the expected SHA-1"):
+        t.get_cifar10()
+    assert data._CIFAR10.startswith("https://")
+    monkeypatch.setattr(data, "_CIFAR10_SHA1", hashlib.sha1(contents[data._CIFAR10]).hexdigest())
     t.get_cifar10()
     t.get_cifar10()
-    assert len(asked) == 1 and sorted(os.listdir("data/cifar")) == sorted(names)
+    assert len(asked) == 2 and sorted(os.listdir("data/cifar")) == sorted(names)
 
 
 def test_models_are_fetched(served):
@@ -326,5 +333,7 @@ def test_models_are_fetched(served):
     assert t.download_model("unknown") == (None, 0)
     with pytest.raises(AssertionError, match="missing the url of its params file"):
         t.download_model("m", "d", {"m": {"symbol": address["symbol"]}})
-    with pytest.raises(KeyError, match="data.mxnet.io/models/imagenet/resnet/18-layers/resnet-18-symbol.json"):
+    with pytest.raises(mx.MXNetError, match="SHA-1"):
+        t.download_model("m", "e", {"m": {**address, "params_sha1": "0" * 40}})
+    with pytest.raises(mx.MXNetError, match="no checksum.*https://data.mxnet.io/.*/resnet-18-symbol.json"):
         t.download_model("imagenet1k-resnet-18")

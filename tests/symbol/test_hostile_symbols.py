@@ -1,0 +1,86 @@
+"""Symbols from files that were made to do harm: nothing in them runs, and a small file costs little."""
+
+import json
+
+import pytest
+
+import neomx as mx
+from neomx.base import MXNetError
+
+
+@mx.operator.register("takes_any_attribute")
+class TakesAny(mx.operator.CustomOpProp):
+    """A custom op that keeps the attributes it was given."""
+
+    seen: dict = {}
+
+    def __init__(self, **kwargs):
+        super().__init__()
+        TakesAny.seen = kwargs
+
+    def create_operator(self, ctx, shapes, dtypes):
+        class Copy(mx.operator.CustomOp):
+            def forward(self, is_train, req, in_data, out_data, aux):
+                self.assign(out_data[0], req[0], in_data[0])
+
+        return Copy()
+
+
+def graph(op, attrs, name="node", inputs=1, **more):
+    """The JSON of one node after its variables."""
+    variables = [{"op": "null", "name": f"data{i}" if i else "data", "inputs": []} for i in range(inputs)]
+    node = {"op": op, "name": name, "attrs": attrs, "inputs": [[i, 0, 0] for i in range(inputs)], **more}
+    return json.dumps({"nodes": [*variables, node], "arg_nodes": list(range(inputs)), "heads": [[inputs, 0, 0]]})
+
+
+def imported(folder, text):
+    """The graph as a Block."""
+    path = folder / "net-symbol.json"
+    path.write_text(text)
+    return mx.gluon.SymbolBlock.imports(str(path), ["data"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x=0, y=__import__('builtins').exec('raise SystemExit'), z",
+        "x=0)\n        raise SystemExit\n#",
+        *("class", "None", "1a", "a b", "", "é", "data", "args", "t1", "op0", "tensors", "run", "\ud800"),
+    ],
+)
+@pytest.mark.parametrize("hybrid", [False, True])
+def test_names_of_attributes_are_data(tmp_path, name, hybrid):
+    value = "'+__import__('os').abort()+'\n"
+    net = imported(tmp_path, graph("Custom", {"op_type": "takes_any_attribute", name: value}))
+    if hybrid:
+        net.hybridize()
+    assert net(mx.nd.array([1, 2])).asnumpy().tolist() == [1, 2]
+    assert TakesAny.seen == {name: value}
+
+
+def test_no_text_of_a_file_is_in_the_source():
+    word = "'; import os; os.abort() #"
+    text = graph("Custom", {"op_type": "takes_any_attribute", word: word}, name=word)
+    source = mx.sym.lower(mx.sym.load_json(text), ["data"]).source
+    assert "abort" not in source
+    activation = graph("Activation", {"act_type": "relu", "__any__": word}, name=word)
+    assert "relu" not in mx.sym.lower(mx.sym.load_json(activation), ["data"]).source
+
+
+@pytest.mark.parametrize("name", ["self", "_memory", "ctx"])
+def test_names_of_attributes_that_cannot_be(tmp_path, name):
+    with pytest.raises(MXNetError, match=r"net-symbol\.json: node 1, Custom 'node': "):
+        imported(tmp_path, graph("Custom", {"op_type": "takes_any_attribute", name: "1"}))
+
+
+@pytest.mark.parametrize("op", ["__class__", "os.system", "", "null\n", "_memory", "lambda: 0", "\ud800"])
+def test_names_of_ops_that_are_none(tmp_path, op):
+    with pytest.raises(MXNetError, match="no op is called"):
+        imported(tmp_path, graph(op, {}))
+
+
+@pytest.mark.parametrize("name", ["", "a\n", "x0, = tensors", "__import__('os').abort()", "\ud800"])
+def test_names_of_nodes_are_data(tmp_path, name):
+    net = imported(tmp_path, graph("relu", {}, name=name))
+    net.hybridize()
+    assert net(mx.nd.array([-1, 2])).asnumpy().tolist() == [0, 2]
