@@ -117,8 +117,9 @@ class Module(BaseModule):
     def load_optimizer_states(self, fname: str) -> None:
         """Read the optimizer's states from a file."""
         strategy, training = self._optimizing("load_optimizer_states")
-        if not strategy.load_states(fname):
-            training.take_updater(training.updater().restored(fname, dict.fromkeys(training.indices())))
+        with training.own_keys(fname) as own:
+            if not strategy.load_states(own):
+                training.take_updater(training.updater().restored(own, dict.fromkeys(training.indices())))
 
     def _optimizing(self, call: str) -> tuple[StepStrategy, ArrayTraining]:
         self._require(call, "optimizer_initialized")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base import MXNetError
 from ..comm.buckets import Stamp
 from ..ndarray import NDArray
 from ..optimizer import Optimizer, Updater, get_updater
+from ..optimizer.states import dumps, loads
 from ..step.gradients import stamp
 from ..step.trained import Hook, Key, Trained, Training
 
@@ -188,6 +193,33 @@ class ArrayTraining(Training):
     def indices(self) -> list[Key]:
         """What the states in a file may belong to."""
         return [self._index(name, k) for name in self.names for k in range(self._contexts)]
+
+    @contextmanager
+    def own_keys(self, fname: str) -> Iterator[str]:
+        """A file with the states of `fname` under the keys that are used here: a store's are names, others numbers."""
+        content = pathlib.Path(fname).read_bytes()
+        try:
+            states, optimizer = loads(content)
+        except MXNetError:
+            states, optimizer = {}, None  # who reads it says what is wrong with it
+        mine = self._with_own_keys(states) if optimizer is None else states
+        if mine.keys() == states.keys():
+            yield fname
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, pathlib.Path(fname).name)
+            path.write_bytes(dumps(mine, None))
+            yield str(path)
+
+    def _with_own_keys(self, states: dict[Key, Any]) -> dict[Key, Any]:
+        if states and all(isinstance(key, int) for key in states):
+            contexts = max(int(key) for key in states) // len(self.names) + 1  # of who wrote them
+            if not self._by_name and (contexts == self._contexts or len(states) != len(self.trained()) * contexts):
+                return states
+            states = {self.names[int(k) // contexts]: value for k, value in states.items() if int(k) % contexts == 0}
+        if not self._by_name and states and all(key in self._numbers for key in states):
+            return {self._index(str(key), k): value for key, value in states.items() for k in range(self._contexts)}
+        return states
 
     def take_updater(self, updater: Updater) -> None:
         """Go on with an updater whose states came from a file."""

@@ -87,3 +87,43 @@ def test_what_is_written_as_a_pickle_is_read_again():
     assert (instance.maker, instance.arguments, instance.state) == (pickled.Name("a.b", "C"), (None,), {"x": 1})
     with pytest.raises(mx.MXNetError, match="a object cannot be written for MXNet"):
         pickled.write({"a": object()})
+
+
+# Whether the module has a store, whether the store updates, and how many contexts there are.
+STORES = {"none": (False, "1", 1), "store": (True, "1", 1), "sums": (True, "0", 2), "updates": (True, "1", 2)}
+
+
+def _trained(monkeypatch, how, states=None, params=None, steps=3):
+    """A Module after some steps of SGD with momentum: its states by name, in a store or by number."""
+    has_store, updates, count = STORES[how]
+    monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", updates)
+    net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="fc")
+    module = mx.mod.Module(mx.sym.MakeLoss(net.sum()), label_names=(), context=[mx.cpu(k) for k in range(count)])
+    module.bind([("data", (4, 3))])
+    module.init_params(mx.init.One(), **({} if params is None else {"arg_params": params[0], "aux_params": params[1]}))
+    store = mx.kv.create("local") if has_store else None
+    module.init_optimizer(store, "sgd", (("learning_rate", 0.1), ("momentum", 0.9)))
+    if states is not None:
+        module.load_optimizer_states(states)
+    for step in range(steps):
+        module.forward_backward(mx.io.DataBatch([mx.nd.full((4, 3), 1 + step)], []))
+        module.update()
+    return module
+
+
+@pytest.mark.parametrize("after", STORES)
+@pytest.mark.parametrize("before", STORES)
+def test_states_saved_with_one_kind_of_store_load_with_any_other(before, after, tmp_path, monkeypatch):
+    first = _trained(monkeypatch, before)
+    file = str(tmp_path / "m.states")
+    first.save_optimizer_states(file)
+    expected = _trained(monkeypatch, after, file, first.get_params())
+    same = _trained(monkeypatch, before, file, first.get_params())
+    momentum_matters = _trained(monkeypatch, after, None, first.get_params())
+    found, wanted, without = (
+        {name: array.asnumpy() for name, array in each.get_params()[0].items()}
+        for each in (expected, same, momentum_matters)
+    )
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-6)
+        assert np.abs(without[name] - wanted[name]).max() > 0.01
