@@ -21,6 +21,7 @@ import itertools
 import logging
 import os
 import socket
+import sys
 import threading
 import time
 import weakref
@@ -223,6 +224,7 @@ def _open_torch(world: World, store: TorchStore, one_host: bool) -> None:
         return
     if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := network.interface_of(world.host)):
         os.environ["GLOO_SOCKET_IFNAME"] = interface  # by itself gloo takes the address that the host's name has
+    hook = sys.excepthook
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else register() if one_host else "gloo",
         store=dist.PrefixStore("torch", store),
@@ -230,6 +232,7 @@ def _open_torch(world: World, store: TorchStore, one_host: bool) -> None:
         world_size=world.size,
         timeout=timedelta(seconds=world.timeout),
     )
+    sys.excepthook = hook  # torch's writes the rank before every line of a traceback, and so does the launcher
 
 
 class BackgroundThread(Protocol):

@@ -169,8 +169,11 @@ def _download(namespace: str, file: str, sha1: str, root: str) -> str:
     try:
         return utils.download(url, path=root, sha1_hash=sha1)
     except MXNetError as error:
+        remedy = "put it there by hand"
+        if namespace == "mnist":
+            remedy += ", or pass sample=True for the digits that come with neomx"
         raise MXNetError(
-            f"{file} is not in {root} and cannot be downloaded ({error}). Without a network, put {file} there by hand"
+            f"{file} is not in {root} and cannot be downloaded. Without a network {remedy} ({error})"
         ) from error
 
 
