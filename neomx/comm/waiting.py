@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from ..base import MXNetError
-from .store import PeerError, StoreClient
+from .store import StoreClient
 
 _EVERY = 1.0  # seconds between two looks
 
@@ -65,7 +65,7 @@ class Waits:
         finally:
             self._what = ""
             if self._said:
-                with suppress(PeerError):
+                with suppress(MXNetError):  # another has said it, or the store is lost
                     self._store.set(self._key(self._rank), b"")
 
     def look(self, late: Callable[[], list[int]]) -> None:
@@ -138,7 +138,7 @@ class Waits:
     def _tell_verdict(self, circle: dict[int, _Wait]) -> None:
         said = json.dumps({rank: [wait.number, wait.what] for rank, wait in circle.items()})
         for rank in circle:
-            with suppress(PeerError):
+            with suppress(MXNetError):  # another has said it, or the store is lost
                 self._store.set(self._key(rank, "stuck"), said)
 
     def _hear_verdict(self) -> None:

@@ -20,6 +20,7 @@ import warnings
 import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+os.environ["OMP_NUM_THREADS"] = "1"  # cases run in forks, in which torch's threads are missing
 
 from formats import Format, formats
 

@@ -181,7 +181,7 @@ def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypa
     assert until(lambda: THE_STORE in client.gone)
     patience = []
     real = wire.connect
-    monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[-1]) or real(*given))
+    monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[4]) or real(*given))
     delegate._members()  # as supervise looks whom nobody hears any more; the way to the store breaks here
     assert delegate.over(running=True) and patience == []
     assert "does not answer" in delegate.failure().report()
