@@ -188,10 +188,10 @@ class Rounds:
             if stepper is None:
                 continue
             sums = stepper.checksums()
-            mine = torch.tensor([self._steps[number], len(sums), *sums.values()], dtype=torch.int64)
+            mine = torch.tensor([self._steps[number], *sums.values()], dtype=torch.int64)
             said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
             if self._group.rank == 0:
-                _tell_difference(number, [each[0] for each in said], [each[2:] for each in said], list(sums))
+                _tell_difference(number, [each[0] for each in said], [each[1:] for each in said], list(sums))
 
     def _stand_by(self, why: int) -> None:
         if self._group.size == 1:

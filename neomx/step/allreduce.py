@@ -51,7 +51,6 @@ class AllReduce(StepStrategy):
                 f"compressor= expects an object of a class derived from mx.step.Compressor, received {compressor!r:.80}"
             )
         self._members, self._rounds, self.compressor, self.shows_sums = group, rounds, compressor, shows_sums
-        self._number = 0
         self._group: Group | None = None  # for this strategy's messages alone
         self._side: Group | None = None  # for those of the buckets' thread
         self._buckets: Buckets | None = None
@@ -68,18 +67,8 @@ class AllReduce(StepStrategy):
 
     def join(self) -> None:
         """Be one of those who step together. All workers make their strategies in the same order."""
-        self._members, self._rounds = self._members or session().group, self._rounds or session().rounds
-        self._number = self._rounds.enter(self)
-        self._group = self._members.clone(f"gradients {self._number}")
-        check_alike(self._group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
-        self._rounds.forget(self._group)
-
-    def let_go(self) -> None:
-        """Stay until all workers have dropped theirs: until then this one may have to take part in steps."""
-        if self._rounds is None:
-            self.close()
-        else:
-            self._rounds.release(self._number)
+        self._members = self._members or session().group
+        self._group = self.enter(self._rounds or session().rounds, self._members)
 
     @property
     def group(self) -> Group:

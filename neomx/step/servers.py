@@ -12,7 +12,7 @@ from .. import ndarray as nd
 from ..comm.alike import check_alike, described
 from ..comm.buckets import Stamp
 from ..comm.group import Group
-from ..comm.rounds import Round, Rounds
+from ..comm.rounds import Round
 from ..kvstore.remote import RemoteStore
 from ..ndarray import NDArray
 from .allreduce import give_over
@@ -31,9 +31,7 @@ class Servers(InStore):
     def __init__(self, store: RemoteStore, updates: bool):
         super().__init__(store, updates)
         self.store: RemoteStore = store
-        self._rounds: Rounds | None = None
         self._group: Group | None = None
-        self._number = 0
         self._sent: dict[int, Stamp] = {}
         self._waiting: list[int] = []  # ready, too small to be sent alone
         self.sums: list[NDArray] = []
@@ -44,17 +42,7 @@ class Servers(InStore):
         """Join the workers that step together; asynchronous workers wait for nobody."""
         super().bind(training)
         if self._group is None and self.store.is_synchronous:
-            self._rounds = self.store.rounds
-            self._number = self._rounds.enter(self)
-            self._group = self.store.group.clone(f"gradients {self._number}")
-            self._rounds.forget(self._group)
-
-    def let_go(self) -> None:
-        """Stay until all workers have dropped theirs: until then this one may have to take part in steps."""
-        if self._rounds is None:
-            self.close()
-        else:
-            self._rounds.release(self._number)
+            self._group = self.enter(self.store.rounds, self.store.group)
 
     @property
     def workers(self) -> int:  # type: ignore[override]

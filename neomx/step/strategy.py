@@ -21,7 +21,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..base import MXNetError
-from ..comm.rounds import Round
+from ..comm.alike import check_alike
+from ..comm.group import Group
+from ..comm.rounds import Round, Rounds
 from ..optimizer import Optimizer
 from .trained import Trained, Training
 
@@ -43,6 +45,8 @@ class StepStrategy(ABC):
     def __init__(self) -> None:
         self._training: Training | None = None
         self._trained: Trained | None = None
+        self._rounds: Rounds | None = None  # in which it steps with other workers
+        self._number = 0  # in these rounds
         self._named: set[str] = set()  # parameters of which `name_lacking` has told
 
     # ---- parameters ----
@@ -80,8 +84,25 @@ class StepStrategy(ABC):
         weakref.finalize(owner, self.let_go).atexit = False
 
     def let_go(self) -> None:
-        """The program has dropped the Trainer or Module that stepped by this strategy."""
-        self.close()
+        """The program has dropped the Trainer or Module that stepped by this strategy.
+
+        One that steps with other workers stays until all have dropped theirs: it may have to take part in their steps.
+        """
+        if self._rounds is None:
+            self.close()
+        else:
+            self._rounds.release(self._number)
+
+    def enter(self, rounds: Rounds, members: Group) -> Group:
+        """Step in these rounds from now on; a group of the same workers for this strategy's messages alone.
+
+        All workers call it in the same order for their strategies.
+        """
+        self._rounds, self._number = rounds, rounds.enter(self)
+        group = members.clone(f"gradients {self._number}")
+        check_alike(group, [f"the strategy {type(self).__qualname__}"], "how gradients are exchanged")
+        rounds.forget(group)
+        return group
 
     def follow(self) -> None:
         """Take notice if the program has changed what it trains."""
