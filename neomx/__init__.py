@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         monitor,
         name,
         ndarray,
+        numpy,
+        numpy_extension,
         operator,
         optimizer,
         random,
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from . import kvstore as kv
     from . import monitor as mon
     from . import ndarray as nd
+    from . import numpy as np
+    from . import numpy_extension as npx
     from . import random as rnd
     from . import symbol as sym
     from .attribute import AttrScope
@@ -55,7 +59,7 @@ __version__ = "0.1.0"
 
 # Rooms are loaded when they are first used: so `neomx run` starts workers at once, without loading torch itself.
 _ALIASES = {"img": "image", "init": "initializer", "kv": "kvstore", "mod": "module", "mon": "monitor", "nd": "ndarray"}
-_ALIASES |= {"rnd": "random", "sym": "symbol", "viz": "visualization"}
+_ALIASES |= {"np": "numpy", "npx": "numpy_extension", "rnd": "random", "sym": "symbol", "viz": "visualization"}
 _NAMES = {
     "attribute": "AttrScope",
     "base": "MXNetError",
@@ -101,9 +105,13 @@ __all__ = [
     "name",
     "nd",
     "ndarray",
+    "np",
     "np_array",
     "np_shape",
+    "npx",
     "num_gpus",
+    "numpy",
+    "numpy_extension",
     "operator",
     "optimizer",
     "random",

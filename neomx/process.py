@@ -35,6 +35,7 @@ class Modes(threading.local):
         self.recording = False  # whether ops are recorded for autograd
         self.training = False  # whether layers behave as in training
         self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
+        self.np_array = False  # whether Blocks, losses and datasets make mx.np arrays
         self.np_shape = False  # whether an index to one element gives a scalar, as mx.util.np_shape asks
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # the length of the tape at which dead references are dropped

@@ -6,11 +6,11 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
-from .base import MXNetError, modes, py_str
+from .base import modes, py_str
 from .context import Context, gpu_memory_info, num_gpus
 
 __all__ = [
@@ -37,37 +37,33 @@ __all__ = [
 Decorated = TypeVar("Decorated")
 
 
-def _no_np_arrays() -> NoReturn:
-    raise MXNetError(
-        "NumPy-array semantics (mx.np and mx.npx) are not available: expected a program that uses mx.nd arrays. "
-        "For scalar and zero-size shapes alone, set_np(array=False) or `with mx.util.np_shape():` is enough"
-    )
-
-
 def is_np_shape() -> bool:
     """Whether this thread has NumPy's shapes on: () is a scalar and (0, 3) is empty, not unknown."""
     return modes.np_shape
 
 
 def is_np_array() -> bool:
-    """Whether Blocks make mx.np arrays: never, as there are none."""
-    return False
+    """Whether this thread's Blocks, losses and datasets make mx.np arrays."""
+    return modes.np_array
 
 
 def set_np_shape(active: bool) -> bool:
-    """Turn NumPy's shapes on or off for this thread; gives what it was before."""
+    """Turn NumPy's shapes on or off for this thread; returns what it was before."""
     if not isinstance(active, (bool, int)):
         raise TypeError(f"set_np_shape: expected True or False, received {active!r}")
+    if modes.np_array and not active:
+        raise ValueError(
+            "NumPy shapes cannot be turned off while NumPy arrays are on. Call npx.reset_np() to turn both off"
+        )
     before, modes.np_shape = modes.np_shape, bool(active)
     return before
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Turn NumPy's shapes on or off. Arrays of mx.np are not available: `array=True` is an error."""
+    """Turn NumPy's shapes and arrays on or off for this thread. Arrays need shapes."""
     if array and not shape:
-        raise ValueError("NumPy shape semantics is required in using NumPy array semantics.")
-    if array:
-        _no_np_arrays()
+        raise ValueError("NumPy shape semantics is required in using NumPy array semantics. Call set_np() for both")
+    modes.np_array = bool(array)
     set_np_shape(shape)
 
 
@@ -91,17 +87,18 @@ class np_shape:
 
 
 class np_array:
-    """`with np_array(False):` leaves things as they are; `np_array()` is an error, as there are no mx.np arrays."""
+    """`with np_array():` has Blocks, losses and datasets make mx.np arrays inside, or not with `np_array(False)`."""
 
     def __init__(self, active: bool = True):
         self._active = active
+        self._before: list[bool] = []
 
     def __enter__(self) -> None:
-        if self._active:
-            _no_np_arrays()
+        self._before.append(modes.np_array)
+        modes.np_array = bool(self._active)
 
     def __exit__(self, *exc: Any) -> None:
-        pass
+        modes.np_array = self._before.pop()
 
 
 def _within(scope: Callable[[], Any], decorator: str, target: Any) -> Any:
@@ -133,12 +130,12 @@ def use_np_shape(func: Decorated) -> Decorated:
 
 
 def use_np_array(func: Decorated) -> Decorated:
-    """Decorator: may stand before a function or class; calling what it decorates is an error (see `np_array`)."""
+    """Decorator: a function, or every method of a class, runs with mx.np arrays on."""
     return _within(np_array, "use_np_array", func)
 
 
 def use_np(func: Decorated) -> Decorated:
-    """Decorator: NumPy's shapes and arrays. What it decorates may be defined and not called (see `np_array`)."""
+    """Decorator: a function, or every method of a class, runs with NumPy's shapes and arrays on."""
     return use_np_shape(use_np_array(func))
 
 

@@ -6,6 +6,7 @@ is `nd.image.x`, `_sparse_x` is `nd.sparse.x`, any other `_x` is `nd._internal._
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ..base import suggest
@@ -23,6 +24,8 @@ _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_
 def _place_functions() -> None:
     op.cast_storage = cast_storage  # type: ignore[attr-defined]
     for name, row in OPS.items():
+        if name.startswith("_np"):
+            continue  # the rows of mx.np and mx.npx
         function = make_function(row, name, NDArray)
         for prefix, module in _PLACES.items():
             if name.startswith(prefix):
@@ -40,4 +43,6 @@ _place_functions()
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("np", "npx", "numpy", "numpy_extension"):  # loaded when first used: they are built on this room
+        return import_module("neomx.numpy_extension.fronts").of_arrays(name)
     raise AttributeError(f"mx.nd has no {name!r}.{suggest(name, globals())}")

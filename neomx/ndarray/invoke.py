@@ -16,7 +16,7 @@ from ..base import MXNetError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
-from ..ops.table import OP_ERRORS, Op
+from ..ops.table import OP_ERRORS, Accepting, Op
 from . import distributed
 
 
@@ -186,11 +186,12 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
     return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 
-def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
-    """The function `nd.<name>` of an op."""
+def make_function(op: Op, name: str, cls: type, inputs: type[Accepting] | None = None) -> Callable[..., Any]:
+    """The function `nd.<name>` of an op. It returns arrays of `cls`, and takes those too unless `inputs` says other."""
+    accepting = cls if inputs is None else inputs
 
     def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # a name is for symbols
-        arrays, attrs = op.bind(args, kwargs, cls)
+        arrays, attrs = op.bind(args, kwargs, accepting)
         if out is not None and op.needs_ctx and not arrays:
             _describe(op, attrs, out)
         return apply(op, arrays, attrs, out, cls)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from importlib import import_module
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -92,11 +93,29 @@ class NDArray:
     __slots__ = ("_data", "_ctx", "_grad", "__weakref__")
     __array_priority__ = 1000.0
     _sparse = False  # whether ops must ask `sparse_ops` what to do
+    _kind: type[NDArray]  # the class of arrays made from this one: NDArray, or np's ndarray
+    _gradient_kind: type[Gradient]  # the class of its gradient
 
     def __init__(self, data: torch.Tensor, ctx: Context | None = None):
         self._data = data
         self._ctx = current_context() if ctx is None else ctx
         self._grad: NDArray | None = None
+
+    @classmethod
+    def accepts(cls, value: Any) -> bool:
+        """Whether `value` may be an input of an op called on this kind of array."""
+        return isinstance(value, NDArray) and value._kind is cls._kind
+
+    @classmethod
+    def refuse(cls, value: Any, argument: str) -> NoReturn:
+        """Raise an error for an input that is not accepted; `argument` names the op and the input."""
+        if isinstance(value, NDArray):
+            expected, received = ("nd", "np") if cls._kind is NDArray else ("np", "nd")
+            raise TypeError(
+                f"{argument} must be an mx.{expected} array, received one of mx.{received}. "
+                f"Use x.as_{expected}_ndarray(), which shares memory, or the function of the other namespace"
+            )
+        raise MXNetError(f"{argument} must be an {cls.__name__}, received {type(value).__name__} {value!r:.80}")
 
     # ---- what it is ----
 
@@ -207,7 +226,7 @@ class NDArray:
         """Copy into another array, or to another context as a new array."""
         if isinstance(other, Context):
             with torch.set_grad_enabled(modes.recording):
-                return on_tape(NDArray(self._data.to(other.check().device, copy=True), other))
+                return on_tape(self._kind(self._data.to(other.check().device, copy=True), other))
         if isinstance(other, NDArray):
             if other is not self:
                 if other.shape != self.shape:
@@ -226,6 +245,16 @@ class NDArray:
         """This array, which is an `nd` array already."""
         return self
 
+    def as_np_ndarray(self) -> NDArray:
+        """An `mx.np` array that shares this array's memory, gradient and place in the autograd graph."""
+        return self._as_kind(import_module("neomx.numpy").ndarray)  # a room above this one
+
+    def _as_kind(self, kind: type[NDArray]) -> NDArray:
+        twin = kind(self._data, self._ctx)
+        if isinstance(self._grad, Gradient):
+            twin._grad = kind._gradient_kind(self._grad._leaf, self._ctx)
+        return on_tape(twin) if modes.recording and self._data.requires_grad else twin
+
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
         wanted = to_torch(dtype)
@@ -235,7 +264,7 @@ class NDArray:
 
     def detach(self) -> NDArray:
         """The same memory, outside the autograd graph."""
-        return NDArray(self._data.data, self._ctx)
+        return self._kind(self._data.data, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
         """This array stored as 'default', 'row_sparse' or 'csr'."""
@@ -260,19 +289,19 @@ class NDArray:
             wanted = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
         if data.requires_grad or not data.is_contiguous():
             return self._view(lambda data: data.reshape(wanted))
-        return NDArray(data.view(wanted), self._ctx)
+        return self._kind(data.view(wanted), self._ctx)
 
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
         """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
         data = self._data
         if modes.plain:
-            return NDArray(of(data), self._ctx)
+            return self._kind(of(data), self._ctx)
         if data.requires_grad and modes.recording:
             with torch.enable_grad():
-                return on_tape(NDArray(of(data), self._ctx))
+                return on_tape(self._kind(of(data), self._ctx))
         if not data.is_contiguous():
             data.data = data.data.contiguous()
-        return NDArray(of(data.data if data.requires_grad else data), self._ctx)
+        return self._kind(of(data.data if data.requires_grad else data), self._ctx)
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
@@ -575,11 +604,14 @@ class Gradient(GradientBuffer):
         if buffer is not None:
             leaf.grad = buffer._data
         if stype in (None, "default"):
-            array._grad = Gradient(leaf, array._ctx)
+            array._grad = array._gradient_kind(leaf, array._ctx)
         else:
             from .sparse_array import gradient
 
             array._grad = gradient(leaf, array._ctx, stype)
+
+
+NDArray._kind, NDArray._gradient_kind = NDArray, Gradient
 
 
 class _Overwrite:

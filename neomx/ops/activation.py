@@ -22,7 +22,7 @@ _ACTIVATIONS = {
 }
 
 
-@op("Activation", infer="same")
+@op("Activation", "_npx_activation", infer="same")
 def activation(data: Tensor, *, act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh"]) -> Tensor:
     """max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
     return _ACTIVATIONS[act_type](data)
@@ -62,6 +62,7 @@ def _gamma_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int
 
 @op(
     "LeakyReLU",
+    "_npx_leaky_relu",
     takes={"gamma": lambda a: a["act_type"] == "prelu"},
     starts={"gamma": '["Constant", {"value": 0.25}]'},
     outputs=lambda a: ("output", "mask") if a["act_type"] == "rrelu" else ("output",),

@@ -109,7 +109,13 @@ def _dense_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     return [data, (attrs["num_hidden"], length), (attrs["num_hidden"],)][: len(shapes)]
 
 
-@op("FullyConnected", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_dense_shapes)
+@op(
+    "FullyConnected",
+    "_npx_fully_connected",
+    same_dtype=True,
+    takes={"bias": lambda a: not a["no_bias"]},
+    infer=_dense_shapes,
+)
 def fully_connected(
     data: Tensor,
     weight: Tensor,
@@ -247,7 +253,9 @@ def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
 @op(
     "Convolution_v1", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes
 )  # the former name, which old symbol files use
-@op("Convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes)
+@op(
+    "Convolution", "_npx_convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes
+)
 def convolution(
     data: Tensor,
     weight: Tensor,
@@ -303,7 +311,13 @@ def _transposed_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tup
     return [(data[1], filters, *attrs["kernel"]), (attrs["num_filter"],)]
 
 
-@op("Deconvolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_transposed_shapes)
+@op(
+    "Deconvolution",
+    "_npx_deconvolution",
+    same_dtype=True,
+    takes={"bias": lambda a: not a["no_bias"]},
+    infer=_transposed_shapes,
+)
 def deconvolution(
     data: Tensor,
     weight: Tensor,

@@ -33,7 +33,7 @@ def ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> T
     return torch.ones(shape, dtype=dtype, device=ctx.device)
 
 
-@op("_full")
+@op("_full", "_npi_full")
 def full(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT, value: float) -> Tensor:
     """An array filled with `value`."""
     number = value if dtype.is_floating_point else math.trunc(value)
@@ -93,7 +93,7 @@ def arange(
     return _progression(count * repeat, start, step, repeat, dtype, ctx.device)
 
 
-@op("_linspace")
+@op("_linspace", "_npi_linspace")
 def linspace(
     *,
     start: float,
@@ -130,7 +130,7 @@ def ones_like(data: Tensor) -> Tensor:
     return torch.ones_like(data)
 
 
-@op("_contrib_arange_like")
+@op("_contrib_arange_like", "_npx_arange_like")
 def arange_like(
     data: Tensor,
     *,
@@ -148,7 +148,7 @@ def arange_like(
     return _progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
 
 
-@op("shape_array", types=typed([torch.int64]))
+@op("shape_array", "_npx_shape_array", types=typed([torch.int64]))
 def shape_array(data: Tensor) -> Tensor:
     """The lengths of the dimensions, as int64."""
     return torch.tensor(data.shape, dtype=torch.int64, device=data.device)
@@ -162,6 +162,7 @@ def size_array(data: Tensor) -> Tensor:
 
 @op(
     "_histogram",
+    "_npi_histogram",
     may_alias=True,
     takes={"bins": lambda a: a["bin_cnt"] is None},
     outputs=2,

@@ -72,6 +72,7 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 @op(
     "Custom",
+    "_npi_Custom",
     takes=_input_names,
     states=lambda a: _prop(a).list_auxiliary_states(),
     outputs=lambda a: tuple(_prop(a).list_outputs()),

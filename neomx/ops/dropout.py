@@ -13,7 +13,7 @@ from .table import FILLED_IN, Ctx, Shape, op
 Tensor = torch.Tensor
 
 
-@op("Dropout", may_alias=True, outputs=("output", "mask"), visible=1, infer="same")
+@op("Dropout", "_npx_dropout", may_alias=True, outputs=("output", "mask"), visible=1, infer="same")
 def dropout(
     data: Tensor,
     *,

@@ -108,6 +108,9 @@ _REAL: _Unary = {
 }
 
 
+_NPX = ("erf", "erfinv", "gamma", "gammaln")  # what mx.npx has of these
+
+
 def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, whole: bool) -> None:
     def unary(data: Tensor) -> Tensor:
         if whole or data.is_floating_point():
@@ -116,7 +119,8 @@ def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, w
         return compute(data.double()).float().to(data.dtype)
 
     unary.__doc__ = meaning[0].upper() + meaning[1:] + "."
-    op(name, infer="same")(unary)
+    names = (name, f"_npx_{name}") if name in _NPX else (name,)
+    op(*names, infer="same")(unary)
 
 
 for _name, (_compute, _meaning) in _WHOLE.items():
@@ -199,8 +203,8 @@ _BINARY: list[tuple[_Binary, tuple[str, ...], tuple[str, ...], str]] = [
     (_divide, ("elemwise_div", "_div", "_Div"), ("broadcast_div",), "a / b"),
     (_modulo, ("_mod", "_Mod"), ("broadcast_mod",), "a - floor(a / b) * b"),
     (_power, ("_power", "_Power"), ("broadcast_power",), "a to the b"),
-    (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum",), "the larger one"),
-    (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum",), "the smaller one"),
+    (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum", "_npi_maximum"), "the larger one"),
+    (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum", "_npi_minimum"), "the smaller one"),
     (_hypot, ("_hypot", "_Hypot"), ("broadcast_hypot",), "sqrt(a * a + b * b)"),
     (_equal, ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
     (_not_equal, ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
@@ -304,9 +308,9 @@ _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
     (_to_the_number, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
     (_number_to_the, ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
     # clamp passes the gradient on at a tie, as MXNet does.
-    (_right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar"), "max(x, scalar)"),
-    (_right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar"), "min(x, scalar)"),
-    (_right(_hypot), ("_hypot_scalar", "_HypotScalar"), "sqrt(x * x + scalar * scalar)"),
+    (_right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar", "_npi_maximum_scalar"), "max(x, scalar)"),
+    (_right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar", "_npi_minimum_scalar"), "min(x, scalar)"),
+    (_right(_hypot), ("_hypot_scalar", "_HypotScalar", "_npi_hypot_scalar"), "sqrt(x * x + scalar * scalar)"),
     (_right(_equal), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
     (_right(_not_equal), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
     (_right(_greater), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
@@ -364,13 +368,13 @@ def _bound(number: float, dtype: torch.dtype) -> float:
     return math.trunc(min(max(number, limits.min), limits.max))
 
 
-@op("clip", infer="same")
+@op("clip", "_npi_clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """The elements cut to [a_min, a_max]."""
     return torch.clamp(data, _bound(a_min, data.dtype), _bound(a_max, data.dtype))
 
 
-@op("smooth_l1", infer="same")
+@op("smooth_l1", "_npx_smooth_l1", infer="same")
 def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
     """(scalar * x)^2 / 2 where |x| < 1 / scalar^2, else |x| - 1 / (2 * scalar^2)."""
     if not data.is_floating_point():

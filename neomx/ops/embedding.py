@@ -33,7 +33,7 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     return [types[0], weight], [weight]
 
 
-@op("Embedding", infer=_row_shapes, types=_types)
+@op("Embedding", "_npx_embedding", infer=_row_shapes, types=_types)
 def embedding(
     data: Tensor,
     weight: Tensor,

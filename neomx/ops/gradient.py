@@ -17,7 +17,7 @@ def identity(data: Tensor) -> Tensor:
     return data.view_as(data)
 
 
-@op("_copyto", may_alias=True, infer="same")
+@op("_copyto", "_npi_copyto", may_alias=True, infer="same")
 def copyto(data: Tensor) -> Tensor:
     """A copy, in the array `out=`, which may be on another context."""
     return data

@@ -60,7 +60,7 @@ def _work(data: Tensor) -> Tensor:
 # ---- exact ----
 
 
-@op("_image_to_tensor", types=typed([torch.float32]))
+@op("_image_to_tensor", "_npx__image_to_tensor", types=typed([torch.float32]))
 def to_tensor(data: Tensor) -> Tensor:
     """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
     if data.dim() not in (3, 4):
@@ -71,7 +71,7 @@ def to_tensor(data: Tensor) -> Tensor:
     return planes.to(torch.float32, memory_format=torch.contiguous_format) / 255
 
 
-@op("_image_normalize")
+@op("_image_normalize", "_npx__image_normalize")
 def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) * 4) -> Tensor:
     """(x - mean) / std for each channel of (c, h, w) or (n, c, h, w)."""
     if data.dim() not in (3, 4):
@@ -88,7 +88,7 @@ def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) *
     return result if data.is_floating_point() else result.long().to(data.dtype)
 
 
-@op("_image_crop", may_alias=True)
+@op("_image_crop", "_npx__image_crop", may_alias=True)
 def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
     """The rectangle at (x, y) of an image (h, w, c) or images (n, h, w, c)."""
     if data.dim() not in (3, 4) or data.shape[-1] not in (1, 3):
@@ -99,7 +99,7 @@ def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
     return data[..., y : y + height, x : x + width, :].contiguous()
 
 
-@op("_image_flip_left_right")
+@op("_image_flip_left_right", "_npx__image_flip_left_right")
 @_gradient_through
 def flip_left_right(data: Tensor) -> Tensor:
     """The image mirrored: left becomes right."""
@@ -107,7 +107,7 @@ def flip_left_right(data: Tensor) -> Tensor:
     return data.flip(1)
 
 
-@op("_image_flip_top_bottom")
+@op("_image_flip_top_bottom", "_npx__image_flip_top_bottom")
 @_gradient_through
 def flip_top_bottom(data: Tensor) -> Tensor:
     """The image upside down."""
@@ -130,7 +130,7 @@ def _light(data: Tensor, alpha: Tensor) -> Tensor:
     return _like(work + work.new_tensor(_COLOUR_DIRECTIONS) @ alpha.to(work), data)
 
 
-@op("_image_adjust_lighting")
+@op("_image_adjust_lighting", "_npx__image_adjust_lighting")
 @_gradient_through
 def adjust_lighting(data: Tensor, *, alpha: Floats) -> Tensor:
     """Add `alpha` times the three main directions in which colours of photographs vary (AlexNet's noise)."""
@@ -195,7 +195,7 @@ def _enter_random(name: str, change: Callable[[Tensor, Tensor], Tensor], doc: st
         return change(data, _uniform(min_factor, max_factor, data, ctx))
 
     random_change.__doc__ = doc
-    op(f"_image_random_{name}")(random_change)
+    op(f"_image_random_{name}", f"_npx__image_random_{name}")(random_change)
 
 
 _enter_random("brightness", _brightness, "Multiply the image by a random factor.")
@@ -204,7 +204,7 @@ _enter_random("saturation", _saturation, "Change the saturation by a random fact
 _enter_random("hue", _hue, "Turn the hues by a random part of the colour circle.")
 
 
-@op("_image_random_color_jitter")
+@op("_image_random_color_jitter", "_npx__image_random_color_jitter")
 @_gradient_through
 def random_color_jitter(
     data: Tensor,
@@ -228,7 +228,7 @@ def random_color_jitter(
     return result
 
 
-@op("_image_random_lighting")
+@op("_image_random_lighting", "_npx__image_random_lighting")
 @_gradient_through
 def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = FILLED_IN) -> Tensor:
     """`adjust_lighting` by three normal numbers of standard deviation `alpha_std`."""
@@ -245,7 +245,7 @@ def _enter_random_flip(name: str, axis: int, doc: str) -> None:
         return data.clone()
 
     random_flip.__doc__ = doc
-    op(f"_image_random_{name}")(random_flip)
+    op(f"_image_random_{name}", f"_npx__image_random_{name}")(random_flip)
 
 
 _enter_random_flip("flip_left_right", 1, "Mirror every other image, at random.")

@@ -116,7 +116,7 @@ def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tenso
     return result if images.is_floating_point() else result.round_().clamp_(0, 255).to(torch.uint8)
 
 
-@op("_image_resize")
+@op("_image_resize", "_npx__image_resize")
 def image_resize(data: Tensor, *, size: Shape = (), keep_ratio: bool = False, interp: int = 1) -> Tensor:
     """Images (h, w, c) or (n, h, w, c) in another size: (width, height), or one length for both.
 
@@ -136,7 +136,7 @@ def image_resize(data: Tensor, *, size: Shape = (), keep_ratio: bool = False, in
     return resize_images(data, width, height, interp)
 
 
-@op("_cvimresize")
+@op("_cvimresize", "_npi_cvimresize")
 def cv_resize(src: Tensor, *, w: int, h: int, interp: int = 1) -> Tensor:
     """An image (h, w, c) in another size."""
     if src.dim() != 3:

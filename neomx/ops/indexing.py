@@ -42,7 +42,7 @@ def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
 # ---- along one dimension ----
 
 
-@op("take", types=typed([0]))
+@op("take", "_npi_take", types=typed([0]))
 def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "raise", "wrap"] = "clip") -> Tensor:
     """The slices of a at `indices` along `axis`, whose place is taken by the dimensions of indices."""
     index = _bounded(indices, a.size(axis), mode)
@@ -69,7 +69,7 @@ def _index_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int
     return [tuple(n for i, n in enumerate(data) if i != attrs["axis"] % len(data)) or (1,)]
 
 
-@op("pick", "choose_element_0index", types=typed([0]), infer=_index_shape)
+@op("pick", "choose_element_0index", "_npx_pick", types=typed([0]), infer=_index_shape)
 def pick(
     data: Tensor,
     index: Tensor,
@@ -100,7 +100,7 @@ def fill_element_0index(lhs: Tensor, mhs: Tensor, rhs: Tensor) -> Tensor:
     return lhs.scatter(1, index.unsqueeze(1), mhs.to(lhs.dtype).unsqueeze(1))
 
 
-@op("one_hot")
+@op("one_hot", "_npx_one_hot")
 def one_hot(
     indices: Tensor, *, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: DType = torch.float32
 ) -> Tensor:
@@ -143,7 +143,7 @@ def _positions(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     return rows
 
 
-@op("gather_nd", types=typed([0]))
+@op("gather_nd", "_npi_gather_nd", "_npx_gather_nd", types=typed([0]))
 def gather_nd(data: Tensor, indices: Tensor) -> Tensor:
     """The elements or slices of data at the positions in the columns of `indices`."""
     return data[_positions(indices, data.shape)]
@@ -155,7 +155,7 @@ def scatter_nd(data: Tensor, indices: Tensor, *, shape: Shape) -> Tensor:
     return _scattered(data.new_zeros(shape), data, indices)
 
 
-@op("_scatter_set_nd", same_dtype=False)
+@op("_scatter_set_nd", "_npi_scatter_set_nd", same_dtype=False)
 def scatter_set_nd(lhs: Tensor, rhs: Tensor, indices: Tensor, *, shape: Shape) -> Tensor:
     """A copy of lhs with the elements or slices of rhs at the positions in the columns of `indices`."""
     return _scattered(lhs, rhs, indices)
@@ -232,7 +232,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.where(condition.detach() != 0, x, y)
 
 
-@op("_contrib_boolean_mask", types=typed([0]))
+@op("_contrib_boolean_mask", "_npi_boolean_mask", types=typed([0]))
 def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     """The slices of data along `axis` where index is not 0."""
     if index.shape != (data.size(axis),):

@@ -48,7 +48,7 @@ def dot(
     return torch.tensordot(lhs, rhs, dims=([left], [right]))
 
 
-@op("batch_dot", same_dtype=True)
+@op("batch_dot", "_npx_batch_dot", same_dtype=True)
 def batch_dot(
     lhs: Tensor,
     rhs: Tensor,
@@ -217,21 +217,21 @@ def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
 # ---- inverse and determinant ----
 
 
-@op("_linalg_inverse", "linalg_inverse")
+@op("_linalg_inverse", "linalg_inverse", "_npi_inv")
 def inverse(A: Tensor) -> Tensor:
     """The inverse of square matrices."""
     _check_square(A)
     return torch.linalg.inv(A)
 
 
-@op("_linalg_det", "linalg_det", outputs=3, visible=1)
+@op("_linalg_det", "linalg_det", "_npi_det", outputs=3, visible=1)
 def det(A: Tensor) -> Tensor:
     """The determinant of square matrices."""
     _check_square(A)
     return never_0d(torch.linalg.det(A))
 
 
-@op("_linalg_slogdet", "linalg_slogdet", outputs=4, visible=2)
+@op("_linalg_slogdet", "linalg_slogdet", "_npi_slogdet", outputs=4, visible=2)
 def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its absolute value."""
     _check_square(A)

@@ -13,7 +13,7 @@ from .table import Floats, op
 Tensor = torch.Tensor
 
 
-@op("_contrib_MultiBoxPrior")
+@op("_contrib_MultiBoxPrior", "_npx_multibox_prior")
 @torch.no_grad()
 def multibox_prior(
     data: Tensor,
@@ -48,7 +48,9 @@ def multibox_prior(
     return boxes.clamp_(0, 1) if clip else boxes
 
 
-@op("_contrib_MultiBoxTarget", same_dtype=True, outputs=("loc_target", "loc_mask", "cls_target"))
+@op(
+    "_contrib_MultiBoxTarget", "_npx_multibox_target", same_dtype=True, outputs=("loc_target", "loc_mask", "cls_target")
+)
 @torch.no_grad()
 def multibox_target(
     anchor: Tensor,
@@ -116,7 +118,7 @@ def _check_target(anchor: Tensor, label: Tensor, cls_pred: Tensor, variances: tu
         raise MXNetError(f"variances={variances}: expected four numbers")
 
 
-@op("_contrib_MultiBoxDetection", same_dtype=True)
+@op("_contrib_MultiBoxDetection", "_npx_multibox_detection", same_dtype=True)
 @torch.no_grad()
 def multibox_detection(
     cls_prob: Tensor,

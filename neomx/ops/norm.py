@@ -165,7 +165,7 @@ batch_norm_op = partial(
 )
 
 
-@batch_norm_op("BatchNorm")
+@batch_norm_op("BatchNorm", "_npx_batch_norm")
 def batch_norm(
     data: Tensor,
     gamma: Tensor,
@@ -322,6 +322,7 @@ class _ByProduct(torch.autograd.Function):
 
 @op(
     "LayerNorm",
+    "_npx_layer_norm",
     same_dtype=True,
     outputs=("output", "mean", "std"),
     visible=_with_statistics,

@@ -24,7 +24,7 @@ def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
     return ("output", "workspace") if keeps else ("output",)
 
 
-@op("Pooling", outputs=_output_names, visible=1)
+@op("Pooling", "_npx_pooling", outputs=_output_names, visible=1)
 def pooling(
     data: Tensor,
     *,

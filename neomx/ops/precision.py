@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-@op("Cast", "cast", may_alias=True, infer="same")
+@op("Cast", "cast", "_npi_cast", "_npx_cast", may_alias=True, infer="same")
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
     """The elements as `dtype`; floats are cut to integers."""
     return data.to(dtype)

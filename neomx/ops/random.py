@@ -255,7 +255,7 @@ _enter(
 # ---- the rest: integers, classes, permutations ----
 
 
-@op("_random_randint", "random_randint")
+@op("_random_randint", "random_randint", "_npi_random_randint")
 def randint(
     *,
     low: int,
@@ -297,7 +297,7 @@ def multinomial(
     return [drawn, chosen.reshape(drawn_shape).log()]
 
 
-@op("_shuffle", "shuffle")
+@op("_shuffle", "shuffle", "_npi_shuffle")
 def shuffle(data: Tensor, *, ctx: Ctx = FILLED_IN) -> Tensor:
     """`data` with its rows in random order."""
     return data[torch.randperm(len(data), device=data.device, generator=generator(ctx))]

@@ -189,7 +189,11 @@ def argmax_channel(data: Tensor) -> Tensor:
     return _where(data, 1, False, True)
 
 
-@op("cumsum", types=lambda types, a: (types, [a["dtype"] or (torch.int64 if types[0] is torch.bool else types[0])]))
+@op(
+    "_np_cumsum",
+    "cumsum",
+    types=lambda types, a: (types, [a["dtype"] or (torch.int64 if types[0] is torch.bool else types[0])]),
+)
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
     """The sums of the elements up to each, along an axis or in the flattened array."""
     if dtype is None:

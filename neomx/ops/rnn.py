@@ -92,6 +92,7 @@ def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | 
 
 @op(
     "RNN",
+    "_npx_rnn",
     same_dtype=False,
     takes={"state_cell": lambda a: a["mode"] == "lstm", "sequence_length": lambda a: a["use_sequence_length"]},
     outputs=_output_names,

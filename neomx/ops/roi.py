@@ -94,7 +94,7 @@ def _sum(table: Tensor, rows: Tensor, weights: Tensor, sizes: Tensor) -> Tensor:
     return embedding_bag(rows, table, sizes.cumsum(0) - sizes, mode="sum", per_sample_weights=weights)
 
 
-@op("ROIPooling", same_dtype=True, outputs=("output", "maxidx"), visible=1)
+@op("ROIPooling", "_npx_roi_pooling", same_dtype=True, outputs=("output", "maxidx"), visible=1)
 def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale: float) -> Tensor:
     """The maximum in each cell of a grid laid over each region (image, left, top, right, bottom), in whole pixels."""
     _check(data, rois)

@@ -17,7 +17,13 @@ def _lengths_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[i
     return [(data[1 - attrs["axis"]],)]
 
 
-@op("SequenceMask", may_alias=True, takes={"sequence_length": lambda a: a["use_sequence_length"]}, infer=_lengths_shape)
+@op(
+    "SequenceMask",
+    "_npx_sequence_mask",
+    may_alias=True,
+    takes={"sequence_length": lambda a: a["use_sequence_length"]},
+    infer=_lengths_shape,
+)
 def sequence_mask(
     data: Tensor,
     sequence_length: Tensor | None = None,

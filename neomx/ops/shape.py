@@ -125,7 +125,7 @@ def reshape(
     return data.reshape(infer_reshape(tuple(data.shape), tuple(n or -1 for n in target_shape)))
 
 
-@op("reshape_like", may_alias=True, types=typed([0]))
+@op("reshape_like", "_npx_reshape_like", may_alias=True, types=typed([0]))
 def reshape_like(
     lhs: Tensor,
     rhs: Tensor,
@@ -150,13 +150,13 @@ def _dimensions(name: str, data: Tensor, begin: int | None, end: int | None) -> 
     return first, last
 
 
-@op("Flatten", "flatten", may_alias=True)
+@op("Flatten", "flatten", "_npx_batch_flatten", may_alias=True)
 def flatten(data: Tensor) -> Tensor:
     """Two dimensions: the first, and all others in one."""
     return data.flatten(1) if data.dim() > 1 else data.reshape(-1, 1)
 
 
-@op("expand_dims", may_alias=True)
+@op("expand_dims", "_npi_expand_dims", may_alias=True)
 def expand_dims(data: Tensor, *, axis: int) -> Tensor:
     """A new dimension of length 1 at `axis`."""
     return data.unsqueeze(axis)
@@ -184,7 +184,7 @@ def transpose(data: Tensor, *, axes: Shape = ()) -> Tensor:
     return data.permute(axes or tuple(range(data.dim() - 1, -1, -1)))
 
 
-@op("SwapAxis", "swapaxes", may_alias=True)
+@op("SwapAxis", "swapaxes", "_npi_swapaxes", may_alias=True)
 def swap_axis(data: Tensor, *, dim1: int = 0, dim2: int = 0) -> Tensor:
     """Two dimensions exchanged."""
     return data.transpose(dim1, dim2)
@@ -227,13 +227,13 @@ def _image(data: Tensor, block_size: int) -> torch.Size:
 # ---- repeated elements ----
 
 
-@op("tile")
+@op("tile", "_npi_tile")
 def tile(data: Tensor, *, reps: Shape) -> Tensor:
     """The whole array repeated `reps` times along each dimension."""
     return torch.tile(data, reps)
 
 
-@op("repeat")
+@op("repeat", "_np_repeat")
 def repeat(data: Tensor, *, repeats: int, axis: int | None = None) -> Tensor:
     """Each element repeated: along `axis`, or in the flattened array."""
     return torch.repeat_interleave(data, repeats, dim=axis)

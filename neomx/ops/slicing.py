@@ -27,7 +27,7 @@ def forward_slice(key: slice, length: int) -> tuple[slice, bool]:
 # ---- slices ----
 
 
-@op("slice", "crop", may_alias=True)
+@op("slice", "crop", "_npi_slice", "_npx_slice", may_alias=True)
 def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
     """data[begin:end:step] for the first dimensions; None stands for what Python's slices take it for."""
     keys, flips = _slices(data, begin, end, step)
@@ -42,7 +42,7 @@ def _part_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shape
     return [shapes[0], tuple(part.shape)]
 
 
-@op("_slice_assign", "_crop_assign", same_dtype=True, infer=_part_shape)
+@op("_slice_assign", "_crop_assign", "_npi_slice_assign", same_dtype=True, infer=_part_shape)
 def slice_assign(lhs: Tensor, rhs: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
     """A copy of lhs with the slice begin:end:step replaced by rhs."""
     keys, flips = _slices(lhs, begin, end, step)
@@ -54,7 +54,7 @@ def slice_assign(lhs: Tensor, rhs: Tensor, *, begin: Shape, end: Shape, step: Sh
     return result
 
 
-@op("_slice_assign_scalar", "_crop_assign_scalar")
+@op("_slice_assign_scalar", "_crop_assign_scalar", "_npi_slice_assign_scalar")
 def slice_assign_scalar(data: Tensor, *, scalar: float = 0.0, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
     """A copy of data with the slice begin:end:step set to a number."""
     keys, _ = _slices(data, begin, end, step)
@@ -138,7 +138,7 @@ def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool =
     return _parts(data, [length // num_outputs] * num_outputs, axis, squeeze_axis)
 
 
-@op("_split_v2", may_alias=True, outputs=lambda a: a["sections"] or len(a["indices"]))
+@op("_split_v2", "_npi_split", may_alias=True, outputs=lambda a: a["sections"] or len(a["indices"]))
 def split_v2(
     data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
 ) -> Tensor | list[Tensor]:
@@ -196,7 +196,7 @@ def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
     return [shape if shape and 0 not in shape else (left // unknown,) for shape in shapes]
 
 
-@op("_rnn_param_concat", same_dtype=True, infer=_packed_shapes)
+@op("_rnn_param_concat", "_npi_rnn_param_concat", same_dtype=True, infer=_packed_shapes)
 @op("Concat", "concat", same_dtype=True, infer=_joined_shapes)
 def concat(*data: Tensor, num_args: int = 0, dim: int = 1) -> Tensor:
     """Arrays joined along an existing dimension."""

@@ -50,6 +50,7 @@ def _length_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[in
 
 @op(
     "softmax",
+    "_npx_softmax",
     takes={"length": lambda a: a["use_length"]},
     types=lambda types, a: (types, [a["dtype"] or types[0]]),
     infer=_length_shape,
@@ -74,7 +75,7 @@ def softmax(
     return _along(torch.softmax, data, axis, temperature, dtype, beyond).masked_fill(beyond, 0)
 
 
-@op("log_softmax", infer="same")
+@op("log_softmax", "_npx_log_softmax", infer="same")
 def log_softmax(
     data: Tensor,
     *,

@@ -16,14 +16,14 @@ Tensor = torch.Tensor
 _LONG = 32
 
 
-@op("sort", outputs=2, visible=1)
+@op("sort", "_npi_sort", outputs=2, visible=1)
 def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:
     """The elements in order, along `axis` or all in one row."""
     values, _ = _ordered(data, axis, is_ascend)
     return values
 
 
-@op("argsort")
+@op("argsort", "_npi_argsort")
 def argsort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtype: DType = torch.float32) -> Tensor:
     """The positions of the elements in order, along `axis` or of the flattened array."""
     _, positions = _ordered(data.detach(), axis, is_ascend)
@@ -37,6 +37,7 @@ def _topk_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 @op(
     "topk",
+    "_npx_topk",
     outputs=lambda a: 1 if a["ret_typ"] in ("indices", "mask") else 2,
     visible=lambda a: 2 if a["ret_typ"] == "both" else 1,
     types=_topk_types,

@@ -17,7 +17,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn, Protocol
 
 import torch
 
@@ -43,6 +43,18 @@ Outputs = int | tuple[str, ...]
 Shapes = Sequence[tuple[int, ...] | None]
 Types = Sequence[torch.dtype | None]
 Condition = Callable[[dict[str, Any]], bool]
+
+
+class Accepting(Protocol):
+    """A class of arrays that knows which objects may be the inputs of ops called on it."""
+
+    @classmethod
+    def accepts(cls, value: Any) -> bool:
+        """Whether `value` may be an input."""
+
+    @classmethod
+    def refuse(cls, value: Any, argument: str) -> NoReturn:
+        """Raise an error for an input that is not accepted; `argument` names the op and the input."""
 
 
 class Op:
@@ -119,7 +131,7 @@ class Op:
         self.checks_names = self.variadic or bool(self.attrs.keys() - {"ctx"})
 
     def bind(
-        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
+        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type[Accepting]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
         # The common call, in short: arrays by position, attributes by name. Whatever else, or wrong, goes the long way.
@@ -132,33 +144,35 @@ class Op:
                 return self._bind_anything(args, kwargs, array_type)
             if self.required_attrs <= attrs.keys():
                 for arg in args:
-                    if not isinstance(arg, array_type):
+                    if type(arg) is not array_type and not array_type.accepts(arg):
                         break
                 else:
                     return args, attrs
         return self._bind_anything(args, kwargs, array_type)
 
     def _bind_anything(
-        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type
+        self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type[Accepting]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
-        arrays, given = self.sort(args, kwargs, array_type)
+        arrays, given = self.sort(args, kwargs, array_type.accepts)
         attrs = self.converted(given)
         for i, array in enumerate(arrays):
-            if not isinstance(array, array_type) and (array is not None or i < self.required_inputs):
-                raise MXNetError(
-                    f"{self.name}: argument {self.inputs[i]} must be an {array_type.__name__}, "
-                    f"received {type(array).__name__} {array!r:.80}"
-                )
+            if not array_type.accepts(array) and (array is not None or i < self.required_inputs):
+                array_type.refuse(array, f"{self.name}: argument {self.inputs[0 if self.variadic else i]}")
         if len(arrays) < self.required_inputs:
             missing = ", ".join(self.inputs[len(arrays) : self.required_inputs])
             raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
         return arrays, attrs
 
-    def sort(self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type) -> tuple[list[Any], dict[str, Any]]:
-        """A call's arguments as the inputs by position, None where not given, and the attributes as they were given."""
+    def sort(
+        self, args: Sequence[Any], kwargs: dict[str, Any], accepts: Callable[[Any], bool]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """A call's arguments as the inputs by position, None where not given, and the attributes as they were given.
+
+        `accepts` tells inputs from attributes in a call of an op that takes any number of inputs.
+        """
         count = len(self.inputs)
         if self.variadic:
-            count = next((i for i, arg in enumerate(args) if not isinstance(arg, array_type)), len(args))
+            count = next((i for i, arg in enumerate(args) if not accepts(arg)), len(args))
         arrays, extra = list(args[:count]), args[count:]
         if len(extra) > len(self.attr_order):
             raise MXNetError(f"{self.name}: too many arguments. Signature: {self.signature()}")

@@ -5,6 +5,7 @@ An op's name decides where it is found, as in `mx.nd`: `_contrib_x` is `sym.cont
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from ..base import suggest
@@ -22,6 +23,8 @@ _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_
 
 def _place_functions() -> None:
     for name, row in OPS.items():
+        if name.startswith("_np"):
+            continue  # the rows of mx.np and mx.npx
         for prefix, module in _PLACES.items():
             short = name.removeprefix(prefix)
             if name.startswith(prefix) and (module is not random or name.endswith("_like")):
@@ -40,4 +43,6 @@ _place_functions()
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("np", "npx", "numpy", "numpy_extension"):  # loaded when first used: they are built on this room
+        return import_module("neomx.numpy_extension.fronts").of_symbols(name)
     raise AttributeError(f"mx.sym has no {name!r}.{suggest(name, globals())}")

@@ -17,7 +17,7 @@ from ..ops.table import Op
 from .graph import Entry, Node, annotated, is_annotation
 
 
-def make_function(op: Op, name: str, cls: type) -> Callable[..., Any]:
+def make_function(op: Op, name: str, cls: type[Any]) -> Callable[..., Any]:
     """The function `sym.<name>` of an op."""
     hint = name.lower()
 
@@ -34,13 +34,14 @@ def create(
     hint: str,
     args: Sequence[Any],
     kwargs: dict[str, Any],
-    cls: type,
+    cls: type[Any],
     name: str | None = None,
     attr: dict[str, Any] | None = None,
 ) -> Any:
     """A symbol of `op`; variables are made for the inputs that are not given."""
-    by_name = {key: value for key, value in kwargs.items() if isinstance(value, cls)}
-    inputs, given = op.sort(args, {key: value for key, value in kwargs.items() if key not in by_name}, cls)
+    by_name = {key: value for key, value in kwargs.items() if isinstance(value, cls.accepted)}
+    others = {key: value for key, value in kwargs.items() if key not in by_name}
+    inputs, given = op.sort(args, others, lambda value: isinstance(value, cls.accepted))
     if op.variadic and "num_args" in op.attrs and (inputs or by_name):
         given.setdefault("num_args", len(inputs) + len(by_name))
     given = {**attribute.current().get(attr), **given}
@@ -55,7 +56,7 @@ def create(
     return cls([(node, i) for i in range(op.visible_outputs(values))])
 
 
-def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls: type) -> list[Entry]:
+def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls: type[Any]) -> list[Entry]:
     """What goes into the node, in its op's order."""
     names = op.input_names(node.values, len(inputs) + len(by_name))
     given = dict(zip(names if op.variadic else op.inputs, inputs, strict=False))
@@ -88,7 +89,7 @@ def hint_starts(node: Node) -> None:
 
 def entry_of(op: Op, key: str, value: Any, cls: type[Any]) -> Entry:
     """The one output of a symbol that is given as an input."""
-    if not isinstance(value, cls):
+    if not isinstance(value, cls.accepted):
         raise AssertionError(
             f"{op.name}: argument {key} must be a Symbol, received {type(value).__name__} {value!r:.80}"
         )

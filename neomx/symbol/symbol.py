@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -58,6 +59,8 @@ class Symbol:
     __slots__ = ("_outputs",)
     __array_priority__ = 1000.0
     __hash__ = None  # type: ignore[assignment]
+
+    accepted: type[Symbol]  # what may be an input of a node that is made as this class
 
     def __init__(self, outputs: Sequence[Entry]):
         self._outputs = list(outputs)
@@ -369,6 +372,10 @@ class Symbol:
         """This symbol, which belongs to `sym` already."""
         return self
 
+    def as_np_ndarray(self) -> Symbol:
+        """This computation as a symbol of `mx.sym.np`, whose operators are those of `mx.np`."""
+        return import_module("neomx.numpy.symbol").NpSymbol(self._outputs)  # a room above this one
+
     asnumpy = _only_arrays("asnumpy")
     asscalar = _only_arrays("asscalar")
     wait_to_read = _only_arrays("wait_to_read")
@@ -379,6 +386,7 @@ class Symbol:
     __bool__ = __nonzero__ = _only_arrays("bool")
 
 
+Symbol.accepted = Symbol
 for _name, _of_arrays in vars(NDArray).items():
     if _name not in vars(Symbol) and getattr(_of_arrays, "__name__", None) in OPS:
         setattr(Symbol, _name, _method(_of_arrays.__name__))

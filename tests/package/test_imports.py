@@ -61,9 +61,11 @@ executor_manager: base context executor ndarray symbol
 image: base context formats io ndarray recordio
 initializer: base ndarray ops random registry
 kvstore: base comm context formats ndarray optimizer
+numpy: base context dtype ndarray ops symbol
 operator: autograd base context dtype name ndarray ops symbol
 profiler: base comm formats ops symbol
 visualization: base symbol
+numpy_extension: context ndarray numpy ops symbol util
 step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray ops optimizer

@@ -7,7 +7,6 @@ import pathlib
 from mxnet.base import _LIB, c_str, check_call, mx_uint, py_str
 
 OURS_NOT = (
-    "_np",
     "_backward",
     "_broadcast_backward",
     "_sg_",

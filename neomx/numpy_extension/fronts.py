@@ -1,0 +1,116 @@
+"""`F` of a `hybrid_forward` in NumPy mode, and the namespaces `np` and `npx` below `mx.nd` and `mx.sym`.
+
+A layer is written once for `mx.nd` and `mx.np`: in NumPy mode its `F` has the functions of `mx.nd` or `mx.sym`, which
+then return `mx.np` arrays or symbols, beside `F.np` and `F.npx`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any
+
+from .. import ndarray as nd
+from .. import numpy, numpy_extension
+from .. import symbol as sym
+from ..ndarray import NDArray
+from ..ndarray.invoke import make_function
+from ..numpy.call import symbolic
+from ..numpy.multiarray import ndarray
+from ..numpy.symbol import NpSymbol
+from ..ops.table import OPS
+from ..symbol import Symbol
+from ..symbol.build import make_function as make_symbol_function
+
+_PREFIXES = {"contrib": "_contrib_", "linalg": "_linalg_", "image": "_image_"}
+
+
+class AnyArray(NDArray):
+    """Accepts the arrays of `mx.nd` and of `mx.np`: parameters may be older than `npx.set_np()`."""
+
+    @classmethod
+    def accepts(cls, value: Any) -> bool:
+        """Whether `value` is an array."""
+        return isinstance(value, NDArray)
+
+
+def _as_np(value: Any) -> Any:
+    """Arrays or symbols of `mx.nd` and `mx.sym` in what a function returned, as those of `mx.np`."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_as_np, value))
+    return value.as_np_ndarray() if isinstance(value, (NDArray, Symbol)) else value
+
+
+def _as_nd(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_as_nd, value))
+    return value.as_nd_ndarray() if isinstance(value, (NDArray, Symbol)) else value
+
+
+def _converting(function: Any) -> Any:
+    """A function of `mx.nd` or `mx.sym` that is not an op, on arrays or symbols of `mx.np`."""
+
+    def on_np(*args: Any, **kwargs: Any) -> Any:
+        kwargs = {name: _as_nd(value) for name, value in kwargs.items()}
+        return _as_np(function(*_as_nd(args), **kwargs))
+
+    return on_np
+
+
+class Front(ModuleType):
+    """The functions of a module of `mx.nd` or `mx.sym`, returning arrays or symbols of `mx.np`; made when used."""
+
+    def __init__(self, module: ModuleType, prefix: str = ""):
+        super().__init__(module.__name__)
+        self._module, self._prefix = module, prefix
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = self._made(name)
+        setattr(self, name, value)
+        return value
+
+    def _made(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        if isinstance(value, ModuleType):
+            return Front(value, _PREFIXES.get(name, "")) if value.__name__.startswith("neomx.") else value
+        row = OPS.get(self._prefix + name)
+        if row is not None and value.__module__ in (make_function.__module__, make_symbol_function.__module__):
+            if self._module.__name__.startswith(nd.__name__):
+                return make_function(row, name, ndarray, AnyArray)
+            return make_symbol_function(row, name, NpSymbol)
+        return _converting(value) if inspect.isfunction(value) else value
+
+
+def _symbolic_namespace(module: ModuleType) -> ModuleType:
+    """A namespace of `mx.np` or `mx.npx` whose functions make symbols."""
+    made = ModuleType(module.__name__.replace("neomx.", "neomx.symbol."), module.__doc__)
+    for name, value in vars(module).items():
+        if inspect.isfunction(value):
+            setattr(made, name, symbolic(value))
+        elif isinstance(value, ModuleType) and name in ("random", "linalg", "image"):
+            setattr(made, name, _symbolic_namespace(value))
+    vars(made)["_Symbol"] = NpSymbol
+    return made
+
+
+_ARRAYS = {"np": numpy, "numpy": numpy, "npx": numpy_extension, "numpy_extension": numpy_extension}
+_SYMBOLS: dict[ModuleType, ModuleType] = {}
+
+
+def of_arrays(name: str) -> ModuleType:
+    """`mx.nd.np` or `mx.nd.npx`."""
+    return _ARRAYS[name]
+
+
+def of_symbols(name: str) -> ModuleType:
+    """`mx.sym.np` or `mx.sym.npx`."""
+    module = _ARRAYS[name]
+    if module not in _SYMBOLS:
+        _SYMBOLS[module] = _symbolic_namespace(module)
+    return _SYMBOLS[module]
+
+
+ARRAYS = Front(nd)  # F on mx.np arrays
+SYMBOLS = Front(sym)  # F on symbols of mx.sym.np
