@@ -22,6 +22,7 @@ from ..ops.table import OPS
 from ..symbol import Symbol
 from ..symbol.build import make_function as make_symbol_function
 
+_ARRAYS = {"np": numpy, "numpy": numpy, "npx": numpy_extension, "numpy_extension": numpy_extension}
 _PREFIXES = {"contrib": "_contrib_", "linalg": "_linalg_", "image": "_image_"}
 
 
@@ -73,6 +74,8 @@ class Front(ModuleType):
 
     def _made(self, name: str) -> Any:
         value = getattr(self._module, name)
+        if name in _ARRAYS:
+            return value
         if isinstance(value, ModuleType):
             return Front(value, _PREFIXES.get(name, "")) if value.__name__.startswith("neomx.") else value
         row = OPS.get(self._prefix + name)
@@ -95,7 +98,6 @@ def _symbolic_namespace(module: ModuleType) -> ModuleType:
     return made
 
 
-_ARRAYS = {"np": numpy, "numpy": numpy, "npx": numpy_extension, "numpy_extension": numpy_extension}
 _SYMBOLS: dict[ModuleType, ModuleType] = {}
 
 

@@ -100,6 +100,75 @@ class Case:
         return self.grad is True or i in self.grad
 
 
+class NpCase(Case):
+    """One call of a function of `mx.np` or `mx.npx`, named by its path: "np.linalg.norm", "npx.softmax".
+
+    An `Array` may stand anywhere among the arguments, in lists and keywords too; other arguments are passed as they
+    are. Gradients are those of all float arrays. Results keep their dtypes and shapes; tuples are flattened.
+    """
+
+    def __init__(self, path, args, attrs, train, grad, factor, off):
+        self.args, self.kwargs = args, attrs
+        inputs = []
+        _each_array((args, attrs), inputs.append)
+        super().__init__(path, inputs, attrs, train, grad, factor, off)
+        words = [repr(a) for a in args] + ["%s=%r" % item for item in attrs.items()]
+        self.id = "%s(%s)" % (path, ", ".join(words)) + ("" if train else "@predict")
+
+    def run(self, mx):
+        mx.npx.set_np()
+        try:
+            return self.run_in_np_mode(mx)
+        finally:
+            mx.npx.reset_np()
+
+    def run_in_np_mode(self, mx):
+        values = self.arrays()
+        arrays = [mx.np.array(v, dtype=v.dtype) for v in values]
+        differentiated = [i for i, v in enumerate(values) if self.differentiates(i, v)]
+        for i in differentiated:
+            arrays[i].attach_grad()
+        given = iter(arrays)
+        args, kwargs = _each_array((self.args, self.kwargs), lambda _: next(given))
+        function = mx
+        for name in self.op.split("."):
+            function = getattr(function, name)
+        with mx.autograd.record(train_mode=self.train):
+            returned = function(*args, **kwargs)
+        outputs = []
+        _flatten(returned, outputs)
+        results = {"out%d" % i: plain(o) for i, o in enumerate(outputs)}
+        rng = np.random.RandomState(zlib.crc32(self.id.encode()) ^ 1)
+        heads = [o for o in outputs if hasattr(o, "asnumpy") and np.dtype(o.dtype).kind == "f"]
+        if differentiated and heads:
+            grads = [mx.np.array(rng.uniform(-1, 1, size=o.shape), dtype=o.dtype) for o in heads]
+            mx.autograd.backward(heads, grads)
+            results.update({"grad%d" % i: arrays[i].grad.asnumpy() for i in differentiated})
+        for i, (array, value) in enumerate(zip(arrays, values)):
+            if not np.array_equal(array.asnumpy(), value):
+                results["after%d" % i] = array.asnumpy()
+        return results
+
+
+def _each_array(value, replace):
+    """`value` with `replace(array)` for every Array in it, in order."""
+    if isinstance(value, Array):
+        return replace(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_each_array(item, replace) for item in value])
+    if isinstance(value, dict):
+        return {key: _each_array(item, replace) for key, item in value.items()}
+    return value
+
+
+def _flatten(value, into):
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            _flatten(item, into)
+    else:
+        into.append(value)
+
+
 class Program:
     """A small program of MXNet's users: what it returns."""
 
@@ -150,6 +219,12 @@ def family(name):
         `_factor` and `_off` widen the tolerance, with the reason beside them: see tolerance.py.
         """
         add(Case(op, inputs, attrs, _train, _grad, _factor, _off))
+
+    def np_case(path, *args, _train=True, _grad=True, _factor=1, _off=0, **attrs):
+        """One call of `mx.<path>` in NumPy mode; arguments as for `case`, see NpCase."""
+        add(NpCase(path, args, attrs, _train, _grad, _factor, _off))
+
+    case.np = np_case
 
     def program(function):
         """Decorates `def name(mx): ... return [results]`."""
