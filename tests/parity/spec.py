@@ -50,8 +50,8 @@ def const(values, dtype="float32"):
     return Array("const", np.array(values).shape, dtype, 0, 5, values)
 
 
-class Case:
-    """One call of one op: its outputs, its gradients, and what it changed in place."""
+class Call:
+    """One call: its inputs, and how closely results are compared."""
 
     def __init__(self, op, inputs, attrs, train, grad, factor, off):
         self.op, self.inputs, self.attrs = op, inputs, attrs
@@ -62,6 +62,22 @@ class Case:
     def arrays(self):
         rng = np.random.RandomState(zlib.crc32(self.id.encode()))
         return [i.make(rng) for i in self.inputs]
+
+    def tolerance(self):
+        """The arguments of tolerance.check for its results."""
+        arrays = self.arrays()
+        dtypes = [str(a.dtype) for a in arrays] + [str(self.attrs.get("dtype"))]
+        terms = max([a.size for a in arrays] + [1])
+        return dict(dtypes=dtypes, terms=terms, factor=self.factor, off=self.off)
+
+    def differentiates(self, i, value):
+        if value.dtype.kind != "f" or not self.grad:
+            return False
+        return self.grad is True or i in self.grad
+
+
+class Case(Call):
+    """One call of one op: its outputs, its gradients, and what it changed in place."""
 
     def run(self, mx):
         """{name: numpy array} of what the call gave."""
@@ -87,20 +103,8 @@ class Case:
                 results["after%d" % i] = array.asnumpy()
         return results
 
-    def tolerance(self):
-        """The arguments of tolerance.check for its results."""
-        arrays = self.arrays()
-        dtypes = [str(a.dtype) for a in arrays] + [str(self.attrs.get("dtype"))]
-        terms = max([a.size for a in arrays] + [1])
-        return dict(dtypes=dtypes, terms=terms, factor=self.factor, off=self.off)
 
-    def differentiates(self, i, value):
-        if value.dtype.kind != "f" or not self.grad:
-            return False
-        return self.grad is True or i in self.grad
-
-
-class NpCase(Case):
+class NpCase(Call):
     """One call of a function of `mx.np` or `mx.npx`, named by its path: "np.linalg.norm", "npx.softmax".
 
     An `Array` may stand anywhere among the arguments, in lists and keywords too; other arguments are passed as they
