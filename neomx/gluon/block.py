@@ -18,7 +18,9 @@ from ..context import Context
 from ..ndarray import NDArray
 from ..symbol import Symbol
 from . import model_file
+from ..numpy.multiarray import ndarray
 from .cached import CachedGraph, check_backend, joined
+from .kinds import front_of, symbol_front_of
 from .loading import load_into, named, save_from, without_kind
 from .parameter import DeferredInitializationError, Parameter
 from .parameter_dict import ParameterDict
@@ -415,7 +417,7 @@ class HybridBlock(Block):
                 _refuse_symbols(args)
             if self._runs_graph():
                 return self._graph_for((x, *args))((x, *args), self._op_hook)
-            return self.hybrid_forward(nd, x, *args, **self._own_arrays(x._ctx, (x, *args)))
+            return self.hybrid_forward(front_of(x), x, *args, **self._own_arrays(x._ctx, (x, *args)))
         if isinstance(x, Symbol):
             return self._symbolic(x, *args)
         return self._forward_nested(x, *args)
@@ -434,8 +436,12 @@ class HybridBlock(Block):
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
     def _symbolic(self, *args: Any) -> Any:
+        F = symbol_front_of(next(each for each in flatten(args)[0] if each is not None))
+        variables = {name: param.var() for name, param in self._reg_params.items()}
+        if F is not symbol:
+            variables = {name: each.as_np_ndarray() for name, each in variables.items()}
         with self.name_scope(), _telling_of_symbols(self):
-            return self.hybrid_forward(symbol, *args, **{name: p.var() for name, p in self._reg_params.items()})
+            return self.hybrid_forward(F, *args, **variables)
 
     def _forward_nested(self, *args: Any) -> Any:
         """`forward` where the first argument is a list, or a torch tensor."""
@@ -452,7 +458,7 @@ class HybridBlock(Block):
             )
         if self._runs_graph():
             return self._graph_for(args)(args, self._op_hook)
-        return self.hybrid_forward(nd, *args, **self._own_arrays(arrays[0]._ctx, args))
+        return self.hybrid_forward(front_of(arrays[0]), *args, **self._own_arrays(arrays[0]._ctx, args))
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute the output with `F`, which is `mx.nd` or `mx.sym`; parameters come by their attribute's name."""
@@ -496,8 +502,9 @@ def _nesting(args: Any) -> str:
     """How arguments are nested, as a key."""
     for arg in args:
         if not isinstance(arg, NDArray):
-            return repr(flatten(args)[1])
-    return "a" * len(args)
+            flat, nesting = flatten(args)
+            return repr(nesting) + front_of(next(each for each in flat if each is not None)).__name__
+    return ("n" if isinstance(args[0], ndarray) else "a") * len(args)
 
 
 def _refuse_symbols(args: Any) -> None:

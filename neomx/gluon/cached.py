@@ -48,7 +48,9 @@ class CachedGraph:
         flat, self.in_format = flatten(args)
         count = sum(each is not None for each in flat)
         names = iter(["data"] if count == 1 else [f"data{i}" for i in range(count)])
-        self.inputs = [None if each is None else symbol.var(next(names)) for each in flat]
+        self.kind = next((each._kind for each in flat if each is not None), NDArray)
+        as_kind = (lambda each: each) if self.kind is NDArray else symbol.Symbol.as_np_ndarray
+        self.inputs = [None if each is None else as_kind(symbol.var(next(names))) for each in flat]
         outputs, self.out_format = flatten(block._symbolic(*regroup(self.inputs, self.in_format)))
         if any(not isinstance(each, symbol.Symbol) for each in outputs):
             raise ValueError(
@@ -136,7 +138,7 @@ class CachedGraph:
         finally:
             if previous is not recording:
                 set_grad_enabled(previous)
-        arrays = [NDArray(result, ctx) for result in results]
+        arrays = [self.kind(result, ctx) for result in results]
         for array in arrays if recording else ():
             if array._data.requires_grad:
                 on_tape(array)

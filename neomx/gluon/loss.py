@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import ndarray
 from ..base import numeric_types
-from ..ndarray import NDArray
 from ..ndarray.invoke import apply
 from ..ops.cross_entropy import CROSS_ENTROPY
 from .block import HybridBlock
+from .kinds import is_eager
 
 __all__ = [
     "CTCLoss",
@@ -46,7 +45,7 @@ def _apply_weighting(F: Any, loss: Any, weight: float | None = None, sample_weig
 
 def _reshape_like(F: Any, x: Any, y: Any) -> Any:
     """`x` in the shape of `y`."""
-    if F is not ndarray:
+    if not is_eager(F):
         return F.reshape_like(x, y)
     if x.shape == y.shape:
         return x
@@ -159,9 +158,9 @@ class SoftmaxCrossEntropyLoss(Loss):
         self._axis, self._sparse_label, self._from_logits = axis, sparse_label, from_logits
 
     def hybrid_forward(self, F: Any, pred: Any, label: Any, sample_weight: Any = None) -> Any:
-        if F is ndarray and self._sparse_label and not self._from_logits and self._axis == -1:
+        if is_eager(F) and self._sparse_label and not self._from_logits and self._axis == -1:
             plain = self._weight is None and sample_weight is None and self._batch_axis == 0
-            loss = apply(CROSS_ENTROPY, (pred, label), {"by_example": plain}, None, NDArray)
+            loss = apply(CROSS_ENTROPY, (pred, label), {"by_example": plain}, None, pred._kind)
             return loss if plain else self._weighted_mean(F, loss, sample_weight)
         if not self._from_logits:
             pred = F.log_softmax(pred, axis=self._axis)
@@ -329,7 +328,7 @@ class PoissonNLLLoss(Loss):
         if self._compute_full:
             stirling = target * F.log(target) - target + 0.5 * F.log(2 * target * math.pi)
             loss = loss + stirling * (target > 1)
-        return F.mean(self._weigh(F, loss, sample_weight))
+        return self._weigh(F, loss, sample_weight).mean()
 
 
 class CosineEmbeddingLoss(Loss):
@@ -368,7 +367,7 @@ class SDMLLoss(Loss):
         self.smoothing_parameter = smoothing_parameter
 
     def hybrid_forward(self, F: Any, x1: Any, x2: Any) -> Any:
-        if F is ndarray and x1.shape != x2.shape:
+        if is_eager(F) and x1.shape != x2.shape:
             raise AssertionError(f"SDMLLoss takes pairs: two arrays of one shape, received {x1.shape} and {x2.shape}")
         distances = F.sum(F.square(F.broadcast_sub(F.expand_dims(x1, axis=1), F.expand_dims(x2, axis=0))), axis=2)
         return self.kl_loss(F.log_softmax(-distances, axis=1), self._labels(F, distances))

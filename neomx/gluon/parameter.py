@@ -11,12 +11,13 @@ import torch
 
 from .. import autograd, initializer, symbol
 from .. import ndarray as nd
-from ..base import MXNetError, mx_real_t
+from ..base import MXNetError, modes, mx_real_t
 from ..context import Context, cpu, current_context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from ..step.gradients import is_fresh
+from .kinds import array_type
 from .placement import WHOLE
 from .private_names import PrivateNames
 from .sparse_rows import rows_of
@@ -101,7 +102,8 @@ class Parameter(PrivateNames):
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._arrays is not None:
-            self._arrays = {ctx: NDArray(tensor, ctx) for ctx, tensor in state["_arrays"].items()}
+            kind = array_type()
+            self._arrays = {ctx: kind(tensor, ctx) for ctx, tensor in state["_arrays"].items()}
             self._init_grad()
 
     def __repr__(self) -> str:
@@ -138,14 +140,16 @@ class Parameter(PrivateNames):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Its shape, 0 where a dimension is not known yet; None if nothing is known."""
+        """Its shape, 0 where a dimension is not known yet (-1 with NumPy's shapes); None if nothing is known."""
+        if modes.np_shape and self._shape is not None:
+            return tuple(size or -1 for size in self._shape)
         return self._shape
 
     @shape.setter
     def shape(self, new: int | Sequence[int]) -> None:
         new = _as_shape(new)
         if self._shape is None:
-            self._shape = new
+            self._shape = tuple(max(size, 0) for size in new)
             return
         if not _shapes_agree(self._shape, new):
             raise AssertionError(
@@ -232,7 +236,8 @@ class Parameter(PrivateNames):
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
-        self._arrays = {each: NDArray(self._leaf(data._data, each.check().device), each) for each in ctx}
+        kind = array_type()
+        self._arrays = {each: kind(self._leaf(data._data, each.check().device), each) for each in ctx}
         self._init_grad()
         self._move_in()
 

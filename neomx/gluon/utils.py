@@ -22,6 +22,7 @@ from ..context import Context, current_context
 from ..formats.atomic import replacing
 from ..ndarray import NDArray, array
 from ..ndarray.distributed import is_distributed
+from .kinds import of_kind
 
 __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data"]
 
@@ -51,7 +52,7 @@ def split_and_load(
     """`data` in as many parts as there are contexts, each on its own."""
     ctx_list = contexts(ctx_list)
     if not isinstance(data, NDArray):
-        data = array(data, ctx=ctx_list[0])
+        data = of_kind(array(data, ctx=ctx_list[0]))
     if len(ctx_list) == 1:
         return [data.as_in_context(ctx_list[0])]
     slices = split_data(data, len(ctx_list), batch_axis, even_split)
@@ -74,9 +75,9 @@ def clip_global_norm(arrays: Sequence[NDArray], max_norm: float, check_isfinite:
     norm = torch.nn.utils.get_total_norm([a._data.detach() for a in arrays]).reshape(1).float()
     scale = (max_norm / (norm + 1e-8)).clamp_(max=1.0)
     for a in arrays:
-        a *= NDArray(scale.to(a._data.device, a._data.dtype), a.context)
+        a *= a._kind(scale.to(a._data.device, a._data.dtype), a.context)
     if not check_isfinite:
-        return NDArray(norm, arrays[0].context)
+        return arrays[0]._kind(norm, arrays[0].context)
     total = np.float32(norm.item())
     if not np.isfinite(total):
         warnings.warn("nan or inf is detected. Clipping results will be undefined.", stacklevel=2)

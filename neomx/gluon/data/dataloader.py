@@ -19,6 +19,7 @@ from ...context import cpu, cpu_pinned
 from ...events import heard
 from ...ndarray import NDArray, array
 from ...ops.random import generator
+from ..kinds import of_kind
 from .dataset import ArrayDataset
 from .place import Pass
 from .pooled import ForkingPickler as ForkingPickler  # for other libraries' loaders
@@ -33,7 +34,7 @@ def default_batchify_fn(data: Any) -> Any:
     """Items to a batch: arrays are stacked, numbers become an array, tuples a list of what their parts make."""
     first = data[0]
     if isinstance(first, NDArray):
-        return NDArray(_stack([item._data for item in data]), first.context)
+        return of_kind(NDArray(_stack([item._data for item in data]), first.context))
     if isinstance(first, tuple):
         return [default_batchify_fn(part) for part in zip(*data, strict=False)]
     try:
@@ -45,7 +46,7 @@ def default_batchify_fn(data: Any) -> Any:
             f"default_batchify_fn cannot make a batch of {type(first).__name__} items: expected arrays, numbers "
             "or tuples of them. Give a batchify_fn of your own"
         )
-    return array(values, dtype=values.dtype)
+    return of_kind(array(values, dtype=values.dtype))
 
 
 def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
@@ -79,9 +80,11 @@ def _is_in_memory(dataset: Any) -> bool:
 def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
     """The batch that `default_batchify_fn` would make of these items, in half the time."""
     parts = [
-        NDArray(data._data[torch.tensor(indices)].detach(), data.context)
-        if isinstance(data, NDArray)
-        else array(data[indices], dtype=data.dtype)
+        of_kind(
+            NDArray(data._data[torch.tensor(indices)].detach(), data.context)
+            if isinstance(data, NDArray)
+            else array(data[indices], dtype=data.dtype)
+        )
         for data in dataset._data
     ]
     return parts[0] if len(parts) == 1 else parts

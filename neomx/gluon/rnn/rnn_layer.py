@@ -12,6 +12,7 @@ from ...ops.rnn import RNN_OF_PARTS
 from ...symbol import Symbol
 from ...symbol import zeros as symbol_zeros
 from ..block import HybridBlock
+from ..kinds import is_eager
 from .basic_cell import GRUCell, LSTMCell, RNNCell
 from .composite_cell import BidirectionalCell, HybridSequentialRNNCell
 from .modifier_cell import DropoutCell
@@ -194,9 +195,9 @@ class _RNNLayer(HybridBlock):
             inputs = F.swapaxes(inputs, dim1=0, dim2=1)
         parts = [params[name] for name in self._packed_order]
         lengths = {} if sequence_length is None else {"sequence_length": sequence_length}
-        if F is ndarray:
+        if is_eager(F):
             arrays = [inputs, *states, *lengths.values(), *parts]
-            outputs, *states = apply(RNN_OF_PARTS, arrays, dict(self._attrs), None, NDArray)
+            outputs, *states = apply(RNN_OF_PARTS, arrays, dict(self._attrs), None, inputs._kind)
         else:
             packed = F._internal._rnn_param_concat(*(F.reshape(part, shape=-1) for part in parts), dim=0)
             outputs, *states = F.RNN(inputs, packed, *states, **lengths, **self._attrs)

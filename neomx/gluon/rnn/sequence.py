@@ -79,11 +79,11 @@ def batch_size(inputs: Any, layout: str) -> int:
 
 
 def known(states: list) -> list:
-    """States of a batch that has a size: only a symbol may leave it open."""
+    """States of a batch that has a size, in the kind of array in use: only a symbol may leave the size open."""
     for state in states:
         if isinstance(state, NDArray) and 0 in state.shape:
             raise MXNetError(f"begin_state: batch_size must be told for arrays, received 0: a state of {state.shape}")
-    return states
+    return [of_kind(state) if isinstance(state, NDArray) else state for state in states]
 
 
 def first_states(cell: RecurrentCell, inputs: Any, layout: str, states: Any) -> Any:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .... import autograd, ndarray
+from .... import autograd
 from ....base import MXNetError
 from ....comm.session import session
 from ....comm.world import discover
 from ....process import state
 from ...block import Block, HybridBlock
+from ...kinds import is_eager
 from ...nn import BatchNorm, HybridSequential, Sequential
 from ...nn.basic_layers import check_sizes
 
@@ -115,7 +116,7 @@ class SyncBatchNorm(BatchNorm):
         self._kwargs |= {"ndev": 1 if num_devices is None else num_devices, "key": self.prefix}
 
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
-        if F is not ndarray or autograd.is_training():
+        if not is_eager(F) or autograd.is_training():
             self._check_contexts()
         if state.norm_total is None and discover().size > 1:
             sync_over(session().group.clone("batch norm"))

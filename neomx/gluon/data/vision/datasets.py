@@ -16,6 +16,7 @@ from ....formats import idx
 from ....formats.atomic import replacing
 from ....ndarray import array
 from ....sample import digits
+from ...kinds import of_kind
 from ... import utils
 from .. import dataset
 
@@ -58,7 +59,7 @@ class MNIST(dataset._DownloadedDataset):
                 f"{self._root} holds images of shape {images.shape} and labels of shape {labels.shape}: expected "
                 "(n, 28, 28) and (n,)"
             )
-        self._data = array(images[..., None], dtype=images.dtype)
+        self._data = of_kind(array(images[..., None], dtype=images.dtype))
         self._label = labels.astype(np.int32)
 
     def _read(self, file: str) -> np.ndarray:
@@ -113,7 +114,7 @@ class CIFAR10(dataset._DownloadedDataset):
             self._unpack(_download(self._namespace, *self._archive_file, self._root))
         images, labels = zip(*map(self._read_batch, files), strict=True)
         data = np.concatenate(images)
-        self._data = array(data, dtype=data.dtype)
+        self._data = of_kind(array(data, dtype=data.dtype))
         self._label = np.concatenate(labels)
 
     def _unpack(self, archive: str) -> None:
