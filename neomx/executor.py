@@ -18,8 +18,9 @@ from .ndarray.invoke import own
 from .ndarray.ndarray import GradientBuffer, NDArray
 from .ndarray.utils import array as make_array
 from .onednn import explained
+from .ops.shapes import is_known
 from .symbol.graph import Node
-from .symbol.infer import Shapes, Types, resolved
+from .symbol.infer import Shapes, Types, as_known, resolved
 from .symbol.lowering import Run, lower
 from .symbol.placement import Groups, check_states
 from .symbol.symbol import Symbol
@@ -92,9 +93,11 @@ class Executor:
         self.outputs = []
         places = self._places(self._symbol._nodes())
         for node, index in self._symbol._outputs:
-            shape, dtype = shapes.of[id(node), index] or (0,), types.of[id(node), index] or torch.float32
+            shape, dtype = shapes.of[id(node), index], types.of[id(node), index] or torch.float32
             where = places[id(node)]
-            self.outputs.append(NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where))
+            self.outputs.append(
+                NDArray(torch.zeros(shape if is_known(shape) else (0,), dtype=dtype, device=where.device), where)
+            )
         self.output_dict = dict(zip(self._symbol.list_outputs(), self.outputs, strict=True))
         self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
 
@@ -298,7 +301,7 @@ class Executor:
         if unknown:
             raise MXNetError(f"reshape: unknown argument {unknown[0]!r}.{suggest(unknown[0], self.arg_dict)}")
         types = Types(self._symbol, {name: a._data.dtype for name, a in self.arg_dict.items()})
-        shapes = Shapes(self._symbol, kwargs, types)
+        shapes = Shapes(self._symbol, {name: as_known(shape) for name, shape in kwargs.items()}, types)
         shape_of = {node.name: shapes.of[id(node), 0] for node in shapes.order if node.op is None}
         args: Arrays = {}
         grads: Arrays = {}
@@ -392,9 +395,9 @@ def simple_bind(
     _check_unique(names)
     known = {*names, *states}
     types = Types(symbol, {name: to_torch(dtype) for name, dtype in (type_dict or {}).items() if name in known})
-    inferred = Shapes(symbol, {name: tuple(shape) for name, shape in shapes.items() if name in known}, types)
+    inferred = Shapes(symbol, {name: as_known(tuple(shape)) for name, shape in shapes.items() if name in known}, types)
     variables = {node.name: node for node in inferred.order if node.op is None}
-    unknown = [name for name, node in variables.items() if 0 in (inferred.of[id(node), 0] or (0,))]
+    unknown = [name for name, node in variables.items() if not is_known(inferred.of[id(node), 0])]
     if unknown:
         raise MXNetError(
             f"simple_bind cannot infer the shapes of {', '.join(unknown)} from {shapes or 'nothing'}. "

@@ -16,9 +16,9 @@ from .. import symbol
 from ..base import MXNetError
 from ..context import Context
 from ..ndarray import NDArray
+from ..numpy.multiarray import ndarray
 from ..symbol import Symbol
 from . import model_file
-from ..numpy.multiarray import ndarray
 from .cached import CachedGraph, check_backend, joined
 from .kinds import front_of, symbol_front_of
 from .loading import load_into, named, save_from, without_kind

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch.compiler import is_compiling, is_exporting
 
 from ..base import MXNetError
+from .shapes import UNKNOWN, is_known
 from .spatial import bilinear
 from .table import Shape, Shapes, by_data, op
 
@@ -103,9 +104,10 @@ def _dense_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     data = shapes[0]
     if data is None:
         return shapes
-    if outputs[0] and data[0] == 0:
+    if outputs[0] and data and data[0] == UNKNOWN:
         data = (outputs[0][0], *data[1:])
-    length = math.prod(data[1:]) if attrs["flatten"] else data[-1]
+    row = data[1:] if attrs["flatten"] else data[-1:]
+    length = math.prod(row) if is_known(row) else UNKNOWN
     return [data, (attrs["num_hidden"], length), (attrs["num_hidden"],)][: len(shapes)]
 
 
@@ -237,17 +239,25 @@ class _DeepConvolution(torch.autograd.Function):
 @by_data
 def _filter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
     filters, kernel = attrs["num_filter"], attrs["kernel"]
-    if (attrs["layout"] or "").endswith("C"):
-        return [(filters, *kernel, data[-1] // attrs["num_group"]), (filters,)]
-    return [(filters, data[1] // attrs["num_group"], *kernel), (filters,)]
+    channels_last = (attrs["layout"] or "").endswith("C")
+    channels = data[-1] if channels_last else data[1]
+    channels = UNKNOWN if channels == UNKNOWN else channels // attrs["num_group"]
+    return [(filters, *kernel, channels) if channels_last else (filters, channels, *kernel), (filters,)]
 
 
 def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Weight and bias from the data; the batch, where the data does not tell it, from the output."""
+    """Weight and bias from the data; what the data does not tell of itself, the output tells without strides."""
     data, *weights = _filter_shapes(shapes, outputs, attrs)
-    if data and outputs[0] and data[0] == 0:
-        data = (outputs[0][0], *data[1:])
-    return [data, *weights]
+    out, rank = outputs[0], len(attrs["kernel"])
+    if data is None or out is None or not len(data) == len(out) == rank + 2:
+        return [data, *weights]
+    stride, dilate = attrs["stride"] or (1,) * rank, attrs["dilate"] or (1,) * rank
+    pad, first = attrs["pad"] or (0,) * rank, 1 if (attrs["layout"] or "").endswith("C") else 2
+    known = [out[0] if data[0] == UNKNOWN else data[0], *data[1:]]
+    for i, kernel in enumerate(attrs["kernel"]):
+        if UNKNOWN == known[first + i] != out[first + i] and stride[i] == 1:
+            known[first + i] = out[first + i] + dilate[i] * (kernel - 1) - 2 * pad[i]
+    return [tuple(known), *weights]
 
 
 @op(

@@ -9,6 +9,7 @@ import torch
 
 from ..base import MXNetError, suggest
 from ..dtype import NUMPY_OF_TORCH, to_torch
+from .shapes import UNKNOWN
 from .table import Ctx, Shapes, Types, op
 
 
@@ -53,7 +54,8 @@ def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Sha
     count = len(prop.list_arguments())
     if shapes and shapes[0] is None:
         return shapes, outputs
-    inferred = [[tuple(s) or None for s in each] for each in prop.infer_shape([list(s or ()) for s in shapes[:count]])]
+    written = [[max(n, 0) for n in shape or ()] for shape in shapes[:count]]
+    inferred = [[tuple(n or UNKNOWN for n in s) or None for s in each] for each in prop.infer_shape(written)]
     states = inferred[2] if len(inferred) > 2 else []
     return [*inferred[0], *states, *shapes[count + len(states) :]], inferred[1]
 

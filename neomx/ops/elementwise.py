@@ -15,6 +15,7 @@ from torch.compiler import is_compiling
 from torch.nn.functional import hardtanh, smooth_l1_loss
 
 from ..base import MXNetError
+from .shapes import UNKNOWN, Shapes, is_known
 from .table import Types, op, typed
 
 Tensor = torch.Tensor
@@ -228,12 +229,30 @@ def _enter_exact(compute: _Binary, names: tuple[str, ...], doc: str, remedy: str
     op(*names, same_dtype=True, infer="same")(elementwise)
 
 
+def _broadcast_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """A length is known where both are, or where the one that is known stretches the other."""
+    a, b = shapes
+    if a is None or b is None or is_known(a) and is_known(b):
+        return shapes
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return shapes, [tuple(_stretched(m, n) for m, n in pairs)]
+
+
+def _stretched(m: int, n: int) -> int:
+    if 1 in (m, n):
+        return m if n == 1 else n
+    if m != n and UNKNOWN not in (m, n):
+        raise MXNetError(f"lengths {m} and {n} cannot be broadcast")
+    return min(m, n)
+
+
 def _enter_broadcasting(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
     def broadcasting(lhs: Tensor, rhs: Tensor) -> Tensor:
         return compute(lhs, rhs)
 
     broadcasting.__doc__ = f"{doc}; dimensions of length 1 stretch to the other array's."
-    op(*names, same_dtype=True)(broadcasting)
+    op(*names, same_dtype=True, infer=_broadcast_shapes)(broadcasting)
 
 
 for _compute2, _exact, _broad, _doc in _BINARY:

@@ -14,6 +14,7 @@ from torch.compiler import is_exporting
 
 from ..base import MXNetError
 from .shape import never_0d
+from .shapes import merged
 from .table import Axis, DType, Shape, Shapes, by_data, op, typed
 
 Tensor = torch.Tensor
@@ -69,7 +70,17 @@ def _index_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int
     return [tuple(n for i, n in enumerate(data) if i != attrs["axis"] % len(data)) or (1,)]
 
 
-@op("pick", "choose_element_0index", "_npx_pick", types=typed([0]), infer=_index_shape)
+def _pick_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """An index of as many dimensions as the data has length 1 along the axis."""
+    found = _index_shape(shapes, outputs, attrs)
+    data, index = shapes
+    if data is None or index is None or len(index) != len(data) or attrs["axis"] is None:
+        return found
+    axis = attrs["axis"] % len(data)
+    return [data, (*data[:axis], 1, *data[axis + 1 :])]
+
+
+@op("pick", "choose_element_0index", "_npx_pick", types=typed([0]), infer=_pick_shapes)
 def pick(
     data: Tensor,
     index: Tensor,
@@ -213,10 +224,8 @@ def _strides(shape: Sequence[int]) -> list[int]:
 def _choice_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
     """x, y and the output have one shape: what is known of one is known of all."""
     condition, *choices = shapes
-    known = [shape for shape in (*choices, *outputs) if shape is not None]
-    if not known or len({len(shape) for shape in known}) > 1:
-        return shapes
-    one = tuple(max(lengths) for lengths in zip(*known, strict=True))
+    known = (*choices, *outputs)
+    one = merged(*known)
     return [condition, one, one]
 
 

@@ -7,12 +7,13 @@ must agree exactly. A triangular input is read, and gets a gradient, in its tria
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
 from .shape import never_0d
+from .shapes import Shapes, is_known
 from .table import op
 
 Tensor = torch.Tensor
@@ -94,7 +95,16 @@ def _rows_at(a: Tensor, axis: int) -> Tensor:
     return a if axis in (-2, a.dim() - 2) else a.movedim(axis, -2)
 
 
-@op("_linalg_gemm", "linalg_gemm", same_dtype=True)
+def _product_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """C has the shape of the product A B."""
+    a, b, c = shapes
+    if a is None or b is None or attrs["axis"] not in (-2, len(a) - 2):
+        return shapes
+    product = (*a[:-2], a[-1 if attrs["transpose_a"] else -2], b[-2 if attrs["transpose_b"] else -1])
+    return [a, b, product] if is_known(product) else ([a, b, c or product], [product])
+
+
+@op("_linalg_gemm", "linalg_gemm", same_dtype=True, infer=_product_shapes)
 def gemm(
     A: Tensor,
     B: Tensor,

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 
 from ..base import MXNetError
+from .shapes import UNKNOWN, is_known
 from .table import by_data, op
 
 Tensor = torch.Tensor
@@ -33,7 +34,8 @@ def _defined(data: Tensor, out: Tensor, gradient: Callable[[], Tensor]) -> Tenso
 
 @by_data
 def _label_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
-    return [(data[0], math.prod(data[2:]))] if attrs["multi_output"] else [data[:-1]]
+    places = math.prod(data[2:]) if is_known(data[2:]) else UNKNOWN
+    return [(data[0], places)] if attrs["multi_output"] else [data[:-1]]
 
 
 @by_data

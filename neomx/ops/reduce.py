@@ -7,11 +7,13 @@ A full reduction has shape (1,): `nd` has no arrays without dimensions.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
 from ..base import MXNetError
 from .shape import never_0d
+from .shapes import Shapes
 from .table import Axis, DType, op, typed
 
 Tensor = torch.Tensor
@@ -189,9 +191,15 @@ def argmax_channel(data: Tensor) -> Tensor:
     return _where(data, 1, False, True)
 
 
+def _summed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Along an axis the result has the shape of the data."""
+    return shapes if attrs["axis"] is None else outputs
+
+
 @op(
     "_np_cumsum",
     "cumsum",
+    infer=_summed_shapes,
     types=lambda types, a: (types, [a["dtype"] or (torch.int64 if types[0] is torch.bool else types[0])]),
 )
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:

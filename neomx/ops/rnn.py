@@ -21,6 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from ..base import MXNetError, modes
 from .random import generator
+from .shapes import UNKNOWN, is_known
 from .table import FILLED_IN, Ctx, Op, Shapes, by_data, op
 
 Tensor = torch.Tensor
@@ -70,7 +71,7 @@ def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tupl
     _, batch, channels = data
     directions = 1 + attrs["bidirectional"]
     known = [attrs[key] for key in ("state_size", "num_layers", "bidirectional", "projection_size")]
-    size = rnn_param_size(attrs["mode"], channels, *known) if channels else 0
+    size = UNKNOWN if channels == UNKNOWN else rnn_param_size(attrs["mode"], channels, *known)
     state = (attrs["num_layers"] * directions, batch, attrs["projection_size"] or attrs["state_size"])
     cell = [(*state[:2], attrs["state_size"])] if attrs["mode"] == "lstm" else []
     return [(size,), state, *cell, (batch,)]
@@ -79,10 +80,8 @@ def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tupl
 def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
     """Those of the outputs are told, not tried, where all is well: torch imports half of itself to try."""
     found = _parameter_shapes(shapes, outputs, attrs)
-    known = [shape for shape in found if shape and 0 not in shape]
-    if len(known) < len(found) or any(
-        old and 0 not in old and old != new for old, new in zip(shapes, found, strict=True)
-    ):
+    known = [shape for shape in found if is_known(shape)]
+    if len(known) < len(found) or any(is_known(old) and old != new for old, new in zip(shapes, found, strict=True)):
         return found
     time, batch, _ = known[0]
     _, _, length = known[2]

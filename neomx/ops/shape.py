@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
+from .shapes import UNKNOWN, is_known, merged
 from .table import Axis, Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
@@ -91,15 +92,48 @@ def _split_in_two(length: int, first: int, second: int) -> tuple[int, int]:
 # ---- the same elements in another shape ----
 
 
-def _flattened_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Of an array with one unknown length, that length follows from the flat array's."""
-    (shape,), flat = shapes, outputs[0]
-    if attrs["shape"] != (-1,) or not shape or shape.count(0) != 1 or not flat or 0 in flat:
+def _partly_reshaped(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool) -> tuple[int, ...]:
+    """What reshape codes tell of the result while some lengths are unknown; see `infer_reshape`."""
+    if reverse:
+        shape, codes = shape[::-1], codes[::-1]
+    result: list[int] = []
+    kept: list[int] = []  # the input's lengths that the result has as they are
+    remains = -1  # where -1 stands in the result
+    rest, left = iter(shape), iter(codes)
+    for code in left:
+        parts = [*rest] if code == -2 else [next(rest, UNKNOWN) for _ in range(2 if code == -3 else 1)]
+        if code == -4:
+            result += (next(left, UNKNOWN), next(left, UNKNOWN))
+        elif code in (0, -2):
+            result += parts
+            kept += parts
+        elif code == -3:
+            result.append(math.prod(parts) if is_known(tuple(parts)) else UNKNOWN)
+            kept += parts
+        else:
+            remains = len(result) if code == -1 else remains
+            result.append(code)
+    if remains >= 0 and -4 not in codes and kept.count(UNKNOWN) == shape.count(UNKNOWN):
+        given = math.prod(n for n in (*kept, *codes) if n > 0)
+        result[remains] = math.prod(n for n in shape if n > 0) // given
+    return tuple(result[::-1] if reverse else result)
+
+
+def _reshaped_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """An array's one unknown length follows from how many elements there are."""
+    (shape,), codes = shapes, attrs["shape"]
+    if shape is None or is_known(shape):
         return shapes
-    return [tuple(n or flat[0] // math.prod(n for n in shape if n) for n in shape)]
+    result = merged(outputs[0], _partly_reshaped(shape, codes, attrs["reverse"]) if codes else None)
+    if shape.count(UNKNOWN) != 1 or not is_known(result):
+        return (shapes, [result]) if codes else shapes
+    others = math.prod(n for n in shape if n != UNKNOWN)
+    if others == 0 or math.prod(result) % others:
+        return shapes
+    return [tuple(math.prod(result) // others if n == UNKNOWN else n for n in shape)]
 
 
-@op("Reshape", "reshape", may_alias=True, infer=_flattened_shape)
+@op("Reshape", "reshape", may_alias=True, infer=_reshaped_shapes)
 def reshape(
     data: Tensor,
     *,
@@ -156,13 +190,26 @@ def flatten(data: Tensor) -> Tensor:
     return data.flatten(1) if data.dim() > 1 else data.reshape(-1, 1)
 
 
-@op("expand_dims", "_npi_expand_dims", may_alias=True)
+def _shape_within(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """The result's shape without the new dimension."""
+    if outputs[0] is None:
+        return shapes
+    axis = attrs["axis"] % len(outputs[0])
+    return [outputs[0][:axis] + outputs[0][axis + 1 :]]
+
+
+@op("expand_dims", "_npi_expand_dims", may_alias=True, infer=_shape_within)
 def expand_dims(data: Tensor, *, axis: int) -> Tensor:
     """A new dimension of length 1 at `axis`."""
     return data.unsqueeze(axis)
 
 
-@op("squeeze", may_alias=True)
+def _squeezed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """An unknown length may be 1."""
+    return shapes if is_known(shapes[0]) or attrs["axis"] is not None else (shapes, outputs)
+
+
+@op("squeeze", may_alias=True, infer=_squeezed_shapes)
 def squeeze(data: Tensor, *, axis: Axis = None) -> Tensor:
     """Without the dimensions of length 1, or without those of `axis`."""
     if axis is None:
@@ -178,7 +225,17 @@ def squeeze(data: Tensor, *, axis: Axis = None) -> Tensor:
 # ---- the same elements in another order ----
 
 
-@op("transpose", may_alias=True)
+def _shape_before(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """The result's dimensions, each where it came from."""
+    result = outputs[0]
+    axes = attrs["axes"] or range(len(result or ()))[::-1]
+    if result is None or sorted(axis % len(result) for axis in axes) != list(range(len(result))):
+        return shapes
+    before = dict(zip((axis % len(result) for axis in axes), result, strict=True))
+    return [tuple(before[axis] for axis in range(len(result)))]
+
+
+@op("transpose", may_alias=True, infer=_shape_before)
 def transpose(data: Tensor, *, axes: Shape = ()) -> Tensor:
     """The dimensions in the order `axes`, or reversed."""
     return data.permute(axes or tuple(range(data.dim() - 1, -1, -1)))
@@ -190,7 +247,7 @@ def swap_axis(data: Tensor, *, dim1: int = 0, dim2: int = 0) -> Tensor:
     return data.transpose(dim1, dim2)
 
 
-@op("reverse", "flip", may_alias=True)
+@op("reverse", "flip", may_alias=True, infer="same")
 def reverse(data: Tensor, *, axis: Shape) -> Tensor:
     """The elements in reverse order along each dimension of `axis`."""
     return data.flip(axis) if axis else data
@@ -257,7 +314,15 @@ def broadcast_to(data: Tensor, *, shape: Shape = ()) -> Tensor:
     return data.expand(shape)
 
 
-@op("broadcast_like", may_alias=True, types=typed([0]))
+def _stretched_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """A length of 1 becomes the other's; elsewhere both are equal."""
+    a, b = shapes
+    if attrs["lhs_axes"] is not None or a is None or b is None or len(a) != len(b) or is_known(a) and is_known(b):
+        return shapes
+    return shapes, [tuple(n if m in (1, UNKNOWN) else m for m, n in zip(a, b, strict=True))]
+
+
+@op("broadcast_like", may_alias=True, types=typed([0]), infer=_stretched_shapes)
 def broadcast_like(lhs: Tensor, rhs: Tensor, *, lhs_axes: Axis = None, rhs_axes: Axis = None) -> Tensor:
     """Dimensions of length 1 stretched to those of rhs: all, or those of `lhs_axes` to those of `rhs_axes`."""
     if lhs_axes is None or rhs_axes is None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..base import MXNetError, modes
+from .shapes import UNKNOWN, is_known, merged
 from .table import Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
@@ -27,7 +28,17 @@ def forward_slice(key: slice, length: int) -> tuple[slice, bool]:
 # ---- slices ----
 
 
-@op("slice", "crop", "_npi_slice", "_npx_slice", may_alias=True)
+def _sliced_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """Of an unknown length so many elements remain as there are within the bounds: that is unknown too."""
+    data = shapes[0]
+    if data is None or is_known(data):
+        return shapes
+    bounds = {name: attrs[name] for name in ("begin", "end", "step")}
+    part = slice_(torch.empty([max(n, 1) for n in data], device="meta"), **bounds).shape
+    return shapes, [tuple(UNKNOWN if n == UNKNOWN else m for m, n in zip(part, data, strict=True))]
+
+
+@op("slice", "crop", "_npi_slice", "_npx_slice", may_alias=True, infer=_sliced_shapes)
 def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tensor:
     """data[begin:end:step] for the first dimensions; None stands for what Python's slices take it for."""
     keys, flips = _slices(data, begin, end, step)
@@ -36,7 +47,7 @@ def slice_(data: Tensor, *, begin: Shape, end: Shape, step: Shape = ()) -> Tenso
 
 
 def _part_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    if shapes[0] is None or 0 in shapes[0]:
+    if not is_known(shapes[0]):
         return shapes
     part = slice_(torch.empty(shapes[0], device="meta"), begin=attrs["begin"], end=attrs["end"], step=attrs["step"])
     return [shapes[0], tuple(part.shape)]
@@ -85,7 +96,15 @@ def slice_axis(data: Tensor, *, axis: int, begin: int, end: int | None) -> Tenso
     return data.narrow(axis, first, last - first)
 
 
-@op("slice_like", may_alias=True, types=typed([0]))
+def _like_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    data, like = shapes
+    if data is None or like is None or is_known(data) and is_known(like):
+        return shapes
+    axes = {axis % len(data) for axis in attrs["axes"] or range(len(data))}
+    return shapes, [tuple(like[i] if i in axes else n for i, n in enumerate(data))]
+
+
+@op("slice_like", may_alias=True, types=typed([0]), infer=_like_shapes)
 def slice_like(data: Tensor, shape_like: Tensor, *, axes: Shape = ()) -> Tensor:
     """The beginning of data with the lengths of shape_like, along all dimensions or along `axes`."""
     if not axes:
@@ -129,7 +148,23 @@ def _split_outputs(attrs: dict[str, Any]) -> tuple[str, ...]:
     return tuple(f"output{i}" for i in range(attrs["num_outputs"]))
 
 
-@op("SliceChannel", "split", may_alias=True, outputs=_split_outputs)
+def _whole_shape(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """What the parts tell of the whole: its length along `axis` once all of theirs are known, or if they are equal."""
+    data, equal = shapes[0], "num_outputs" in attrs
+    if data is None or not -len(data) <= attrs["axis"] < len(data):
+        return shapes
+    axis = attrs["axis"] % len(data)
+    parts = [(*s[:axis], 1, *s[axis:]) if s is not None and attrs["squeeze_axis"] else s for s in outputs]
+    others = [(*s[:axis], UNKNOWN, *s[axis + 1 :]) for s in parts if s is not None and len(s) == len(data)]
+    one = merged(data, *others)
+    lengths = [UNKNOWN if s is None or len(s) <= axis else s[axis] for s in parts]
+    lengths = [max(lengths)] * len(lengths) if equal else lengths
+    if one is None or UNKNOWN in lengths:
+        return [one]
+    return [(*one[:axis], sum(lengths), *one[axis + 1 :])]
+
+
+@op("SliceChannel", "split", may_alias=True, outputs=_split_outputs, infer=_whole_shape)
 def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool = False) -> Tensor | list[Tensor]:
     """Equal parts along `axis`; with `squeeze_axis` each of length 1, and without that dimension."""
     length = data.size(axis)
@@ -138,7 +173,7 @@ def split(data: Tensor, *, num_outputs: int, axis: int = 1, squeeze_axis: bool =
     return _parts(data, [length // num_outputs] * num_outputs, axis, squeeze_axis)
 
 
-@op("_split_v2", "_npi_split", may_alias=True, outputs=lambda a: a["sections"] or len(a["indices"]))
+@op("_split_v2", "_npi_split", may_alias=True, outputs=lambda a: a["sections"] or len(a["indices"]), infer=_whole_shape)
 def split_v2(
     data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
 ) -> Tensor | list[Tensor]:
@@ -165,35 +200,39 @@ def _parts(data: Tensor, sizes: list[int], axis: int, squeeze_axis: bool) -> Ten
 
 
 def _joined_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
-    """All are of one shape but for the axis along which they are joined.
+    """All, and the whole, are of one shape but for the axis along which they are joined.
 
-    The whole is told, not tried, where all is well: torch imports half of itself to try.
+    The whole is told, not tried: torch imports half of itself to try.
     """
-    known, dim = next((shape for shape in shapes if shape), None), attrs["dim"]
-    if known is None or not -len(known) <= dim < len(known):
+    rank, dim = next((len(shape) for shape in (*shapes, *outputs) if shape is not None), 0), attrs["dim"]
+    if not -rank <= dim < rank:
         return shapes
-    like = list(known)
-    like[dim] = 0
-    parts = [shape or tuple(like) for shape in shapes]
-    whole = list(known)
-    whole[dim] = sum(part[dim] for part in parts if len(part) == len(known))
-    fit = all(0 not in part and (*part[:dim], whole[dim], *part[dim:][1:]) == tuple(whole) for part in parts)
-    return (parts, [tuple(whole)]) if fit else parts
+    dim %= rank
+    one = merged(*((*s[:dim], UNKNOWN, *s[dim + 1 :]) for s in (*shapes, *outputs) if s is not None))
+    assert one is not None
+    parts = [(*one[:dim], UNKNOWN if shape is None else shape[dim], *one[dim + 1 :]) for shape in shapes]
+    lengths = [part[dim] for part in parts]
+    whole = UNKNOWN if UNKNOWN in lengths else sum(lengths)
+    return parts, [(*one[:dim], whole, *one[dim + 1 :])]
 
 
-def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    known = next((shape for shape in shapes if shape), None)
-    return [shape or known for shape in shapes]
+def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """All are of one shape, and the result has one dimension more."""
+    one = merged(*shapes)
+    if one is None or not -len(one) - 1 <= attrs["axis"] <= len(one):
+        return shapes
+    axis = attrs["axis"] % (len(one) + 1)
+    return [one] * len(shapes), [(*one[:axis], len(shapes), *one[axis:])]
 
 
 def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
     """Parts of unknown length share what is left of the whole: those of an RNN's two directions are alike."""
     whole = outputs[0]
-    unknown = sum(not shape or 0 in shape for shape in shapes)
-    if not whole or 0 in whole or not unknown:
+    unknown = sum(not is_known(shape) for shape in shapes)
+    if not is_known(whole) or not unknown:
         return shapes
-    left = whole[0] - sum(shape[0] for shape in shapes if shape)
-    return [shape if shape and 0 not in shape else (left // unknown,) for shape in shapes]
+    left = whole[0] - sum(shape[0] for shape in shapes if is_known(shape))
+    return [shape if is_known(shape) else (left // unknown,) for shape in shapes]
 
 
 @op("_rnn_param_concat", "_npi_rnn_param_concat", same_dtype=True, infer=_packed_shapes)

@@ -24,6 +24,7 @@ import torch
 from ..base import MXNetError, suggest
 from ..context import Context, current_context
 from ..dtype import to_torch
+from .shapes import Shapes
 
 OPS: dict[str, Op] = {}
 # What an op, or torch in it, raises for input that does not suit; programs get an MXNetError that tells of the call.
@@ -38,9 +39,8 @@ Ctx = Annotated[Context, "ctx"]
 FILLED_IN: Any = None  # the default of a Ctx, which the front end replaces before the call
 Any_ = Annotated[Any, "anything"]  # handed over as it is
 
-# What facts about symbols are told in: a dimension of 0 and a shape or dtype of None are unknown.
+# What facts about symbols are told in: a dimension of -1 and a shape or dtype of None are unknown.
 Outputs = int | tuple[str, ...]
-Shapes = Sequence[tuple[int, ...] | None]
 Types = Sequence[torch.dtype | None]
 Condition = Callable[[dict[str, Any]], bool]
 

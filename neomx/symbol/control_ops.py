@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..base import MXNetError
+from ..ops.shapes import UNKNOWN
 from ..ops.table import Any_, Ctx, Op, Shape
 from .graph import Entry, Node, topological
 from .infer import Shapes, Types, run_for_any_shape
@@ -111,14 +112,14 @@ def _foreach_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: d
         states = [after if _unknown(state) else state for state, after in zip(states, outs[count:], strict=True)]
     if not of_shapes:
         return [*slices, *states, *rest], [*outs[:count], *states]
-    length = next((s[0] for s in data if s and s[0]), 0)
+    length = next((s[0] for s in data if s and s[0] != UNKNOWN), UNKNOWN)
     rows = [s and (length, *s) for s in outs[:count]]
     sequences = [old if old and len(old) == 1 else s and (length, *s) for old, s in zip(data, slices, strict=True)]
     return [*sequences, *states, *rest], [*rows, *states]
 
 
 def _unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, tuple) and 0 in value)
+    return value is None or (isinstance(value, tuple) and UNKNOWN in value)
 
 
 # ---- while_loop ----

@@ -1,7 +1,8 @@
 """Shapes and dtypes of a graph before anything is computed: each op runs on tensors without memory.
 
-A dimension of 0 and a shape or dtype of None are unknown. Knowledge flows from inputs to outputs and, where an op's
-facts in the table say how, to its other inputs and back from its outputs.
+A dimension of -1 and a shape or dtype of None are unknown; programs write 0 and () for these unless np_shape is on.
+Knowledge flows from inputs to outputs and, where an op's facts in the table say how, to its other inputs and back from
+its outputs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..base import MXNetError, modes, suggest
 from ..context import Context
 from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
 from ..ops.custom import MEMORY
+from ..ops.shapes import UNKNOWN, is_known, merged
 from ..ops.table import OP_ERRORS, OPS, Op, numbers_in
 from .graph import Entry, Node, auxiliary, rebuilt
 from .lowering import Run, lower, node_error
@@ -47,8 +49,22 @@ def infer_shape(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], par
     for name, shape in given.items():
         if not isinstance(shape, tuple):
             raise TypeError(f"shapes must be tuples, received {name}={shape!r}")
-    graph = Shapes(symbol, {name: shape or None for name, shape in given.items()})
-    return _answer(symbol, graph, partial, _is_complete, "shape", lambda shape: shape or ())
+    graph = Shapes(symbol, {name: as_known(shape) for name, shape in given.items()})
+    return _answer(symbol, graph, partial, is_known, "shape", _as_written)
+
+
+def as_known(shape: Sequence[int] | None) -> Shape | None:
+    """A shape that a program wrote: which dimensions are unknown depends on np_shape."""
+    if shape is None or not (shape or modes.np_shape):
+        return None
+    return tuple(n if n > 0 or (n == 0 and modes.np_shape) else UNKNOWN for n in shape)
+
+
+def _as_written(shape: Shape | None) -> Shape | None:
+    """A shape as programs read it."""
+    if modes.np_shape:
+        return shape
+    return tuple(max(n, 0) for n in shape or ())
 
 
 def infer_type(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], partial: bool) -> Any:
@@ -102,7 +118,7 @@ class _Knowledge:
         self.of: dict[tuple[int, int], Any] = {(id(n), i): None for n in self.order for i in range(n.count_outputs())}
         for node in self.order:
             if node.op is None:
-                self.of[id(node), 0] = self.merge(self.noted(node), given.get(node.name), node, node.name)
+                self.of[id(node), 0] = self.start(node, given.get(node.name))
         operations = [node for node in self.order if node.op is not None]
         direction = operations
         while True:
@@ -119,8 +135,8 @@ class _Knowledge:
                 break
             direction = operations[::-1] if direction is operations else operations
 
-    def noted(self, node: Node) -> Any:
-        """What a variable's own attributes say."""
+    def start(self, node: Node, given: Any) -> Any:
+        """What is known of a variable: what is given of it, or else what its own attributes say."""
         raise NotImplementedError
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
@@ -147,17 +163,16 @@ class _Knowledge:
 class Types(_Knowledge):
     """The dtypes of a graph."""
 
-    def noted(self, node: Node) -> torch.dtype | None:
+    def start(self, node: Node, given: Any) -> torch.dtype | None:
         flag = node.attrs.get("__dtype__", "-1")
         try:
-            return TORCH_OF_FLAG.get(int(flag)) if flag.removeprefix("-").isdecimal() else to_torch(flag)
+            noted = TORCH_OF_FLAG.get(int(flag)) if flag.removeprefix("-").isdecimal() else to_torch(flag)
         except (ValueError, MXNetError) as error:
             raise MXNetError(f"variable {node.name!r}: __dtype__ is {flag!r:.80}: {error!s:.200}") from None
+        return noted if given is None else given
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
         if old is not None and new is not None and old is not new:
-            if node.op is None:
-                return new
             raise node_error(
                 node,
                 f"expected {what} of {NAME_OF_TORCH[new]}, got {NAME_OF_TORCH[old]}. Use Cast",
@@ -195,24 +210,24 @@ class Shapes(_Knowledge):
         self.run_on: dict[int, list[Any]] = {}  # by node: the input shapes that it ran with
         super().__init__(symbol, given)
 
-    def noted(self, node: Node) -> Shape | None:
+    def start(self, node: Node, given: Any) -> Shape | None:
+        """A declared shape is used where none is given, or one with unknown dimensions."""
         text = node.attrs.get("__shape__")
-        if text is None:
-            return None
+        if text is None or is_known(given):
+            return given
         try:
-            return tuple(int(n or 0) for n in numbers_in(text)) or None
+            return as_known([int(n or 0) for n in numbers_in(text)])
         except (ValueError, OverflowError):
             raise MXNetError(f"variable {node.name!r}: __shape__ is {text!r:.80}, expected a shape") from None
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
-        if old is None or new is None or old == new:
-            return old or new
-        if len(old) != len(new) or any(a and b and a != b for a, b in zip(old, new, strict=True)):
+        try:
+            return merged(old, new)
+        except ValueError:
             received = zip(node.input_names(), self.inputs(node), strict=True)
-            if node.op is None:
-                raise MXNetError(f"variable {what!r} is declared with shape {old}, received {new}")
-            raise node_error(node, f"expected {what} of shape {new}, got {old}", [f"{n}: {s}" for n, s in received])
-        return tuple(a or b for a, b in zip(old, new, strict=True))
+            raise node_error(
+                node, f"expected {what} of shape {new}, got {old}", [f"{n}: {s}" for n, s in received]
+            ) from None
 
     def visit(self, node: Node) -> None:
         op = node.op
@@ -230,15 +245,17 @@ class Shapes(_Knowledge):
                 self.learn(node, *found)
                 return
             # A shape that is known stands, even if another is usual there.
-            self.learn(node, [old if _is_complete(old) else new for old, new in zip(inputs, found, strict=True)], [])
+            self.learn(node, [old if is_known(old) else new for old, new in zip(inputs, found, strict=True)], [])
             inputs = self.inputs(node)
-        if None not in inputs and self.run_on.get(id(node)) != inputs:
+        if _is_unfinished(node):
+            self.learn(node, inputs, [as_known(node.values["shape"])])
+        elif None not in inputs and self.run_on.get(id(node)) != inputs:
             self.run_on[id(node)] = inputs
             self.learn(node, inputs, self._run(node, op, inputs))
 
     def _run(self, node: Node, op: Op, inputs: list[Shape]) -> list[Shape | None]:
         """Output shapes by running the op; twice where lengths are unknown."""
-        if all(map(_is_complete, inputs)):
+        if all(map(is_known, inputs)):
             try:
                 return list(run_without_values(node, op, inputs, self._dtypes(node)))
             except OP_ERRORS as error:
@@ -246,18 +263,31 @@ class Shapes(_Knowledge):
                 raise node_error(node, error, [f"{name}: {list(shape)}" for name, shape in names]) from error
         tries = []
         for length in _TRIALS:
-            shapes = [tuple(n or length for n in shape) for shape in inputs]
+            shapes = _tried(node, op, inputs, length)
             try:
                 tries.append(run_without_values(node, op, shapes, self._dtypes(node)))
             except OP_ERRORS:
                 return [None] * node.count_outputs()
         return [
-            tuple(a if a == b else 0 for a, b in zip(first, second, strict=True)) if len(first) == len(second) else None
+            tuple(a if a == b else UNKNOWN for a, b in zip(first, second, strict=True))
+            if len(first) == len(second)
+            else None
             for first, second in zip(*tries, strict=True)
         ]
 
     def _dtypes(self, node: Node) -> list[torch.dtype]:
         return [dtype or torch.float32 for dtype in self.types.inputs(node)]
+
+
+def _tried(node: Node, op: Op, shapes: Sequence[Shape], length: int) -> list[Shape]:
+    """Complete shapes: `length` for what is unknown, weights as the data then asks for them."""
+    tried = [tuple(length if n == UNKNOWN else n for n in shape) for shape in shapes]
+    if op.infer is None or op.infer == "same" or len(tried) == 1 or is_known(shapes[0]):
+        return tried
+    unknown = [(UNKNOWN,) * len(shape) for shape in tried[1:]]
+    found = op.infer([tried[0], *unknown], [None] * node.count_outputs(), op.with_defaults(node.values))
+    found = found[0] if isinstance(found, tuple) else found
+    return [new if is_known(new) and len(new) == len(old) else old for old, new in zip(tried, found, strict=True)]
 
 
 def run_without_values(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> list[Shape]:
@@ -270,6 +300,7 @@ def run_without_values(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequ
         if sum(map(math.prod, shapes)) > _MOST_ZEROS:
             raise
         results = _call(node, op, shapes, dtypes, _CPU)  # the op reads values: give it zeros
+        return [tuple(n or UNKNOWN for n in result.shape) for result in results]  # values tell an empty one's length
     return [tuple(result.shape) for result in results]
 
 
@@ -299,7 +330,7 @@ def resolved(symbol: Symbol, shapes: Shapes) -> Symbol:
             kept = Node(node.op, node.name, inputs, node.attrs, {**node.values, MEMORY: {}})
             return [(kept, i) for i in range(node.count_outputs())]
         shape = shapes.of[id(node), 0] if _is_unfinished(node) else None
-        if shape is None or 0 in shape:
+        if not is_known(shape):
             return None
         return [(Node(node.op, node.name, inputs, node.attrs, {**node.values, "shape": shape}), 0)]
 
@@ -332,8 +363,6 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
 
 def _is_unfinished(node: Node) -> bool:
     """Whether a node makes an array of a shape that is not known yet."""
-    return node.op is not None and not node.inputs and 0 in (node.values.get("shape") or ())
-
-
-def _is_complete(shape: Shape | None) -> bool:
-    return shape is not None and 0 not in shape
+    if node.op is None or node.inputs or not node.values.get("shape"):
+        return False
+    return not is_known(as_known(node.values["shape"]))

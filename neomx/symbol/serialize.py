@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from ..formats.atomic import replacing
 from ..ops.table import OP_ERRORS, get_op
 from .build import hint_starts, made_variable
@@ -47,7 +47,8 @@ def _without_amp(heads: Sequence[Entry]) -> list[Entry]:
 
 def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
     """The graph as the dictionaries and lists of its JSON."""
-    return {**_graph_of(heads), "attrs": {"mxnet_version": ["int", VERSION]}}
+    shapes = {"is_np_shape": ["int", 1]} if modes.np_shape else {}
+    return {**_graph_of(heads), "attrs": {**shapes, "mxnet_version": ["int", VERSION]}}
 
 
 def _graph_of(heads: Sequence[Entry]) -> dict[str, Any]:

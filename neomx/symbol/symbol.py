@@ -156,10 +156,10 @@ class Symbol:
         return attrs.get(key, attrs.get(annotated(key)))
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
-        """All attributes of its node."""
+        """All attributes of its node; of a group's first."""
         if recursive:
             raise DeprecationWarning("list_attr(recursive=True) is no longer offered. Use attr_dict")
-        return {} if self.name is None else _with_short_names(self._outputs[0][0].attrs)
+        return _with_short_names(self._outputs[0][0].attrs) if self._outputs else {}
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
         """{node name: its attributes}, for all nodes that have some."""

@@ -47,7 +47,7 @@ recordio: base formats
 sample: formats
 autograd: base events ndarray onednn
 ndarray: autograd base context dtype formats onednn ops
-executor: base context dtype ndarray onednn symbol
+executor: base context dtype ndarray onednn ops symbol
 # bar: `neomx pack` shows how far it is
 io: bar base context formats ndarray recordio
 metric: base ndarray registry
@@ -68,8 +68,8 @@ visualization: base symbol
 numpy_extension: context ndarray numpy ops symbol util
 step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
-gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray ops optimizer
-    process random recordio sample step symbol
+gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray numpy
+    numpy_extension ops optimizer process random recordio sample step symbol
 callback: model
 # gluon: mx.dist.shard is a dataset's part
 dist: base comm gluon ndarray programs

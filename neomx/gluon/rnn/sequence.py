@@ -8,6 +8,7 @@ from ... import ndarray, symbol
 from ...base import MXNetError
 from ...ndarray import NDArray
 from ...symbol import Symbol
+from ..kinds import of_kind
 
 if TYPE_CHECKING:
     from .recurrent_cell import RecurrentCell

@@ -12,7 +12,7 @@ from ....comm.session import session
 from ....comm.world import discover
 from ....process import state
 from ...block import Block, HybridBlock
-from ...kinds import is_eager
+from ...kinds import front_of, is_eager
 from ...nn import BatchNorm, HybridSequential, Sequential
 from ...nn.basic_layers import check_sizes
 
@@ -39,7 +39,7 @@ class Concurrent(Sequential):
         self.axis = axis
 
     def forward(self, x: Any) -> Any:
-        return ndarray.concat(*[block(x) for block in self._children.values()], dim=self.axis)
+        return front_of(x).concat(*[block(x) for block in self._children.values()], dim=self.axis)
 
 
 class HybridConcurrent(HybridSequential):
@@ -80,7 +80,7 @@ class SparseEmbedding(Block):
 
     def forward(self, x: Any) -> Any:
         # Every process holds all rows, so none need be fetched from the Trainer first.
-        return ndarray.Embedding(x, self.weight.data(x.context), **self._kwargs)
+        return front_of(x).Embedding(x, self.weight.data(x.context), **self._kwargs)
 
     def __repr__(self) -> str:
         return "{}({input_dim} -> {output_dim}, {dtype})".format(type(self).__name__, **self._kwargs)

@@ -16,8 +16,8 @@ from ....formats import idx
 from ....formats.atomic import replacing
 from ....ndarray import array
 from ....sample import digits
-from ...kinds import of_kind
 from ... import utils
+from ...kinds import of_kind
 from .. import dataset
 
 Transform = Callable[..., Any] | None
