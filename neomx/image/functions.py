@@ -17,6 +17,7 @@ from ..context import current_context
 from ..formats import picture
 from ..ndarray import BilinearSampler, NDArray, array, from_numpy
 from ..ndarray import _internal as _ops_of_module
+from ..ndarray.kinds import by_mode
 
 __all__ = [
     "center_crop",
@@ -40,6 +41,7 @@ _ops: Any = _ops_of_module  # filled from the op table
 # ---- reading ----
 
 
+@by_mode
 def imdecode(buf: Any, flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
     """The image (height, width, channels) of uint8 in the bytes of a JPEG or PNG file.
 
@@ -68,6 +70,7 @@ def _kind(value: Any) -> str:
     return f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
 
 
+@by_mode
 def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True, out: NDArray | None = None) -> NDArray:
     """The image in a file; see `imdecode`."""
     try:
@@ -84,6 +87,7 @@ def imread(filename: str | os.PathLike[str], flag: int = 1, to_rgb: bool = True,
 # ---- resizing ----
 
 
+@by_mode
 def imresize(src: NDArray, w: int, h: int, interp: int = 1, out: NDArray | None = None) -> NDArray:
     """The image in another size, by OpenCV's interpolation 0 (nearest) to 4 (lanczos); 1 is linear, 2 cubic, 3 area."""
     return _ops._cvimresize(src, w=w, h=h, interp=interp, out=out)
@@ -126,6 +130,7 @@ def _height_and_width(image: NDArray) -> tuple[int, int]:
     return image.shape[0], image.shape[1]
 
 
+@by_mode
 def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
     """The image in proportion, its shorter side of length `size`."""
     h, w = _height_and_width(src)
@@ -136,6 +141,7 @@ def resize_short(src: NDArray, size: int, interp: int = 2) -> NDArray:
 # ---- cropping ----
 
 
+@by_mode
 def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None = None, interp: int = 2) -> NDArray:
     """The rectangle at (x0, y0), resized to `size` (width, height) if that is given."""
     out = src[y0 : y0 + h, x0 : x0 + w]
@@ -146,6 +152,7 @@ def fixed_crop(src: NDArray, x0: int, y0: int, w: int, h: int, size: Size | None
     return imresize(out, size[0], size[1], _get_interp_method(interp, (h, w, size[1], size[0])))
 
 
+@by_mode
 def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
     """A rectangle of `size` anywhere in the image, enlarged if that is too small; and its (x, y, width, height)."""
     h, w = _height_and_width(src)
@@ -154,6 +161,7 @@ def random_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
     return fixed_crop(src, *place, size, interp), place
 
 
+@by_mode
 def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tuple[int, int, int, int]]:
     """The rectangle of `size` in the middle, enlarged if that is too small; and its (x, y, width, height)."""
     h, w = _height_and_width(src)
@@ -162,6 +170,7 @@ def center_crop(src: NDArray, size: Size, interp: int = 2) -> tuple[NDArray, tup
     return fixed_crop(src, *place, size, interp), place
 
 
+@by_mode
 def random_size_crop(
     src: NDArray, size: Size, area: Any, ratio: tuple[float, float], interp: int = 2, **kwargs: Any
 ) -> tuple[NDArray, tuple[int, int, int, int]]:
@@ -186,6 +195,7 @@ def random_size_crop(
 # ---- colours and turning ----
 
 
+@by_mode
 def color_normalize(src: NDArray, mean: Any, std: Any = None) -> NDArray:
     """The image less `mean`, divided by `std`; the array itself is changed."""
     if mean is not None:
@@ -195,6 +205,7 @@ def color_normalize(src: NDArray, mean: Any, std: Any = None) -> NDArray:
     return src
 
 
+@by_mode
 def imrotate(src: NDArray, rotation_degrees: Any, zoom_in: bool = False, zoom_out: bool = False) -> NDArray:
     """Images (channels, h, w) or (n, channels, h, w) of float32, turned counter-clockwise about their middle.
 
@@ -234,6 +245,7 @@ def _rotated_grid(angles: np.ndarray, h: int, w: int, zoom_in: bool, zoom_out: b
     return grid * scale[:, None]
 
 
+@by_mode
 def random_rotate(
     src: NDArray, angle_limits: tuple[float, float], zoom_in: bool = False, zoom_out: bool = False
 ) -> NDArray:

@@ -12,8 +12,11 @@ from .ndarray import NDArray
 from .sparse_array import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
 
 
-def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None:
-    """Write one array, a list of arrays, or a dict from names to arrays; the file is complete or not there."""
+def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray], *, np_shape: bool | None = None) -> None:
+    """Write one array, a list of arrays, or a dict from names to arrays; the file is complete or not there.
+
+    `np_shape` writes the form that holds scalars and empty arrays; unless told, NumPy's shapes being on decides.
+    """
     if isinstance(data, NDArray):
         data = [data]
     if isinstance(data, dict):
@@ -29,7 +32,7 @@ def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray]) -> None
             raise TypeError(f"save: item {key!r} is a {type(array).__name__}, expected an NDArray")
         if names and not isinstance(key, str):
             raise TypeError(f"save: the names must be strings, received {key!r}")
-    params.write(fname, [_record(array) for array in arrays], names, modes.np_shape)
+    params.write(fname, [_record(array) for array in arrays], names, modes.np_shape if np_shape is None else np_shape)
 
 
 def load(fname: str) -> list[NDArray] | dict[str, NDArray]:

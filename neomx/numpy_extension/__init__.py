@@ -5,7 +5,9 @@ from __future__ import annotations
 from ..context import Context, cpu, cpu_pinned, current_context, gpu, gpu_memory_info, num_gpus
 from ..ndarray.utils import waitall
 from ..util import get_cuda_compute_capability, is_np_array, is_np_shape, reset_np, set_np
+from . import image
 from .ops import *  # noqa: F403
+from .serialize import load, save
 
 __all__ = [
     "Context",
@@ -15,10 +17,13 @@ __all__ = [
     "get_cuda_compute_capability",
     "gpu",
     "gpu_memory_info",
+    "image",
     "is_np_array",
     "is_np_shape",
+    "load",
     "num_gpus",
     "reset_np",
+    "save",
     "set_np",
     "waitall",
 ]

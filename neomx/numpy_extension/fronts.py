@@ -15,11 +15,11 @@ from .. import numpy, numpy_extension
 from .. import symbol as sym
 from ..ndarray import NDArray
 from ..ndarray.invoke import make_function
+from ..ndarray.kinds import on_np
 from ..numpy.call import symbolic
 from ..numpy.multiarray import ndarray
 from ..numpy.symbol import NpSymbol
 from ..ops.table import OPS
-from ..symbol import Symbol
 from ..symbol.build import make_function as make_symbol_function
 
 _ARRAYS = {"np": numpy, "numpy": numpy, "npx": numpy_extension, "numpy_extension": numpy_extension}
@@ -33,29 +33,6 @@ class AnyArray(NDArray):
     def accepts(cls, value: Any) -> bool:
         """Whether `value` is an array."""
         return isinstance(value, NDArray)
-
-
-def _as_np(value: Any) -> Any:
-    """Arrays or symbols of `mx.nd` and `mx.sym` in what a function returned, as those of `mx.np`."""
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_as_np, value))
-    return value.as_np_ndarray() if isinstance(value, (NDArray, Symbol)) else value
-
-
-def _as_nd(value: Any) -> Any:
-    if isinstance(value, (list, tuple)):
-        return type(value)(map(_as_nd, value))
-    return value.as_nd_ndarray() if isinstance(value, (NDArray, Symbol)) else value
-
-
-def _converting(function: Any) -> Any:
-    """A function of `mx.nd` or `mx.sym` that is not an op, on arrays or symbols of `mx.np`."""
-
-    def on_np(*args: Any, **kwargs: Any) -> Any:
-        kwargs = {name: _as_nd(value) for name, value in kwargs.items()}
-        return _as_np(function(*_as_nd(args), **kwargs))
-
-    return on_np
 
 
 class Front(ModuleType):
@@ -83,7 +60,7 @@ class Front(ModuleType):
             if self._module.__name__.startswith(nd.__name__):
                 return make_function(row, name, ndarray, AnyArray)
             return make_symbol_function(row, name, NpSymbol)
-        return _converting(value) if inspect.isfunction(value) else value
+        return on_np(value) if inspect.isfunction(value) else value
 
 
 def _symbolic_namespace(module: ModuleType) -> ModuleType:

@@ -1,0 +1,31 @@
+"""Ops of `mx.npx` that have rows of their own: in MXNet they differ from the older ops of the same name."""
+
+from __future__ import annotations
+
+import torch
+
+from .table import op, typed
+
+Tensor = torch.Tensor
+
+
+@op("_npx_relu", infer="same")
+def npx_relu(data: Tensor) -> Tensor:
+    """max(x, 0)."""
+    return torch.relu(data)
+
+
+@op("_npx_sigmoid", infer="same")
+def npx_sigmoid(data: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return torch.sigmoid(data)
+
+
+@op("_npx_constraint_check", types=typed([torch.bool], [torch.bool]))
+def constraint_check(input: Tensor, *, msg: str = "Constraint violated.") -> Tensor:
+    """True if all elements of a boolean array are; otherwise an error with this message."""
+    if input.dtype is not torch.bool:
+        raise TypeError("expected an array of booleans")
+    if not input.is_meta and not bool(input.all()):
+        raise ValueError(msg)
+    return input.new_ones(())
