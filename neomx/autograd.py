@@ -243,7 +243,7 @@ def grad(
         if result is None:
             raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
     results = [result.to_dense() if result.is_sparse else result for result in results]
-    return [NDArray(result, variable._ctx) for result, variable in zip(results, variables, strict=True)]
+    return [variable._kind(result, variable._ctx) for result, variable in zip(results, variables, strict=True)]
 
 
 def get_symbol(x: NDArray) -> Any:
@@ -288,7 +288,7 @@ class Function:
         results = [outputs] if single else list(outputs)
         with torch.enable_grad():
             tensors = _Bridge.apply(self, results, *[x._data for x in inputs])
-        wrapped = [on_tape(NDArray(t, r._ctx)) for t, r in zip(tensors, results, strict=True)]
+        wrapped = [on_tape(r._kind(t, r._ctx)) for t, r in zip(tensors, results, strict=True)]
         return wrapped[0] if single else wrapped
 
 
@@ -298,7 +298,7 @@ class _Bridge(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, function: Function, outputs: list[NDArray], *inputs: torch.Tensor) -> Any:
         ctx.function = function
-        ctx.contexts = [output._ctx for output in outputs]
+        ctx.kinds = [(output._kind, output._ctx) for output in outputs]
         ctx.count = len(inputs)
         return tuple(output._data.detach().view_as(output._data) for output in outputs)
 
@@ -306,7 +306,7 @@ class _Bridge(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         with pause(train_mode=modes.training):
             results = ctx.function.backward(
-                *[NDArray(g.contiguous(), c) for g, c in zip(grads, ctx.contexts, strict=True)]
+                *[kind(g.contiguous(), c) for g, (kind, c) in zip(grads, ctx.kinds, strict=True)]
             )
         results = [results] if isinstance(results, NDArray) else list(results)
         if len(results) != ctx.count:

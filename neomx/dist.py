@@ -283,7 +283,7 @@ def _data(x: Any) -> torch.Tensor:
 
 def _like(x: Any, data: torch.Tensor) -> Any:
     """A tensor as what `x` is: an array on its context, or a tensor."""
-    return NDArray(data, x.context) if isinstance(x, NDArray) else data
+    return x._kind(data, x.context) if isinstance(x, NDArray) else data
 
 
 def _on_copy(

@@ -17,7 +17,7 @@ from ..dtype import NAME_OF_TORCH, NUMPY_OF_TORCH, to_torch
 from ..ndarray import NDArray
 from ..ndarray.ndarray import Gradient, inherit_overwriting
 from ..step.gradients import is_fresh
-from .kinds import array_type
+from .kinds import of_kind
 from .placement import WHOLE
 from .private_names import PrivateNames
 from .sparse_rows import rows_of
@@ -86,6 +86,7 @@ class Parameter(PrivateNames):
         self._allow_deferred_init, self._differentiable = allow_deferred_init, differentiable
         self._stype, self._grad_stype = stype, grad_stype
         self._arrays: dict[Context, NDArray] | None = None
+        self._as_np: dict[Context, NDArray] = {}  # the same arrays as NumPy mode shows them
         self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialised
         self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
         self._var: symbol.Symbol | None = None
@@ -97,13 +98,12 @@ class Parameter(PrivateNames):
     def __getstate__(self) -> dict[str, Any]:
         """What a copy takes over, in this process or another: the tensors, and no Trainer."""
         arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
-        return {**vars(self), "_arrays": arrays, "_var": None, "_owner": None, "placement": WHOLE}
+        return {**vars(self), "_arrays": arrays, "_as_np": {}, "_var": None, "_owner": None, "placement": WHOLE}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         if self._arrays is not None:
-            kind = array_type()
-            self._arrays = {ctx: kind(tensor, ctx) for ctx, tensor in state["_arrays"].items()}
+            self._arrays = {ctx: NDArray(tensor, ctx) for ctx, tensor in state["_arrays"].items()}
             self._init_grad()
 
     def __repr__(self) -> str:
@@ -236,8 +236,7 @@ class Parameter(PrivateNames):
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
         """Make the replicas from `data`."""
-        kind = array_type()
-        self._arrays = {each: kind(self._leaf(data._data, each.check().device), each) for each in ctx}
+        self._arrays = {each: NDArray(self._leaf(data._data, each.check().device), each) for each in ctx}
         self._init_grad()
         self._move_in()
 
@@ -250,6 +249,7 @@ class Parameter(PrivateNames):
 
     def _init_grad(self) -> None:
         assert self._arrays is not None
+        self._as_np.clear()
         stype = None if self._grad_stype == "default" else self._grad_stype
         for array in self._arrays.values():
             Gradient.attach(array, self._grad_req, stype=stype)
@@ -300,8 +300,17 @@ class Parameter(PrivateNames):
         """The array on `ctx`; the only one, or that of the current context, if not told."""
         arrays = self._arrays
         if arrays is not None and ctx in arrays and not self._homes:
-            return arrays[ctx]  # type: ignore[index]
-        return self._find(ctx)
+            return self._shown(arrays[ctx])  # type: ignore[index]
+        return self._shown(self._find(ctx))
+
+    def _shown(self, array: NDArray) -> NDArray:
+        """One of its arrays as a program sees it: of `mx.np` in NumPy mode."""
+        if not modes.np_array:
+            return array
+        shown = self._as_np.get(array._ctx)
+        if shown is None or shown._data is not array._data:
+            shown = self._as_np[array._ctx] = of_kind(array)
+        return shown
 
     def _find(self, ctx: Context | None) -> NDArray:
         if self._arrays is None:
@@ -341,19 +350,19 @@ class Parameter(PrivateNames):
 
     def list_data(self) -> list[NDArray]:
         """The arrays on all contexts."""
-        return self._list()
+        return [self._shown(array) for array in self._list()]
 
     def grad(self, ctx: Context | None = None) -> NDArray:
         """The gradient on `ctx`."""
         if self._arrays is not None and self._grad_req == "null":
             raise self._no_gradient()
-        return self._find(ctx)._grad  # type: ignore[return-value]
+        return self._shown(self._find(ctx))._grad  # type: ignore[return-value]
 
     def list_grad(self) -> list[NDArray]:
         """The gradients on all contexts."""
         if self._arrays is not None and self._grad_req == "null":
             raise self._no_gradient()
-        return [array._grad for array in self._list()]  # type: ignore[misc]
+        return [array._grad for array in self.list_data()]  # type: ignore[misc]
 
     def _no_gradient(self) -> Exception:
         return RuntimeError(f"Cannot get gradient array for Parameter {self.name!r} because grad_req='null'")
@@ -441,7 +450,7 @@ class Parameter(PrivateNames):
 
     def _local(self, ctx: Context | None) -> NDArray:
         """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
-        return self.placement.part(Parameter.data(self, ctx))  # not what a subclass makes of it
+        return self.placement.part(self._find(ctx))  # not what a subclass makes of it
 
     @property
     def _trainer(self) -> Owner | None:

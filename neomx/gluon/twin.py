@@ -10,6 +10,7 @@ import torch
 from ..base import modes
 from ..context import Context, context_of, cpu
 from ..ndarray import NDArray
+from .kinds import array_type
 from .parameter import Parameter
 from .placement import follow
 from .utils import shape_is_known
@@ -106,7 +107,7 @@ def call_through(twin: Twin, args: Any) -> Any:
 
 def wrap(value: Any, ctx: Context | None = None) -> Any:
     """Tensors in nested lists, tuples and dictionaries as arrays."""
-    return _map(value, torch.Tensor, lambda tensor: NDArray(tensor, ctx or context_of(tensor.device)))
+    return _map(value, torch.Tensor, lambda tensor: array_type()(tensor, ctx or context_of(tensor.device)))
 
 
 def unwrap(value: Any, contexts: list[Context] | None = None) -> Any:

@@ -253,7 +253,7 @@ class NDArray:
         twin = kind(self._data, self._ctx)
         if isinstance(self._grad, Gradient):
             twin._grad = kind._gradient_kind(self._grad._leaf, self._ctx)
-        return on_tape(twin) if modes.recording and self._data.requires_grad else twin
+        return on_tape(twin) if modes.recording and self._data.grad_fn is not None else twin
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
