@@ -235,6 +235,21 @@ def family(name):
         add(Program(function))
         return function
 
+    def np_program(function):
+        """Decorates a program that runs after `npx.set_np()`."""
+
+        def run(mx):
+            mx.npx.set_np()
+            try:
+                return function(mx)
+            finally:
+                mx.npx.reset_np()
+
+        run.__name__ = function.__name__
+        add(Program(run))
+        return function
+
+    program.np = np_program
     return case, program
 
 

@@ -1,6 +1,5 @@
 """Gluon in NumPy mode: layers, losses, cells, trainings and files on mx.np arrays."""
 
-import functools
 import os
 import tempfile
 
@@ -9,20 +8,6 @@ import numpy as np
 from parity.spec import family, outcome
 
 case, program = family(__name__)
-
-
-def in_np_mode(function):
-    """A program that runs after `npx.set_np()`."""
-
-    @functools.wraps(function)
-    def run(mx):
-        mx.npx.set_np()
-        try:
-            return function(mx)
-        finally:
-            mx.npx.reset_np()
-
-    return program(run)
 
 
 def batch(mx, *shape, seed=0, low=-1.0):
@@ -67,7 +52,7 @@ def layer(name, make, *shapes, trains=True):
         return results
 
     run.__name__ = "layer_" + name
-    in_np_mode(run)
+    program.np(run)
 
 
 layer("dense", lambda g: g.nn.Dense(3, activation="relu"), (2, 4))
@@ -115,7 +100,7 @@ def loss(name, make, *inputs):
         return [out, arrays[0].grad, is_np(out)]
 
     run.__name__ = "loss_" + name
-    in_np_mode(run)
+    program.np(run)
 
 
 def classes(mx):
@@ -136,7 +121,7 @@ loss("sigmoid_bce", lambda ls: ls.SigmoidBinaryCrossEntropyLoss(), of(4, 3), of(
 loss("sigmoid_bce_probabilities", lambda ls: ls.SigmoidBCELoss(from_sigmoid=True), of(4, 3, low=0.1), of(4, 3, low=0))
 
 
-@in_np_mode
+@program.np
 def parameters_and_gradients_are_np_arrays(mx):
     net = mx.gluon.nn.Dense(3)
     net.initialize()
@@ -146,7 +131,7 @@ def parameters_and_gradients_are_np_arrays(mx):
     return shown + [is_np(array) for array in arrays] + [str(net.weight.shape)]
 
 
-@in_np_mode
+@program.np
 def batches_are_np_arrays(mx):
     data = mx.gluon.data.ArrayDataset(np.arange(12.0).reshape(6, 2), np.arange(6))
     results = []
@@ -156,14 +141,18 @@ def batches_are_np_arrays(mx):
     return results + parts + [is_np(part) for part in parts]
 
 
-@in_np_mode
+@program.np
 def pictures_are_np_arrays(mx):
     picture = mx.np.array(np.random.RandomState(0).randint(0, 255, (6, 8, 3)), dtype="uint8")
     transforms = mx.gluon.data.vision.transforms
     steps = [transforms.ToTensor(), transforms.Resize(4), transforms.CenterCrop(4), transforms.Cast("float32")]
     results = [step(picture) for step in steps]
     results.append(transforms.Normalize(0.5, 0.2)(results[0]))
-    results += [mx.image.imresize(picture, 4, 3), mx.npx.image.to_tensor(picture), mx.npx.image.flip_left_right(picture)]
+    results += [
+        mx.image.imresize(picture, 4, 3),
+        mx.npx.image.to_tensor(picture),
+        mx.npx.image.flip_left_right(picture),
+    ]
     return results + [is_np(each) for each in results]
 
 
@@ -190,7 +179,7 @@ def trained(optimizer, **settings):
         return [np.array(losses, dtype="float32")] + [p.data() for p in net.collect_params().values()]
 
     run.__name__ = "trained_by_" + optimizer
-    in_np_mode(run)
+    program.np(run)
 
 
 trained("sgd", learning_rate=0.1, momentum=0.9)
@@ -202,7 +191,7 @@ trained("lamb", learning_rate=0.01)
 trained("ftrl", learning_rate=0.1)
 
 
-@in_np_mode
+@program.np
 def own_layer_with_F_np_and_F_npx(mx):
     class Layer(mx.gluon.HybridBlock):
         def __init__(self, **kwargs):
@@ -230,7 +219,7 @@ def own_layer_with_F_np_and_F_npx(mx):
     return results
 
 
-@in_np_mode
+@program.np
 def files_come_back(mx):
     with tempfile.TemporaryDirectory() as folder:
         net = network(mx.gluon)
@@ -256,7 +245,7 @@ def files_come_back(mx):
         return [expected] + files + mx.npx.load(os.path.join(folder, "listed")) + [refused]
 
 
-@in_np_mode
+@program.np
 def the_kinds_do_not_mix(mx):
     x, y = mx.np.ones(2), mx.nd.ones(2)
     calls = [lambda: mx.nd.relu(x), lambda: mx.np.sin(y), lambda: mx.npx.relu(y), lambda: x + y]
@@ -265,7 +254,7 @@ def the_kinds_do_not_mix(mx):
     return [outcome(call) for call in calls] + [x, shared, y.as_np_ndarray(), is_np(y), is_np(x.as_nd_ndarray())]
 
 
-@in_np_mode
+@program.np
 def modes_and_scopes(mx):
     def both():
         return mx.util.is_np_array(), mx.util.is_np_shape()
@@ -282,7 +271,7 @@ def modes_and_scopes(mx):
     return [str(seen), outcome(lambda: mx.npx.set_np(shape=False)), outcome(lambda: mx.npx.set_np(array=False))]
 
 
-@in_np_mode
+@program.np
 def functions_of_ones_own(mx):
     class Double(mx.autograd.Function):
         def forward(self, x):
