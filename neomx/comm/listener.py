@@ -10,18 +10,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import select
-import selectors
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from . import wire
 
 _UNPROVEN, _PER_ADDRESS = 128, 64  # connections that may be in their greeting, and of these from one address
 _A_SECOND = 1000  # connections of one address that are greeted; others are closed at once, and members try again
 _AT_ONCE = 256  # connections that are accepted in one round
-_ROUND = 0.01  # seconds from one round to the next while strangers come
+_ROUND = 0.04  # seconds from one round to the next while strangers come
 _IDLE = 4  # times that a round with strangers took are waited after it: they have a fifth of a core at most
 _PAUSE = 0.05  # seconds after which accepting is tried again
 _COMPLAINTS, _WINDOW = 10, 60.0  # strangers that are reported one by one, within so many seconds
@@ -42,7 +42,11 @@ def serve(
     Returns the way to stop it.
     """
     members = _Members(handle, refused)
-    reception = _Reception(listening, lambda sock: wire.Guest(sock, secret, tls, service), members, refused)
+
+    def greet(sock: socket.socket, place: Any) -> wire.Guest:
+        return wire.Guest(sock, place, secret, tls, service, wire.GREETING_TIME)
+
+    reception = _Reception(listening, greet, members, refused)
     thread = threading.Thread(target=reception.run, daemon=True, name="accept")
     thread.start()
 
@@ -108,21 +112,22 @@ class _Reception:
     def __init__(
         self,
         listening: socket.socket,
-        greet: Callable[[socket.socket], wire.Guest],
+        greet: Callable[[socket.socket, Any], wire.Guest],
         members: _Members,
         refused: Callable[[wire.WireError], None],
     ):
         self._listening, self._greet, self._members = listening, greet, members
         self._complaints = _Complaints(refused)
-        self._guests: dict[wire.Guest, str] = {}  # their hosts, by age
+        self._guests: dict[int, wire.Guest] = {}  # by descriptor, the oldest first
+        self._hosts = collections.Counter[str]()  # of the guests
         self._second, self._greeted = 0, collections.Counter[str]()  # how many of each host, in this second
         self._strangers = False  # whether one was turned away in this round
         self._stopped = threading.Event()
         self._awake, self._waker = socket.socketpair()
         listening.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listening, selectors.EVENT_READ)
-        self._selector.register(self._awake, selectors.EVENT_READ)
+        self._poll = select.poll()  # unlike epoll, it needs no system call for each guest
+        self._poll.register(listening, select.POLLIN)
+        self._poll.register(self._awake, select.POLLIN)
 
     def stop(self) -> None:
         """Have `run` end."""
@@ -132,15 +137,16 @@ class _Reception:
 
     def run(self) -> None:
         """Serve until stopped."""
+        door = self._listening.fileno()
         try:
             while not self._stopped.is_set():
-                ready = self._selector.select(self._patience())
+                ready = self._poll.poll(self._patience())
                 began, self._strangers = time.thread_time(), False
-                for key, _ in ready:
-                    if isinstance(key.fileobj, wire.Guest):
-                        self._advance(key.fileobj)
-                    elif key.fileobj is self._listening:
+                for fd, _ in ready:
+                    if fd == door:
                         self._accept()
+                    elif fd in self._guests:  # not dropped since it was ready
+                        self._advance(fd, self._guests[fd])
                 self._expire()
                 if self._strangers:
                     self._stopped.wait(max(_ROUND, _IDLE * (time.thread_time() - began)))
@@ -148,90 +154,92 @@ class _Reception:
             self._close()
 
     def _patience(self) -> float | None:
-        oldest = next(iter(self._guests), None)
-        return None if oldest is None else max(0.0, oldest.deadline - time.monotonic())
+        """Milliseconds until the oldest guest has had its time."""
+        oldest = next(iter(self._guests.values()), None)
+        return None if oldest is None else max(0.0, oldest.deadline - time.monotonic()) * 1000 + 1
 
     def _accept(self) -> None:
         try:
             for _ in range(_AT_ONCE):
-                sock, place = self._listening.accept()
-                self._begin(sock, str(place[0]))
+                self._begin(*self._listening.accept())
         except BlockingIOError:
             pass
         except OSError:  # out of descriptors or memory: not for ever
             self._drop_oldest()
             self._stopped.wait(_PAUSE)
 
-    def _begin(self, sock: socket.socket, host: str) -> None:
-        if not self._may_come(host):
+    def _begin(self, sock: socket.socket, place: Any) -> None:
+        if not self._may_come(place[0]):
             self._strangers = True
             sock.close()
             return
         try:
-            guest = self._greet(sock)
+            guest = self._greet(sock, place)
         except wire.WireError:  # it is gone already
             self._strangers = True
             return
-        self._guests[guest] = host
-        self._selector.register(guest, selectors.EVENT_READ)
-        hosts = list(self._guests.values())
-        if hosts.count(host) > _PER_ADDRESS:
-            self._drop_oldest(host)
-        elif len(hosts) > _UNPROVEN:
+        fd = guest.fileno()
+        self._guests[fd] = guest
+        self._hosts[guest.host] += 1
+        if self._hosts[guest.host] > _PER_ADDRESS:
+            self._drop_oldest(guest.host)
+        elif len(self._guests) > _UNPROVEN:
             self._drop_oldest()
-        self._advance(guest)
+        self._advance(fd, guest)
 
     def _may_come(self, host: str) -> bool:
-        if self._second != int(time.monotonic()):
-            self._second, self._greeted = int(time.monotonic()), collections.Counter()
+        second = int(time.monotonic())
+        if self._second != second:
+            self._second, self._greeted = second, collections.Counter()
         self._greeted[host] += 1
         return self._greeted[host] <= _A_SECOND
 
-    def _advance(self, guest: wire.Guest) -> None:
-        if guest not in self._guests:  # dropped since it was ready
-            return
+    def _advance(self, fd: int, guest: wire.Guest) -> None:
         try:
             event = guest.advance()
             if event:
-                write = event == select.POLLOUT
-                self._selector.modify(guest, selectors.EVENT_WRITE if write else selectors.EVENT_READ)
+                self._poll.register(fd, event)
                 return
-            self._forget(guest)
+            self._forget(fd)
             self._members.admit(guest)
         except wire.Closed:
-            self._drop(guest)
+            self._drop(fd)
         except wire.WireError as error:
-            self._drop(guest)
+            self._drop(fd)
             self._complaints.hear(error)
         except RuntimeError:  # no more threads: it tries again
-            guest.close()
+            guest.drop()
             self._drop_oldest()
             self._stopped.wait(_PAUSE)
 
     def _expire(self) -> None:
         now = time.monotonic()
-        for guest in [guest for guest in self._guests if guest.deadline <= now]:
-            self._drop(guest)
-            self._complaints.hear(wire.TimedOut(f"a peer at {guest.address} did not prove in time that it is a member"))
+        while (fd := next(iter(self._guests), None)) is not None and self._guests[fd].deadline <= now:
+            where = self._guests[fd].address
+            self._drop(fd)
+            self._complaints.hear(wire.TimedOut(f"a peer at {where} did not prove in time that it is a member"))
 
     def _drop_oldest(self, host: str | None = None) -> None:
-        oldest = next((guest for guest, place in self._guests.items() if host in (None, place)), None)
+        oldest = next((fd for fd, guest in self._guests.items() if host in (None, guest.host)), None)
         if oldest is not None:
             self._drop(oldest)
 
-    def _drop(self, guest: wire.Guest) -> None:
+    def _drop(self, fd: int) -> None:
         self._strangers = True
-        self._forget(guest)
-        guest.close()
+        self._forget(fd).drop()
 
-    def _forget(self, guest: wire.Guest) -> None:
-        if self._guests.pop(guest, None) is not None:
-            self._selector.unregister(guest)
+    def _forget(self, fd: int) -> wire.Guest:
+        guest = self._guests.pop(fd)
+        self._hosts[guest.host] -= 1
+        if not self._hosts[guest.host]:
+            del self._hosts[guest.host]
+        with contextlib.suppress(KeyError):  # never waited for
+            self._poll.unregister(fd)
+        return guest
 
     def _close(self) -> None:
-        for guest in list(self._guests):
-            self._drop(guest)
-        self._selector.close()
+        for fd in list(self._guests):
+            self._drop(fd)
         for sock in (self._listening, self._awake, self._waker):
             wire.shut(sock)
 

@@ -38,7 +38,7 @@ _TAG = 16
 _META_LIMIT = 1 << 22
 _SMALL_PAYLOAD = 1 << 26  # what a receiver takes without having been asked where to put it
 _PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in the cache
-_GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
+GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
 _ATTEMPT, _RETRY = 2.0, 0.2  # seconds for TCP's own greeting, which a flooded listener may miss; between two attempts
 _SILENCE = 20.0
 HELLO = 0
@@ -383,18 +383,17 @@ def _nonce() -> bytes:
 class Guest:
     """A caller that has not proved yet that it holds the secret. Nothing here blocks until it has."""
 
-    def __init__(
-        self, sock: socket.socket, secret: bytes, tls: str | None = None, service: str = "", time_left: float = 0.0
-    ):
-        """The caller has `time_left` seconds for all of it, by default 10."""
-        self.deadline = time.monotonic() + (time_left or _GREETING_TIME)
+    def __init__(self, sock: socket.socket, place: Any, secret: bytes, tls: str | None, service: str, seconds: float):
+        """The caller at `place` has so many seconds for all of it."""
+        self.deadline = time.monotonic() + seconds
+        self.host: str = place[0]
+        self.address = join_address(*place[:2])
         self._secret, self._service = secret, service
         self._certificate = _certificates(tls)[0] if tls else b""
         self._mine = b""
         self._answer = bytearray()
         try:
             sock.setblocking(False)
-            self.address = join_address(*sock.getpeername()[:2])
             self._sock = sock if tls is None else _wrap(sock, tls)
         except (OSError, ValueError) as error:  # it is gone already
             sock.close()
@@ -460,19 +459,28 @@ class Guest:
         connection.peer, connection.deadline = hello.meta, None
         return connection
 
+    def drop(self) -> None:
+        """Close it before it has proved anything."""
+        self._sock.close()
+
     def close(self) -> None:
-        """Close it, whoever waits for it."""
+        """Close it; who waits for it, here or there, sees Closed."""
         shut(self._sock)
 
 
 def accept(
-    sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = _GREETING_TIME, service: str = ""
+    sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = GREETING_TIME, service: str = ""
 ) -> Connection:
     """The listening side of a new connection: a peer that does not prove it holds the secret is Refused.
 
     The peer has `timeout` seconds for all of it.
     """
-    guest = Guest(sock, secret, tls, service, timeout)
+    try:
+        place = sock.getpeername()
+    except OSError as error:
+        sock.close()
+        raise Closed(f"a peer closed the connection: {error}") from error
+    guest = Guest(sock, place, secret, tls, service, timeout)
     try:
         while event := guest.advance():
             poll = select.poll()
