@@ -10,7 +10,6 @@ import torch
 
 from ..base import suggest
 from ..dtype import NAME_OF_TORCH, to_torch
-from ..ndarray import NDArray
 from ..ndarray.invoke import apply
 from ..ops.cross_entropy import CROSS_ENTROPY
 from ..ops.rnn import RNN_OF_PARTS
@@ -103,4 +102,4 @@ def _widest(arrays: Sequence[Any]) -> torch.dtype | None:
 def _as(array: Any, wanted: torch.dtype) -> Any:
     if array is None or array._sparse or array._data.dtype is wanted or array._data.dtype not in CASTABLE:
         return array
-    return apply(OPS["amp_cast"], (array,), {"dtype": NAME_OF_TORCH[wanted]}, None, NDArray)
+    return apply(OPS["amp_cast"], (array,), {"dtype": NAME_OF_TORCH[wanted]}, None, array._kind)

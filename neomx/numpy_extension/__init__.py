@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 from ..context import Context, cpu, cpu_pinned, current_context, gpu, gpu_memory_info, num_gpus
 from ..ndarray.utils import waitall
 from ..util import get_cuda_compute_capability, is_np_array, is_np_shape, reset_np, set_np
@@ -27,3 +30,9 @@ __all__ = [
     "set_np",
     "waitall",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "amp":  # mixed precision, a room above this one
+        return import_module("neomx.amp")
+    raise AttributeError(f"mx.npx has no {name!r}")
