@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from . import creation
+from . import creation, elementwise
 from .creation import *  # noqa: F403
+from .elementwise import *  # noqa: F403
 from .multiarray import ndarray
 
-__all__ = ["ndarray", *creation.__all__]
+__all__ = ["ndarray", *creation.__all__, *elementwise.__all__]
