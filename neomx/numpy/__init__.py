@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from . import creation
+from . import creation, search
+from . import shape as _shape
 from .creation import *  # noqa: F403
 from .multiarray import ndarray
+from .search import *  # noqa: F403
+from .shape import *  # noqa: F403
 
-__all__ = ["ndarray", *creation.__all__]
+__all__ = ["ndarray", *creation.__all__, *search.__all__, *_shape.__all__]

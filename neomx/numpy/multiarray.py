@@ -12,6 +12,7 @@ from ..base import numeric_types
 from ..ndarray.invoke import apply
 from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
+from .indexing import Indexed
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
@@ -49,7 +50,7 @@ def unsupported(value: Any) -> TypeError:
     )
 
 
-class ndarray(NDArray):
+class ndarray(Indexed):
     """An n-dimensional array with NumPy's shapes, indexing and broadcasting."""
 
     __slots__ = ()

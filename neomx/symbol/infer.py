@@ -206,7 +206,7 @@ class Shapes(_Knowledge):
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
         if old is None or new is None or old == new:
-            return old or new
+            return new if old is None else old  # which may be (), the shape of a scalar
         if len(old) != len(new) or any(a and b and a != b for a, b in zip(old, new, strict=True)):
             received = zip(node.input_names(), self.inputs(node), strict=True)
             if node.op is None:
