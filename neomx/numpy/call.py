@@ -56,6 +56,10 @@ def call(name: str, arrays: Sequence[Any], out: Any = None, **attrs: Any) -> Any
     for array in arrays:
         if isinstance(array, Symbol):
             return create(op, hint(name), arrays, attrs, NpSymbol)
+    if op.variadic:  # which would take what is no array for an attribute
+        for array in arrays:
+            if not isinstance(array, ndarray):
+                ndarray.refuse(array, f"{name}: an argument")
     bound, values = op.bind(arrays, attrs, ndarray)
     return apply(op, bound, values, out, ndarray)
 

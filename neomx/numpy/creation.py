@@ -1,4 +1,4 @@
-"""Arrays out of nothing or out of Python data."""
+"""Arrays out of nothing, out of Python data, or with the shape of another array; triangles and diagonals."""
 
 from __future__ import annotations
 
@@ -7,28 +7,61 @@ from typing import Any
 import numpy as onp
 import torch
 
+from ..base import numeric_types
 from ..context import Context, current_context
-from ..dtype import to_torch
+from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.ndarray import NDArray
-from .call import make
+from ..symbol import Symbol
+from .call import call, make
 from .multiarray import ndarray
+from .shape import broadcast_to, reshape, unless
 
-__all__ = ["array", "ones", "zeros"]
+__all__ = [
+    "arange",
+    "array",
+    "blackman",
+    "copy",
+    "diag",
+    "diag_indices_from",
+    "diagflat",
+    "diagonal",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "hamming",
+    "hanning",
+    "identity",
+    "indices",
+    "linspace",
+    "logspace",
+    "meshgrid",
+    "ones",
+    "ones_like",
+    "tril",
+    "zeros",
+    "zeros_like",
+]
 
 
 def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray:
-    """An array of any data. Without a dtype, arrays keep theirs and lists and numbers become float32."""
+    """An array of any data. Without a dtype, arrays and numpy's numbers keep theirs, all else becomes float32."""
     ctx = (ctx or current_context()).check()
-    if isinstance(object, NDArray):
-        wanted = object.to_torch().dtype if dtype is None else to_torch(dtype)
-        return ndarray(object.to_torch().detach().to(ctx.device, wanted, copy=True), ctx)
-    if isinstance(object, torch.Tensor):
-        wanted = object.dtype if dtype is None else to_torch(dtype)
-        return ndarray(object.detach().to(ctx.device, wanted, copy=True), ctx)
+    if isinstance(object, NDArray) and not isinstance(object, ndarray):
+        raise ValueError("expected data for an mx.np array, received an mx.nd array. Use x.as_np_ndarray()")
+    if isinstance(object, (ndarray, torch.Tensor)):
+        tensor = object.to_torch() if isinstance(object, ndarray) else object
+        wanted = tensor.dtype if dtype is None else to_torch(dtype)
+        return ndarray(tensor.detach().to(ctx.device, wanted, copy=True), ctx)
     if dtype is None:
-        dtype = object.dtype if isinstance(object, onp.ndarray) else onp.float32
-    data = onp.array(_without_arrays(object), order="C")
-    return ndarray(torch.from_numpy(data).to(ctx.device, to_torch(dtype)), ctx)
+        dtype = object.dtype if isinstance(object, (onp.ndarray, onp.generic)) else onp.float32
+    wanted = to_torch(dtype)
+    try:
+        data = onp.array(_without_arrays(object), dtype=NUMPY_OF_TORCH[wanted], order="C")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"expected numbers, nested lists of numbers or an array, received {object!r:.80}") from error
+    return ndarray(torch.from_numpy(data).to(ctx.device, wanted), ctx)
 
 
 def _without_arrays(value: Any) -> Any:
@@ -38,11 +71,219 @@ def _without_arrays(value: Any) -> Any:
     return [_without_arrays(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def _only_rows_first(order: str) -> None:
+    if order != "C":
+        raise NotImplementedError(f"arrays are stored in order 'C' alone, received order={order!r}")
+
+
+def _or_float32(dtype: Any) -> Any:
+    return "float32" if dtype is None else dtype
+
+
+# ---- filled ----
+
+
 def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> Any:
     """An array of zeros, float32 unless told."""
-    return make("_npi_zeros", ctx, shape=shape, dtype=dtype or "float32")
+    _only_rows_first(order)
+    return make("_npi_zeros", ctx, shape=shape, dtype=_or_float32(dtype))
 
 
-def ones(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> Any:
+def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
     """An array of ones, float32 unless told."""
-    return make("_npi_ones", ctx, shape=shape, dtype=dtype or "float32")
+    _only_rows_first(order)
+    return make("_npi_ones", ctx, shape=shape, dtype=_or_float32(dtype))
+
+
+def empty(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
+    """An array of any values: here zeros, float32 unless told."""
+    return zeros(shape, dtype, order, ctx)
+
+
+def full(
+    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None
+) -> Any:
+    """An array filled with a number, or with an array that is broadcast to its shape."""
+    _only_rows_first(order)
+    if isinstance(fill_value, (ndarray, Symbol)):
+        filled = broadcast_to(fill_value, shape)
+        return filled if dtype is None else filled.astype(dtype)
+    if dtype is None:
+        dtype = bool if isinstance(fill_value, bool) else onp.float32
+    return make("_npi_full", ctx, out, shape=shape, value=fill_value, dtype=dtype)
+
+
+def full_like(
+    a: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None
+) -> Any:
+    """An array of the shape of `a`, and of its dtype unless told, filled with a number."""
+    _only_rows_first(order)
+    attrs = {} if dtype is None else {"dtype": dtype}
+    return call("_npi_full_like", (a,), out, fill_value=fill_value, **attrs)
+
+
+def zeros_like(a: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None) -> Any:
+    """Zeros of the shape of `a`, and of its dtype unless told."""
+    return full_like(a, 0, dtype, order, ctx, out)
+
+
+def ones_like(a: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None) -> Any:
+    """Ones of the shape of `a`, and of its dtype unless told."""
+    return full_like(a, 1, dtype, order, ctx, out)
+
+
+def empty_like(prototype: Any, dtype: Any = None, order: str = "C", subok: bool = False, shape: Any = None) -> Any:
+    """An array of any values, here zeros, of the shape of `prototype`, and of its dtype unless told."""
+    if subok or shape is not None:
+        raise NotImplementedError("empty_like takes no other shape and makes no subclass: leave subok and shape out")
+    return zeros_like(prototype, dtype, order)
+
+
+# ---- progressions ----
+
+
+def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Context | None = None) -> Any:
+    """Numbers from `start` up to but without `stop`, float32 unless told; `arange(stop)` begins with 0."""
+    if stop is None:
+        start, stop = 0, 0 if start is None else start
+    if step is None:
+        step = 1
+    if step == 0:
+        raise ZeroDivisionError("step cannot be 0")
+    return make("_npi_arange", ctx, start=start, stop=stop, step=step, dtype=_or_float32(dtype))
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    ctx: Context | None = None,
+) -> Any:
+    """`num` evenly spaced numbers from `start` to `stop`, with or without `stop` itself.
+
+    With `retstep` also the distance between two of them.
+    """
+    _only_numbers(start, stop, axis)
+    attrs = {} if dtype is None else {"dtype": dtype}
+    numbers = make("_npi_linspace", ctx, start=start, stop=stop, num=num, endpoint=endpoint, **attrs)
+    if not retstep:
+        return numbers
+    gaps = num - 1 if endpoint else num
+    return numbers, (stop - start) / gaps if gaps > 0 else onp.nan
+
+
+def logspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    base: float = 10.0,
+    dtype: Any = None,
+    axis: int = 0,
+    ctx: Context | None = None,
+) -> Any:
+    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+    _only_numbers(start, stop, axis)
+    attrs = {} if dtype is None else {"dtype": dtype}
+    return make("_npi_logspace", ctx, start=start, stop=stop, num=num, endpoint=endpoint, base=base, **attrs)
+
+
+def _only_numbers(start: Any, stop: Any, axis: int) -> None:
+    if not isinstance(start, numeric_types) or not isinstance(stop, numeric_types) or axis != 0:
+        raise NotImplementedError("start and stop must be numbers, and axis must be 0")
+
+
+def hanning(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
+    """The Hann window of M points."""
+    return make("_npi_hanning", ctx, M=M, dtype=_or_float32(dtype))
+
+
+def hamming(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
+    """The Hamming window of M points."""
+    return make("_npi_hamming", ctx, M=M, dtype=_or_float32(dtype))
+
+
+def blackman(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
+    """The Blackman window of M points."""
+    return make("_npi_blackman", ctx, M=M, dtype=_or_float32(dtype))
+
+
+# ---- matrices and grids ----
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = onp.float32, **kwargs: Any) -> Any:
+    """N x M zeros (N x N without M) with ones on the k-th diagonal."""
+    ctx = kwargs.pop("ctx", None)
+    if kwargs:
+        raise NotImplementedError(f"eye does not support the argument {', '.join(kwargs)}")
+    return make("_npi_eye", ctx, N=N, M=M, k=k, dtype=_or_float32(dtype))
+
+
+def identity(n: int, dtype: Any = None, ctx: Context | None = None) -> Any:
+    """n x n zeros with ones on the diagonal."""
+    if not isinstance(n, (int, onp.integer)):
+        raise TypeError(f"n must be an integer, received {type(n).__name__}")
+    if n < 0:
+        raise ValueError(f"n cannot be negative, received {n}")
+    return make("_npi_identity", ctx, shape=(n, n), dtype=_or_float32(dtype))
+
+
+def indices(dimensions: Any, dtype: Any = onp.int32, ctx: Context | None = None) -> Any:
+    """For each dimension the positions along it, in an array of those dimensions."""
+    if not isinstance(dimensions, (tuple, list)):
+        raise ValueError(f"dimensions must be a tuple of ints, received {dimensions!r:.80}")
+    return make("_npi_indices", ctx, dimensions=tuple(dimensions), dtype=dtype)
+
+
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """For each array its values in a grid that all arrays span; with 'xy' the first two axes are exchanged."""
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f"indexing must be 'xy' or 'ij', received {indexing!r}")
+    if sparse or not copy:
+        raise NotImplementedError("meshgrid makes full copies: leave out sparse and copy")
+    places = list(range(len(xi)))
+    if indexing == "xy" and len(xi) > 1:
+        places[:2] = [1, 0]
+    lines = [
+        reshape(x, tuple(-1 if i == place else 1 for i in range(len(xi)))) for x, place in zip(xi, places, strict=True)
+    ]
+    shape = onp.broadcast_shapes(*(line.shape for line in lines))
+    return [broadcast_to(line, shape) for line in lines]
+
+
+def tril(m: Any, k: int = 0) -> Any:
+    """Zeros above the k-th diagonal."""
+    return call("_npi_tril", (m,), k=k)
+
+
+def diag(array: Any, k: int = 0) -> Any:
+    """The k-th diagonal of a matrix, or the matrix with that diagonal."""
+    return call("_np_diag", (array,), k=k)
+
+
+def diagflat(array: Any, k: int = 0) -> Any:
+    """The matrix with the flattened array as its k-th diagonal."""
+    return call("_np_diagflat", (array,), **unless(k=(k, 0)))
+
+
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    """A diagonal of two dimensions, as the last dimension of the result."""
+    return call("_np_diagonal", (a,), **unless(offset=(offset, 0), axis1=(axis1, 0), axis2=(axis2, 1)))
+
+
+def diag_indices_from(arr: Any) -> Any:
+    """For each dimension the positions of the diagonal; the dimensions of `arr` are equal."""
+    if isinstance(arr, Symbol):
+        return call("_npi_diag_indices_from", (arr,))
+    if arr.ndim < 2 or len(set(arr.shape)) > 1:
+        raise ValueError(f"expected 2 dimensions or more, all of one length, received shape {arr.shape}")
+    return tuple(call("_npi_diag_indices_from", (arr,)))
+
+
+def copy(a: Any, out: Any = None) -> Any:
+    """A copy."""
+    return call("_np_copy", (a,), out)

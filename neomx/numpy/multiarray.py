@@ -14,6 +14,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import apply
 from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
+from .indexing import Indexed
 from .methods import Methods, check_astype, check_order, np_function
 
 # What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.
@@ -72,7 +73,7 @@ def unsupported(value: Any) -> TypeError:
     )
 
 
-class ndarray(Methods, NDArray):
+class ndarray(Methods, Indexed):
     """An n-dimensional array with NumPy's shapes, indexing and broadcasting."""
 
     __slots__ = ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as onp
+
 from ..base import numeric_types
 from ..ops.table import OPS
 from ..symbol import Symbol
@@ -13,7 +15,7 @@ from .methods import Methods, check_astype
 
 
 def _created(name: str, *inputs: Symbol, **attrs: Any) -> NpSymbol:
-    return create(OPS[name], name.removeprefix("_npi_"), inputs, attrs, NpSymbol)
+    return create(OPS[name], name.removeprefix("_npi_").removeprefix("_npx_"), inputs, attrs, NpSymbol)
 
 
 def with_number(op_name: str, symbol: Symbol, number: Any, reflected: bool = False) -> NpSymbol:
@@ -33,11 +35,36 @@ def _operator(symbol_op: str, scalar_op: str, reflected: bool = False) -> Callab
     return binary
 
 
+def _part(symbol: NpSymbol, items: tuple[Any, ...], in_tuple: bool) -> NpSymbol:
+    """x[items] as MXNet's files have it: a slice, and a reshape that drops the dimensions of ints."""
+    slices = [item if isinstance(item, slice) else slice(int(item), int(item) + 1 or None, 1) for item in items]
+    begin, end, step = ([getattr(each, name) for each in slices] for name in ("start", "stop", "step"))
+    attrs: dict[str, Any] = {"begin": begin, "end": end}
+    if in_tuple or isinstance(items[0], slice):
+        attrs["step"] = step
+    part = create(OPS["slice"], "slice", (symbol,), attrs, NpSymbol)
+    if not in_tuple and isinstance(items[0], slice):
+        return part
+    codes = tuple(-2 if isinstance(item, slice) else -3 for item in items)
+    return _created("_npx_reshape", part, newshape=(*codes, -4))
+
+
 class NpSymbol(Methods, Symbol):
     """A Symbol whose operators and methods are those of `mx.np`."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
+
+    def __getitem__(self, key: Any) -> Any:
+        """A part of the array, by ints and slices; of a symbol with several outputs, one of them."""
+        if len(self._outputs) != 1:
+            return super().__getitem__(key)
+        if isinstance(key, tuple) and not key:
+            return self
+        items = key if isinstance(key, tuple) else (key,)
+        if not all(isinstance(item, (int, onp.integer, slice)) for item in items):
+            raise IndexError(f"a symbol is indexed by int, slice, or a tuple of these, received {key!r:.80}")
+        return _part(self, items, in_tuple=isinstance(key, tuple))
 
     def as_nd_ndarray(self) -> Symbol:
         """This computation as a symbol of `mx.sym`."""

@@ -36,8 +36,15 @@ def ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> T
 @op("_full", "_npi_full")
 def full(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT, value: float) -> Tensor:
     """An array filled with `value`."""
-    number = value if dtype.is_floating_point else math.trunc(value)
-    return torch.full(_known(shape), number, dtype=dtype, device=ctx.device)
+    return torch.full(_known(shape), number(value, dtype), dtype=dtype, device=ctx.device)
+
+
+def number(value: float, dtype: torch.dtype) -> float:
+    """A number as an element of `dtype`: integers are cut off, and wrap around."""
+    if dtype.is_floating_point or dtype is torch.bool:
+        return value
+    limits = torch.iinfo(dtype)
+    return (math.trunc(value) - limits.min) % (limits.max - limits.min + 1) + limits.min
 
 
 def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -55,9 +62,7 @@ def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = 
     return result
 
 
-def _progression(
-    count: int, start: float, step: float, repeat: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
+def progression(count: int, start: float, step: float, repeat: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """`count` elements of start, start + step, ..., each `repeat` times in a row. Integers step by integers."""
     if repeat < 1:
         raise MXNetError(f"expected repeat to be positive, got {repeat}")
@@ -90,7 +95,7 @@ def arange(
     count = math.ceil((stop - start) / step)
     if count < 1:
         raise MXNetError(f"expected a range with elements, got start={start}, stop={stop}, step={step}")
-    return _progression(count * repeat, start, step, repeat, dtype, ctx.device)
+    return progression(count * repeat, start, step, repeat, dtype, ctx.device)
 
 
 @op("_linspace", "_npi_linspace")
@@ -142,10 +147,10 @@ def arange_like(
 ) -> Tensor:
     """start, start + step, ... in the array's shape, or as many as it has along an axis."""
     if axis is None:
-        return _progression(data.numel(), start, step, repeat, data.dtype, data.device).reshape(data.shape)
+        return progression(data.numel(), start, step, repeat, data.dtype, data.device).reshape(data.shape)
     if not -data.dim() <= axis < data.dim():
         raise MXNetError(f"axis {axis} is out of range for an array of {data.dim()} dimension(s)")
-    return _progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
+    return progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
 
 
 @op("shape_array", "_npx_shape_array", types=typed([torch.int64]))

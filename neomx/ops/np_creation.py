@@ -1,21 +1,177 @@
-"""Ops of `mx.np` that make arrays out of nothing."""
+"""Ops of `mx.np` that make arrays out of nothing, or with the shape of another; triangles and diagonals."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 
-from .table import FILLED_IN, Ctx, DType, Shape, op
+from ..base import MXNetError
+from .creation import linspace, number, progression
+from .table import FILLED_IN, Ctx, DType, Shape, Shapes, Types, op, typed
 
 Tensor = torch.Tensor
+_FLOAT = torch.float32
 
 
 @op("_npi_zeros")
-def np_zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = torch.float32) -> Tensor:
+def np_zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of zeros."""
     return torch.zeros(shape, dtype=dtype, device=ctx.device)
 
 
 @op("_npi_ones")
-def np_ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = torch.float32) -> Tensor:
+def np_ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of ones."""
     return torch.ones(shape, dtype=dtype, device=ctx.device)
+
+
+def _like_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    return types, [attrs["dtype"] or types[0]]
+
+
+@op("_npi_full_like", infer="same", types=_like_types)
+def np_full_like(a: Tensor, *, fill_value: float, ctx: Ctx = FILLED_IN, dtype: DType | None = None) -> Tensor:
+    """An array of the shape of another, filled with a number."""
+    dtype = dtype or a.dtype
+    return torch.full(a.shape, number(fill_value, dtype), dtype=dtype, device=a.device)
+
+
+@op("_npi_arange")
+def np_arange(
+    *,
+    start: float,
+    stop: float | None = None,
+    step: float = 1.0,
+    repeat: int = 1,
+    infer_range: bool = False,
+    ctx: Ctx = FILLED_IN,
+    dtype: DType = _FLOAT,
+) -> Tensor:
+    """Numbers from `start` up to but without `stop`; without `stop`, from 0 to `start`. There may be none."""
+    if stop is None:
+        start, stop = 0.0, start
+    if step == 0:
+        raise MXNetError("expected a step other than 0")
+    count = max(math.ceil((stop - start) / step), 0)
+    return progression(count * repeat, start, step, repeat, dtype, ctx.device)
+
+
+@op("_npi_logspace")
+def np_logspace(
+    *,
+    start: float,
+    stop: float,
+    num: int,
+    endpoint: bool = True,
+    base: float = 10.0,
+    ctx: Ctx = FILLED_IN,
+    dtype: DType = _FLOAT,
+) -> Tensor:
+    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+    exponents = linspace(start=start, stop=stop, num=num, endpoint=endpoint, dtype=torch.float64, ctx=ctx)
+    return torch.pow(base, exponents).to(dtype)
+
+
+@op("_npi_eye")
+def np_eye(*, N: int, M: int | None = None, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+    """N x M zeros (N x N without M) with ones on the k-th diagonal."""
+    return _diagonal_ones(N, N if M is None else M, k, dtype, ctx.device)
+
+
+@op("_npi_identity")
+def np_identity(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+    """Zeros with ones on the diagonal."""
+    rows, columns = shape
+    return _diagonal_ones(rows, columns, 0, dtype, ctx.device)
+
+
+def _diagonal_ones(rows: int, columns: int, k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    if rows < 0 or columns < 0:
+        raise MXNetError(f"expected lengths, got {rows} rows and {columns} columns")
+    result = torch.zeros(rows, columns, dtype=dtype, device=device)
+    if -rows < k < columns:
+        result.diagonal(k).fill_(1)
+    return result
+
+
+@op("_npi_indices")
+def np_indices(*, dimensions: Shape, dtype: DType = torch.int32, ctx: Ctx = FILLED_IN) -> Tensor:
+    """For each dimension the positions along it, in an array of those dimensions."""
+    if not dimensions:
+        return torch.empty(0, dtype=dtype, device=ctx.device)
+    lines = [torch.arange(length, dtype=dtype, device=ctx.device) for length in dimensions]
+    return torch.stack(torch.meshgrid(*lines, indexing="ij"))
+
+
+def _window(name: str, numbers: Any) -> None:
+    @op(f"_npi_{name}")
+    def window(*, M: int | None = None, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
+        if M is None:
+            raise MXNetError("missing argument M")
+        count = max(M, 0)
+        if count < 2:
+            return torch.ones(count, dtype=dtype, device=ctx.device)
+        angles = torch.arange(count, dtype=torch.float64, device=ctx.device) * (2 * math.pi / (count - 1))
+        return numbers(angles).to(dtype)  # type: ignore[no-any-return]
+
+    window.__doc__ = f"The {name.capitalize()} window of M points."
+
+
+_window("hanning", lambda angles: 0.5 - 0.5 * angles.cos())
+_window("hamming", lambda angles: 0.54 - 0.46 * angles.cos())
+_window("blackman", lambda angles: 0.42 - 0.5 * angles.cos() + 0.08 * (2 * angles).cos())
+
+
+# ---- triangles and diagonals ----
+
+
+@op("_npi_tril", may_alias=True)
+def np_tril(data: Tensor, *, k: int = 0) -> Tensor:
+    """Zeros above the k-th diagonal; an array of one dimension is taken for all rows."""
+    if not data.dim():
+        raise MXNetError("expected an array of one dimension or more")
+    return torch.tril(data.expand(len(data), -1) if data.dim() == 1 else data, k)
+
+
+@op("_np_diag", may_alias=True)
+def np_diag(data: Tensor, *, k: int = 0) -> Tensor:
+    """The k-th diagonal of a matrix, or the matrix with that diagonal."""
+    if data.dim() == 1:
+        return torch.diag_embed(data, k)
+    if data.dim() != 2:
+        raise MXNetError(f"expected an array of 1 or 2 dimensions, got {data.dim()}")
+    return _diagonal(data, k, 0, 1)
+
+
+@op("_np_diagflat")
+def np_diagflat(data: Tensor, *, k: int = 0) -> Tensor:
+    """The matrix with the flattened array as its k-th diagonal."""
+    return torch.diag_embed(data.reshape(-1), k)
+
+
+@op("_np_diagonal", may_alias=True)
+def np_diagonal(data: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """A diagonal of two dimensions, as the last dimension of the result."""
+    if data.dim() < 2:
+        raise MXNetError(f"expected an array of 2 dimensions or more, got {data.dim()}")
+    return _diagonal(data, offset, axis1, axis2)
+
+
+def _diagonal(data: Tensor, k: int, axis1: int, axis2: int) -> Tensor:
+    bound = max(data.size(axis1), data.size(axis2))  # beyond it torch raises and numpy gives no elements
+    return data.diagonal(min(max(k, -bound), bound), axis1, axis2)
+
+
+def _square(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    known = max((n for shape in shapes if shape for n in shape), default=0)
+    return [shape and tuple(n or known for n in shape) for shape in shapes]
+
+
+@op("_npi_diag_indices_from", types=typed([torch.int64]), infer=_square)
+def np_diag_indices_from(data: Tensor) -> Tensor:
+    """The positions on the diagonal of an array whose dimensions are equal: a row for each dimension."""
+    if data.dim() < 2 or len(set(data.shape)) > 1:
+        raise MXNetError(f"expected 2 dimensions or more, all of one length, got shape {tuple(data.shape)}")
+    return torch.arange(data.shape[0], device=data.device).expand(data.dim(), -1).contiguous()

@@ -20,11 +20,19 @@ def never_0d(result: Tensor) -> Tensor:
     return result if result.dim() else result.reshape(1)
 
 
-def infer_reshape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool = False) -> tuple[int, ...]:
+# What the codes of a new shape mean; numbers that are not among them are lengths.
+CODES = {0: "keep", -1: "infer", -2: "rest", -3: "join", -4: "split"}
+NP_CODES = {-1: "infer", -2: "keep", -3: "drop", -4: "rest", -5: "join", -6: "split"}
+
+
+def infer_reshape(
+    shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool = False, meaning: dict[int, str] = CODES
+) -> tuple[int, ...]:
     """The shape that reshape codes give.
 
-    n > 0 is a length; 0 keeps the input's; -1 is what remains; -2 keeps all that follow; -3 joins two;
-    -4 splits one into the next two codes. `reverse` reads shape and codes from the right.
+    By the codes of `mx.nd`, n > 0 is a length; 0 keeps the input's; -1 is what remains; -2 keeps all that follow; -3
+    joins two; -4 splits one into the next two codes. Those of `mx.npx` can also drop a length of 1. `reverse` reads
+    shape and codes from the right.
     """
     if reverse:
         shape, codes = shape[::-1], codes[::-1]
@@ -34,33 +42,38 @@ def infer_reshape(shape: tuple[int, ...], codes: tuple[int, ...], reverse: bool 
     i = 0
     while i < len(codes):
         code = codes[i]
+        action = meaning.get(code)
         i += 1
-        if code > 0:
+        if action is None and code >= 0:
             result.append(code)
             source += 1
-        elif code == 0:
+        elif action == "keep":
             result.append(_dimension(shape, source, codes))
             source += 1
-        elif code == -1:
+        elif action == "infer":
             if unknown >= 0:
                 raise MXNetError(f"shape {codes} has more than one -1")
             unknown = len(result)
             result.append(1)
             source += 1
-        elif code == -2:
+        elif action == "drop":
+            if _dimension(shape, source, codes) != 1:
+                raise MXNetError(f"shape {codes}: {code} can only drop a dimension of length 1, not {shape[source]}")
+            source += 1
+        elif action == "rest":
             result.extend(shape[source:])
             source = len(shape)
-        elif code == -3:
+        elif action == "join":
             result.append(_dimension(shape, source, codes) * _dimension(shape, source + 1, codes))
             source += 2
-        elif code == -4:
+        elif action == "split":
             if i + 2 > len(codes):
-                raise MXNetError(f"shape {codes}: -4 must be followed by two lengths")
-            result.extend(_split_in_two(_dimension(shape, source, codes), *codes[i : i + 2]))
+                raise MXNetError(f"shape {codes}: {code} must be followed by two lengths")
+            result.extend(_split_in_two(_dimension(shape, source, codes), code, *codes[i : i + 2]))
             source += 1
             i += 2
         else:
-            raise MXNetError(f"shape {codes}: {code} is not a reshape code (0, -1, -2, -3, -4)")
+            raise MXNetError(f"shape {codes}: {code} is not a reshape code ({', '.join(map(str, meaning))})")
     total, known = math.prod(shape), math.prod(result)
     if unknown >= 0:
         if known == 0 or total % known:
@@ -77,15 +90,15 @@ def _dimension(shape: tuple[int, ...], axis: int, codes: tuple[int, ...]) -> int
     return shape[axis]
 
 
-def _split_in_two(length: int, first: int, second: int) -> tuple[int, int]:
+def _split_in_two(length: int, code: int, first: int, second: int) -> tuple[int, int]:
     if first == second == -1 or min(first or -2, second or -2) < -1:
-        raise MXNetError(f"-4 must be followed by two lengths, one of which may be -1, got {first} and {second}")
+        raise MXNetError(f"{code} must be followed by two lengths, one of which may be -1, got {first} and {second}")
     if first == -1:
         first = length // second
     if second == -1:
         second = length // first
     if first * second != length:
-        raise MXNetError(f"-4 cannot split a dimension of {length} into {first} and {second}")
+        raise MXNetError(f"{code} cannot split a dimension of {length} into {first} and {second}")
     return first, second
 
 

@@ -11,6 +11,7 @@ message. The nd, sym and np front ends are made from this table.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import operator
 import sys
@@ -33,6 +34,7 @@ OP_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, 
 # The kinds of attribute beyond int, float, bool, str and Literal[...]. `| None` may follow each.
 Shape = Annotated[tuple[int, ...], "shape"]  # an int stands for a tuple of one
 Axis = Annotated[tuple[int, ...] | None, "axis"]  # None, an int or a tuple; always arrives as tuple or None
+Pairs = Annotated[tuple[tuple[int, ...], ...], "pairs"]  # a pair stands for a tuple of one, an int for a pair
 Floats = Annotated[tuple[float, ...], "floats"]
 DType = Annotated[torch.dtype, "dtype"]
 Ctx = Annotated[Context, "ctx"]
@@ -426,6 +428,19 @@ def _shape(value: Any) -> tuple[int | None, ...]:
         raise TypeError("expected an int or a tuple of ints") from None
 
 
+def _pairs(value: Any) -> tuple[tuple[int, ...], ...]:
+    try:
+        value = ast.literal_eval(value) if isinstance(value, str) else value
+        if not hasattr(value, "__iter__"):
+            value = (value, value)
+        if all(not hasattr(item, "__iter__") for item in value):
+            value = (value,)
+        pairs = [tuple(map(_int, pair)) for pair in value]
+    except (TypeError, ValueError, SyntaxError):
+        raise TypeError("expected a tuple of pairs of ints") from None
+    return tuple(pair * 2 if len(pair) == 1 else pair for pair in pairs)
+
+
 def _floats(value: Any) -> tuple[float, ...]:
     try:
         return tuple(float(v) for v in _sequence(value))
@@ -471,6 +486,7 @@ _BY_TYPE: dict[Any, Callable[[Any], Any]] = {int: _int, float: _float, bool: _bo
 _BY_KIND: dict[str, Callable[[Any], Any]] = {
     "shape": _shape,
     "axis": _optional(_shape),
+    "pairs": _pairs,
     "floats": _floats,
     "dtype": _dtype,
     "ctx": _ctx,

@@ -35,7 +35,13 @@ INPUTS_NOT_TOLD = {
     "BatchNorm_v1": ["moving_mean", "moving_var"],
     "IdentityAttachKLSparseReg": ["moving_avg"],
 }
-ATTRIBUTES_TOLD_WRONGLY = {"_linspace", "smooth_l1"}  # those of _arange; a default that is not told
+ATTRIBUTES_TOLD_WRONGLY = {
+    "_linspace",  # those of _arange
+    "smooth_l1",  # a default is not told
+    "_npi_concatenate",  # `dim`, which is called `axis`
+    "_npi_dstack",  # `dim`, which is not looked at
+    "_npi_hstack",
+}
 COUNTED = {"num_args"}  # how many arrays were given: front ends count them
 
 

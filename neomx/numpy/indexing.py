@@ -1,0 +1,204 @@
+"""What `x[key]` means for `mx.np` arrays and symbols: NumPy's rules, with MXNet's on which results share memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as onp
+import torch
+
+from ..base import MXNetError
+from ..ndarray.indexing import Index
+from ..ndarray.ndarray import NDArray
+from ..ops.slicing import forward_slice
+
+Tensor = torch.Tensor
+_EVERYTHING = slice(None)
+
+
+class BroadcastError(MXNetError, ValueError):
+    """The value of an assignment does not broadcast to what the key selects."""
+
+
+class NpIndex(Index):
+    """A key sorted out for one shape, as `Index`, with boolean masks and scalar results.
+
+    Index arrays have one dimension at least, which keeps torch from taking them for numbers: a number beside index
+    arrays is an array of length 1, and without any array all are numbers. True and False are a new axis of length 1
+    and an index array of one position or none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, key: Any, shape: tuple[int, ...], device: torch.device):
+        items = [_sorted_out(item, device) for item in (key if isinstance(key, tuple) else (key,))]
+        items = _without_ellipsis(items, len(shape))
+        has_arrays = any(isinstance(item, Tensor) for item in items)
+        basic: list[Any] = []
+        self.flips = []
+        advanced: list[Any] = []
+        axis = 0  # of the array
+        for item in items:
+            if item is None:
+                basic.append(None)
+                advanced.append(_EVERYTHING)
+            elif isinstance(item, slice):
+                item, reverse = forward_slice(item, shape[axis])
+                if reverse:
+                    self.flips.append(len(basic) if has_arrays else len(advanced))
+                basic.append(item)
+                advanced.append(_EVERYTHING)
+                axis += 1
+            elif isinstance(item, int):
+                position = _position(item, shape[axis], axis)
+                if has_arrays:
+                    basic.append(_EVERYTHING)
+                    advanced.append(torch.tensor([position], device=device))
+                else:
+                    basic.append(position)
+                axis += 1
+            elif not item.dim():  # True or False
+                basic.append(None)
+                advanced.append(torch.zeros(int(item), dtype=torch.int64, device=device))
+            else:
+                basic.extend([_EVERYTHING] * _width(item))
+                advanced.append(_checked(item, shape, axis))
+                axis += _width(item)
+        self.basic, self.advanced = tuple(basic), tuple(advanced) if has_arrays else None
+
+    def read(self, data: Tensor) -> Tensor:
+        """The selected elements: a view for basic keys, else a copy."""
+        result = data[self.basic]
+        if self.flips:
+            result = result.flip(self.flips)
+        return result if self.advanced is None else result[self.advanced]
+
+
+def _sorted_out(item: Any, device: torch.device) -> Any:
+    """One item of a key as an int, a slice, None, Ellipsis, or a tensor: indices, or a mask, or True or False."""
+    if item is None or item is Ellipsis or isinstance(item, slice):
+        return item
+    if isinstance(item, (bool, onp.bool_)):
+        return torch.tensor(bool(item))
+    if isinstance(item, (int, onp.integer)):
+        return int(item)
+    if isinstance(item, NDArray):
+        data = item.to_torch().detach().to(device)
+    elif isinstance(item, (list, tuple, range, onp.ndarray)):
+        data = torch.as_tensor(onp.asarray(item), device=device)
+    else:
+        raise ValueError(
+            f"an index must be an int, a slice, None, Ellipsis, a list or an array, received {type(item).__name__}"
+        )
+    if data.dtype is torch.bool:
+        return data
+    return data.long() if data.dim() else int(data)
+
+
+def _width(item: Any) -> int:
+    """How many axes of the array an item of a key takes."""
+    if item is None or item is Ellipsis:
+        return 0
+    return item.dim() if isinstance(item, Tensor) and item.dtype is torch.bool else 1
+
+
+def _without_ellipsis(items: list[Any], ndim: int) -> list[Any]:
+    """The key with its Ellipsis, or the missing end, written out as full slices."""
+    used = sum(map(_width, items))
+    if used > ndim:
+        raise IndexError(f"too many indices: {used} for an array of {ndim} dimensions")
+    places = [i for i, item in enumerate(items) if item is Ellipsis]
+    if len(places) > 1:
+        raise IndexError("an index can have only one Ellipsis ('...')")
+    at = places[0] if places else len(items)
+    return [*items[:at], *[_EVERYTHING] * (ndim - used), *items[at + 1 :]]
+
+
+def _position(index: int, length: int, axis: int) -> int:
+    if not -length <= index < length:
+        raise IndexError(f"index {index} is out of bounds for axis {axis} with size {length}")
+    return index
+
+
+def _checked(item: Tensor, shape: Sequence[int], axis: int) -> Tensor:
+    """An index array or a mask that fits the array. A CPU's kernels check positions themselves."""
+    if item.dtype is torch.bool:
+        for i, length in enumerate(item.shape):
+            if length != shape[axis + i]:
+                raise IndexError(
+                    f"boolean index did not match indexed array along axis {axis + i}; size is {shape[axis + i]} "
+                    f"but the size of the boolean index is {length}"
+                )
+    elif item.numel() and (item.device.type != "cpu" or not shape[axis]):
+        for bound in torch.aminmax(item):
+            _position(int(bound), shape[axis], axis)
+    return item
+
+
+class Indexed(NDArray):
+    """Reading and writing the elements of an `mx.np` array."""
+
+    __slots__ = ()
+
+    def __getitem__(self, key: Any) -> Any:
+        kind = type(key)
+        if kind is int:
+            shape = self._data.shape
+            if shape and -shape[0] <= key < shape[0]:
+                return self._view(lambda data: data.select(0, key))
+        elif kind is slice:
+            if key == _EVERYTHING and self._data.dim():
+                return self
+        elif kind is tuple and not key:
+            return self
+        result = self._view(self._index(key).read)
+        if not result._data.is_contiguous() and not result._data.requires_grad:
+            result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        index = self._index(key)
+        target = self._writable_data(value)
+        try:
+            index.write(target, _assignable(value, target))
+        except RuntimeError as error:
+            raise BroadcastError(
+                f"x[{key!r:.80}] = value: an array of shape {self.shape} cannot take a value of shape "
+                f"{onp.shape(value)} there: {error}"
+            ) from error
+
+    def _index(self, key: Any) -> NpIndex:
+        return NpIndex(key, self.shape, self._data.device)
+
+
+def _assignable(value: Any, target: Tensor) -> Any:
+    """A value as a number or a tensor of the dtype of `target`, in memory of its own."""
+    if isinstance(value, (bool, int, float)):
+        if target.is_floating_point():
+            return value
+        # Cut to an integer, which wraps around in a short dtype.
+        return bool(value) if target.dtype is torch.bool else torch.tensor(int(value)).to(target.device, target.dtype)
+    if isinstance(value, NDArray):
+        if not isinstance(value, Indexed):
+            raise TypeError("cannot assign an mx.nd array to an mx.np array. Use x.as_np_ndarray()")
+        tensor = value.to_torch().detach()
+        if tensor.untyped_storage().data_ptr() == target.untyped_storage().data_ptr():
+            tensor = tensor.clone()
+    else:
+        tensor = _tensor_of(value)
+    return tensor.to(target.device, target.dtype)
+
+
+def _tensor_of(value: Any) -> Tensor:
+    array = onp.asarray(value)
+    try:
+        if array.dtype.kind == "O":
+            array = array.astype(onp.float64)  # None becomes NaN
+        if array.dtype.kind in "biuf":
+            return torch.as_tensor(array)
+    except (TypeError, ValueError):
+        pass
+    raise TypeError(
+        f"expected a number or an array of numbers to assign, received {type(value).__name__} {value!r:.80}"
+    )

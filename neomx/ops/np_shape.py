@@ -1,0 +1,246 @@
+"""Ops of `mx.np` that give the same elements another shape or order, join them or part them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+
+from ..base import MXNetError
+from .shape import NP_CODES, infer_reshape
+from .slicing import split_v2
+from .table import Axis, Pairs, Shape, Shapes, op
+
+Tensor = torch.Tensor
+
+# ---- another shape ----
+
+
+@op("_np_reshape", may_alias=True)
+def np_reshape(a: Tensor, *, newshape: Shape, order: str = "C") -> Tensor:
+    """The same elements in another shape, in which one length may be -1: what remains."""
+    return _in_order(a, infer_reshape(tuple(a.shape), newshape, False, {-1: "infer"}), order)
+
+
+@op("_npx_reshape", "_npi_reshape", may_alias=True)
+def npx_reshape(a: Tensor, *, newshape: Shape, reverse: bool = False, order: str = "C") -> Tensor:
+    """The same elements in another shape, with codes.
+
+    -1 is what remains; -2 keeps a length; -3 drops a length of 1; -4 keeps all that follow; -5 joins two; -6 splits one
+    into the next two. `reverse` reads shape and codes from the right.
+    """
+    return _in_order(a, infer_reshape(tuple(a.shape), newshape, reverse, NP_CODES), order)
+
+
+def _in_order(a: Tensor, shape: tuple[int, ...], order: str) -> Tensor:
+    if order in ("C", "A"):
+        return a.reshape(shape)
+    if order != "F":
+        raise MXNetError(f"expected order 'C', 'F' or 'A', got {order!r}")
+    columns = a.permute(tuple(range(a.dim()))[::-1]).reshape(shape[::-1])
+    return columns.permute(tuple(range(len(shape)))[::-1])
+
+
+@op("_np_squeeze", may_alias=True)
+def np_squeeze(a: Tensor, *, axis: Axis = None) -> Tensor:
+    """Without the dimensions of length 1, or without those of `axis`."""
+    if axis is None:
+        return a.squeeze()
+    for each in axis:
+        if a.size(each) != 1:
+            raise MXNetError(f"axis {each} has length {a.size(each)}; only those of length 1 can be removed")
+    return a.squeeze(tuple({each % a.dim() for each in axis})) if axis else a
+
+
+@op("_npi_broadcast_to", may_alias=True)
+def np_broadcast_to(array: Tensor, *, shape: Shape = ()) -> Tensor:
+    """Dimensions of length 1, and missing ones in front, stretched to `shape`."""
+    if min(shape, default=0) < 0:
+        raise MXNetError(f"expected lengths, got shape {shape}")
+    return array.broadcast_to(shape)
+
+
+def _at_least(ndim: int) -> Callable[[Tensor], Tensor]:
+    return {1: torch.atleast_1d, 2: torch.atleast_2d, 3: torch.atleast_3d}[ndim]
+
+
+def _enter_atleast(ndim: int) -> None:
+    @op(f"_np_atleast_{ndim}d", may_alias=True, outputs=lambda a: a["num_args"])
+    def atleast(*arys: Tensor, num_args: int = 0) -> Tensor | list[Tensor]:
+        if not arys:
+            raise MXNetError("expected at least one array")
+        results = [_at_least(ndim)(array) for array in arys]
+        return results if len(results) > 1 else results[0]
+
+    atleast.__doc__ = f"Arrays with {ndim} dimensions or more: new ones have length 1."
+
+
+for _ndim in (1, 2, 3):
+    _enter_atleast(_ndim)
+
+
+# ---- another order ----
+
+
+@op("_np_transpose", may_alias=True)
+def np_transpose(a: Tensor, *, axes: Axis = None) -> Tensor:
+    """The dimensions in the order `axes`, or reversed."""
+    return a.permute(tuple(range(a.dim()))[::-1] if axes is None else axes)
+
+
+@op("_np_moveaxis", may_alias=True)
+def np_moveaxis(a: Tensor, *, source: Shape, destination: Shape) -> Tensor:
+    """Dimensions moved to new places; the others keep their order."""
+    return a.movedim(source, destination)
+
+
+@op("_np_roll")
+def np_roll(data: Tensor, *, shift: Axis = None, axis: Axis = None) -> Tensor:
+    """Elements moved along `axis`, or along the flattened array; those that leave at the end enter at the start."""
+    if shift is None:
+        raise MXNetError("missing argument shift")
+    if axis is None:
+        if len(shift) != 1:
+            raise MXNetError(f"expected an int for shift without axis, got {shift}")
+        return data.roll(shift[0])
+    if len(shift) != len(axis) and len(shift) != 1:
+        raise MXNetError(f"expected as many shifts as axes, got {shift} and {axis}")
+    return data.roll(shift * len(axis) if len(shift) == 1 else shift, axis)
+
+
+@op("_npi_flip")
+def np_flip(data: Tensor, *, axis: Axis) -> Tensor:
+    """The elements in reverse order along each dimension of `axis`, or along all."""
+    if axis is None:
+        return data.flip(tuple(range(data.dim())))
+    places = [each % max(data.dim(), 1) if -data.dim() <= each < data.dim() else each for each in axis]
+    return data.flip([each for each in dict.fromkeys(places) if places.count(each) % 2])
+
+
+@op("_npi_rot90")
+def np_rot90(data: Tensor, *, k: int = 1, axes: Axis = None) -> Tensor:
+    """The plane of two `axes` turned by 90 degrees, k times, from the first axis towards the second."""
+    return torch.rot90(data, k, axes or (0, 1))
+
+
+@op("_np_copy", may_alias=True)
+def np_copy(a: Tensor) -> Tensor:
+    """A copy."""
+    return a.clone()
+
+
+# ---- joined ----
+
+
+def _joined(name: str, join: Callable[[tuple[Tensor, ...]], Tensor], doc: str) -> None:
+    @op(f"_npi_{name}", same_dtype=True)
+    def joined(*data: Tensor, num_args: int = 0) -> Tensor:
+        return join(_some(data))
+
+    joined.__doc__ = doc
+
+
+def _some(data: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    if not data:
+        raise MXNetError("expected at least one array")
+    return data
+
+
+_joined("vstack", torch.vstack, "Arrays joined along the first of two dimensions or more.")
+_joined("hstack", torch.hstack, "Arrays joined along the second dimension, or those of one dimension end to end.")
+_joined("dstack", torch.dstack, "Arrays joined along the third dimension.")
+_joined("column_stack", torch.column_stack, "Arrays joined along the second dimension; those of one are columns.")
+
+
+def _beside(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+    """Arrays of one shape, but for the axis along which they are joined."""
+    known, axis = next((shape for shape in shapes if shape), None), attrs["axis"]
+    if known is None or axis is None or not -len(known) <= axis < len(known):
+        return shapes
+    like = [0 if i == axis % len(known) else n for i, n in enumerate(known)]
+    return [shape or tuple(like) for shape in shapes]
+
+
+@op("_npi_concatenate", same_dtype=True, infer=_beside)
+def np_concatenate(*data: Tensor, num_args: int = 0, axis: int | None = 0) -> Tensor:
+    """Arrays joined along an existing dimension, or flattened and joined."""
+    if axis is None:
+        return torch.cat([array.reshape(-1) for array in _some(data)])
+    if len({array.dim() for array in _some(data)}) > 1:  # torch passes over empty arrays of one dimension
+        raise MXNetError("expected arrays of as many dimensions")
+    return torch.cat(data, axis)
+
+
+@op("_npi_stack", same_dtype=True, infer=lambda shapes, *_: [s or next(filter(None, shapes), None) for s in shapes])
+def np_stack(*data: Tensor, axis: int = 0, num_args: int = 0) -> Tensor:
+    """Arrays of one shape joined along a new dimension."""
+    return torch.stack(_some(data), axis)
+
+
+# ---- parted ----
+
+
+def _count(attrs: dict[str, Any]) -> int:
+    return attrs["sections"] or len(attrs["indices"])
+
+
+@op("_npi_hsplit", may_alias=True, outputs=_count)
+def np_hsplit(
+    data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
+) -> Tensor | list[Tensor]:
+    """Parts along the second dimension, or along the only one."""
+    return split_v2(data, indices=indices, axis=min(1, data.dim() - 1), squeeze_axis=squeeze_axis, sections=sections)  # type: ignore[no-any-return]
+
+
+@op("_npi_dsplit", may_alias=True, outputs=_count)
+def np_dsplit(
+    data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
+) -> Tensor | list[Tensor]:
+    """Parts along the third dimension."""
+    return split_v2(data, indices=indices, axis=2, squeeze_axis=squeeze_axis, sections=sections)  # type: ignore[no-any-return]
+
+
+# ---- borders ----
+
+
+@op("_npi_pad")
+def np_pad(
+    data: Tensor,
+    *,
+    pad_width: Pairs,
+    mode: Literal["constant", "edge", "maximum", "minimum", "reflect", "symmetric"] = "constant",
+    constant_value: float = 0.0,
+    reflect_type: str = "even",
+) -> Tensor:
+    """A border around each dimension; `pad_width` has before and after for each, or one pair for all."""
+    widths = pad_width * data.dim() if len(pad_width) == 1 else pad_width
+    if len(widths) != data.dim() or any(len(pair) != 2 or min(pair) < 0 for pair in widths):
+        raise MXNetError(f"pad_width must have two lengths for each of {data.dim()} dimensions, got {pad_width}")
+    if mode == "constant":
+        # torch begins with the last dimension
+        return F.pad(data, [width for pair in reversed(widths) for width in pair], value=constant_value)
+    for axis, (before, after) in enumerate(widths):
+        if before or after:
+            data = _bordered(data, axis, before, after, mode)
+    return data
+
+
+def _bordered(data: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
+    length = data.size(axis)
+    if not length:
+        raise MXNetError(f"cannot extend axis {axis} of length 0 in mode {mode!r}")
+    if mode in ("maximum", "minimum"):
+        border = data.amax(axis, keepdim=True) if mode == "maximum" else data.amin(axis, keepdim=True)
+        parts = [border.expand(*data.shape[:axis], n, *data.shape[axis + 1 :]) for n in (before, after)]
+        return torch.cat([parts[0], data, parts[1]], axis)
+    places = torch.arange(-before, length + after, device=data.device)
+    if mode == "edge" or length == 1:
+        places = places.clamp(0, length - 1)
+    elif mode == "reflect":
+        places = (places % (2 * length - 2)).sub_(length - 1).abs_().neg_().add_(length - 1)
+    else:
+        places = places % (2 * length)
+        places = torch.minimum(places, 2 * length - 1 - places)
+    return data.index_select(axis, places)
