@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from . import creation
+from . import creation, linalg, products, random, reduce, statistics
 from .creation import *  # noqa: F403
 from .multiarray import ndarray
+from .products import *  # noqa: F403
+from .reduce import *  # noqa: F403
+from .statistics import *  # noqa: F403
 
-__all__ = ["ndarray", *creation.__all__]
+__all__ = ["linalg", "ndarray", "random", *creation.__all__, *products.__all__, *reduce.__all__, *statistics.__all__]
