@@ -161,6 +161,9 @@ def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:
     for target, result in zip(targets, results, strict=True):
         if target.shape != tuple(result.shape):
             raise MXNetError(f"{name}: out= has shape {target.shape}, the result has {tuple(result.shape)}")
+        if target._data.dtype is not result.dtype:
+            expected, received = NAME_OF_TORCH[result.dtype], NAME_OF_TORCH[target._data.dtype]
+            raise MXNetError(f"{name}: out= must have the dtype of the result, {expected}, received {received}")
         target._assign(result)
     return out
 

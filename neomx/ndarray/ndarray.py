@@ -207,7 +207,7 @@ class NDArray:
     to_dlpack_for_write = to_dlpack_for_read
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (self.asnumpy(), self._data.dtype, self._ctx)
+        return _unpickle, (self.asnumpy(), self._data.dtype, self._ctx, self._kind)
 
     def __deepcopy__(self, memo: Any) -> NDArray:
         return self.copy()
@@ -654,13 +654,13 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, Sequence) else (value,)
 
 
-def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context) -> NDArray:
+def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context, kind: type[NDArray] = NDArray) -> NDArray:
     """A pickled array comes back to its context, or to the CPU where that device is not there."""
     try:
         ctx.check()
     except MXNetError:
         ctx = cpu(0)
-    return NDArray(torch.as_tensor(data).to(ctx.device, dtype), ctx)
+    return kind(torch.as_tensor(data).to(ctx.device, dtype), ctx)
 
 
 def __getattr__(name: str) -> Any:

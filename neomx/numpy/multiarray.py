@@ -8,10 +8,19 @@ from typing import Any
 import numpy as onp
 import torch
 
-from ..base import numeric_types
+from ..base import modes, numeric_types
+from ..context import Context
+from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import apply
 from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
+from .dispatch import array_function, array_ufunc
+from .methods import Methods, check_astype, check_order, np_function
+
+# What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.
+_DTYPES: dict[torch.dtype, Any] = {
+    dtype: kind if dtype is torch.bfloat16 else onp.dtype(kind) for dtype, kind in NUMPY_OF_TORCH.items()
+}
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
@@ -28,17 +37,32 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
     return binary
 
 
-def _in_place(array_op: str, scalar_op: str) -> Callable[..., Any]:
-    """A binary operator that writes its result into the array on its left."""
+def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor] | None = None) -> Callable[..., Any]:
+    """An operator that writes its result into the array on its left: `direct`ly where torch's own does the same."""
 
     def binary(self: ndarray, other: Any) -> Any:
+        data, value = self._data, other
         if isinstance(other, ndarray):
-            return apply(OPS[array_op], (self, other), {}, self, ndarray)
-        if isinstance(other, numeric_types):
-            return apply(OPS[scalar_op], (self,), {"scalar": other}, self, ndarray)
-        raise unsupported(other)
+            value = other._data
+            same = value.dtype is data.dtype and value.shape == data.shape and other._ctx is self._ctx
+            op_name, arrays, attrs = array_op, (self, other), {}
+        elif isinstance(other, numeric_types):
+            same, op_name, arrays, attrs = True, scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
+        else:
+            raise unsupported(other)
+        if direct is None or not same or not data.is_floating_point() or modes.recording:
+            return apply(OPS[op_name], arrays, attrs, self, ndarray)
+        direct(self._writable_data(), value.detach() if value is not other else value)
+        return self
 
     return binary
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    def unary(self: ndarray) -> Any:
+        return apply(OPS[name], (self,), {}, None, ndarray)
+
+    return unary
 
 
 def unsupported(value: Any) -> TypeError:
@@ -49,10 +73,15 @@ def unsupported(value: Any) -> TypeError:
     )
 
 
-class ndarray(NDArray):
+class ndarray(Methods, NDArray):
     """An n-dimensional array with NumPy's shapes, indexing and broadcasting."""
 
     __slots__ = ()
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's dtype of its elements, such as `dtype('float32')`."""
+        return _DTYPES[self._data.dtype]
 
     def as_nd_ndarray(self) -> NDArray:
         """An `mx.nd` array that shares this array's memory, gradient and place in the autograd graph."""
@@ -62,32 +91,149 @@ class ndarray(NDArray):
         """This array, which is an `mx.np` array already."""
         return self
 
+    # ---- out of mx.np ----
+
     def __repr__(self) -> str:
         text = repr(self.asnumpy())
         if self.dtype == onp.float32:  # MXNet's default, which needs no mention
             text = text.replace(", dtype=float32", "")
+        elif "dtype=" not in text and self.dtype != onp.bool_:
+            text = f"{text[:-1]}, dtype={self.dtype})"
         return text if self._ctx.device_type == "cpu" else f"{text[:-1]}, ctx={self._ctx})"
 
     def __str__(self) -> str:
         return str(self.asnumpy())
 
+    def __format__(self, spec: str) -> str:
+        if not self.ndim:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(
+                f"cannot format an array of shape {self.shape} with {spec!r}. Expected one element, x.item()"
+            )
+        return str(self)
+
     def item(self, *args: Any) -> Any:
         """One element as a Python number."""
         return self.asnumpy().item(*args)
 
+    def tolist(self) -> Any:
+        """Its elements as nested lists of Python numbers."""
+        return self.asnumpy().tolist()
+
+    def __bool__(self) -> bool:
+        if self.size > 1:
+            raise ValueError("The truth value of an ndarray with multiple elements is ambiguous. Use all() or any()")
+        return bool(self.size and self.item())
+
+    __nonzero__ = __bool__
+
+    def __float__(self) -> float:
+        return float(self._only_element())
+
+    def __int__(self) -> int:
+        return int(self._only_element())
+
+    def _only_element(self) -> Any:
+        if self.size != 1:
+            raise TypeError(f"expected an array of one element to make a Python number, received shape {self.shape}")
+        return self.item()
+
+    # ---- NumPy's functions on these arrays ----
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(issubclass(kind, ndarray) for kind in types):
+            return NotImplemented
+        return array_function(func, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return array_ufunc(ufunc, method, inputs, kwargs)
+
+    # ---- copies and views ----
+
+    def astype(  # type: ignore[override]  # NumPy's order of arguments
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> Any:
+        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
+        check_astype(order, casting, subok)
+        wanted = to_torch("float32" if dtype is None else dtype)
+        if not copy and wanted is self._data.dtype:
+            return self
+        return apply(OPS["cast"], (self,), {"dtype": wanted}, None, ndarray)
+
+    def copy(self, order: str = "C") -> Any:
+        """A copy on the same context."""
+        check_order(order)
+        return self.copyto(self._ctx)
+
+    def copyto(self, other: Any) -> Any:
+        """Copy into another array, or to another context as a new array."""
+        if not isinstance(other, (ndarray, Context)):
+            raise TypeError(f"copyto expects an mx.np array or a Context, received {type(other).__name__}")
+        return super().copyto(other)
+
+    def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
+        """A view with another shape, which shares memory. MXNet's codes 0 to -4 work, as in `mx.nd`."""
+        return NDArray.reshape(self, *shape, **kwargs)
+
+    def tostype(self, stype: str) -> Any:
+        """This array: there are no other storage types in `mx.np`."""
+        if stype != "default":
+            raise AttributeError(f"an mx.np array cannot be stored as {stype!r}. Use x.as_nd_ndarray().tostype(...)")
+        return self
+
+    def sort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
+        """Sort the elements in place; `np.sort` makes a sorted copy."""
+        self._assign(np_function("sort")(self, axis=axis, kind=kind, order=order)._data)
+
+    # ---- operators ----
+
     __add__ = __radd__ = _operator("_npi_add", "_npi_add_scalar")
     __sub__ = _operator("_npi_subtract", "_npi_subtract_scalar")
-    __mul__ = __rmul__ = _operator("_npi_multiply", "_npi_multiply_scalar")
     __rsub__ = _operator("_npi_subtract", "_npi_rsubtract_scalar")
+    __mul__ = __rmul__ = _operator("_npi_multiply", "_npi_multiply_scalar")
     __truediv__ = __div__ = _operator("_npi_true_divide", "_npi_true_divide_scalar")
     __rtruediv__ = __rdiv__ = _operator("_npi_true_divide", "_npi_rtrue_divide_scalar")
+    __mod__ = _operator("_npi_mod", "_npi_mod_scalar")
+    __rmod__ = _operator("_npi_mod", "_npi_rmod_scalar")
     __pow__ = _operator("_npi_power", "_npi_power_scalar")
     __rpow__ = _operator("_npi_power", "_npi_rpower_scalar")
-    __iadd__ = _in_place("_npi_add", "_npi_add_scalar")
-    __isub__ = _in_place("_npi_subtract", "_npi_subtract_scalar")
-    __imul__ = _in_place("_npi_multiply", "_npi_multiply_scalar")
-    __itruediv__ = __idiv__ = _in_place("_npi_true_divide", "_npi_true_divide_scalar")
+    __and__ = _operator("_npi_bitwise_and", "_npi_bitwise_and_scalar")
+    __or__ = _operator("_npi_bitwise_or", "_npi_bitwise_or_scalar")
+    __xor__ = _operator("_npi_bitwise_xor", "_npi_bitwise_xor_scalar")
+    __eq__ = _operator("_npi_equal", "_npi_equal_scalar")
+    __ne__ = _operator("_npi_not_equal", "_npi_not_equal_scalar")
+    __gt__ = _operator("_npi_greater", "_npi_greater_scalar")
+    __ge__ = _operator("_npi_greater_equal", "_npi_greater_equal_scalar")
+    __lt__ = _operator("_npi_less", "_npi_less_scalar")
+    __le__ = _operator("_npi_less_equal", "_npi_less_equal_scalar")
     __hash__ = object.__hash__
+    __iadd__ = _in_place("_npi_add", "_npi_add_scalar", torch.Tensor.add_)
+    __isub__ = _in_place("_npi_subtract", "_npi_subtract_scalar", torch.Tensor.sub_)
+    __imul__ = _in_place("_npi_multiply", "_npi_multiply_scalar", torch.Tensor.mul_)
+    __itruediv__ = __idiv__ = _in_place("_npi_true_divide", "_npi_true_divide_scalar", torch.Tensor.div_)
+    __imod__ = _in_place("_npi_mod", "_npi_mod_scalar")
+    __iand__ = _in_place("_npi_bitwise_and", "_npi_bitwise_and_scalar")
+    __ior__ = _in_place("_npi_bitwise_or", "_npi_bitwise_or_scalar")
+    __ixor__ = _in_place("_npi_bitwise_xor", "_npi_bitwise_xor_scalar")
+    __neg__ = _unary("_npi_negative")
+    __abs__ = _unary("_npi_absolute")
+    __invert__ = _unary("_npi_bitwise_not")
+    __floor__ = _unary("_npi_floor")
+    __ceil__ = _unary("_npi_ceil")
+    __trunc__ = _unary("_npi_trunc")
+
+    def __round__(self, n: int = 0) -> Any:
+        return self.round(n or 0)
+
+    def __matmul__(self, other: Any) -> Any:
+        return np_function("matmul")(self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return np_function("matmul")(other, self)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return np_function("matmul")(self, other, out=self)
 
 
 class _NpGradient(Gradient, ndarray):

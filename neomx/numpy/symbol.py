@@ -9,24 +9,31 @@ from ..base import numeric_types
 from ..ops.table import OPS
 from ..symbol import Symbol
 from ..symbol.build import create
+from .methods import Methods, check_astype
 
 
 def _created(name: str, *inputs: Symbol, **attrs: Any) -> NpSymbol:
     return create(OPS[name], name.removeprefix("_npi_"), inputs, attrs, NpSymbol)
 
 
-def _operator(symbol_op: str, scalar_op: str) -> Callable[..., Any]:
+def with_number(op_name: str, symbol: Symbol, number: Any, reflected: bool = False) -> NpSymbol:
+    """A symbol and a number. `is_int` has integer arrays stay integers: MXNet tells of numbers on the right alone."""
+    is_int = isinstance(number, int) and not reflected
+    return _created(op_name, symbol, scalar=float(number), is_int=is_int)
+
+
+def _operator(symbol_op: str, scalar_op: str, reflected: bool = False) -> Callable[..., Any]:
     def binary(self: NpSymbol, other: Any) -> Any:
         if isinstance(other, Symbol):
             return _created(symbol_op, self, other)
         if isinstance(other, numeric_types):
-            return _created(scalar_op, self, scalar=other)
+            return with_number(scalar_op, self, other, reflected)
         raise TypeError(f"a Symbol cannot be combined with {type(other).__name__}. Expected a Symbol or a number")
 
     return binary
 
 
-class NpSymbol(Symbol):
+class NpSymbol(Methods, Symbol):
     """A Symbol whose operators and methods are those of `mx.np`."""
 
     __slots__ = ()
@@ -40,11 +47,32 @@ class NpSymbol(Symbol):
         """This symbol, which belongs to `mx.sym.np` already."""
         return self
 
+    def astype(
+        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+    ) -> NpSymbol:
+        """This symbol with elements of `dtype`."""
+        check_astype(order, casting, subok)
+        return create(OPS["cast"], "cast", (self,), {"dtype": dtype}, NpSymbol)
+
     __add__ = __radd__ = _operator("_npi_add", "_npi_add_scalar")
     __sub__ = _operator("_npi_subtract", "_npi_subtract_scalar")
+    __rsub__ = _operator("_npi_subtract", "_npi_rsubtract_scalar", reflected=True)
     __mul__ = __rmul__ = _operator("_npi_multiply", "_npi_multiply_scalar")
-    __rsub__ = _operator("_npi_subtract", "_npi_rsubtract_scalar")
     __truediv__ = __div__ = _operator("_npi_true_divide", "_npi_true_divide_scalar")
-    __rtruediv__ = __rdiv__ = _operator("_npi_true_divide", "_npi_rtrue_divide_scalar")
+    __rtruediv__ = __rdiv__ = _operator("_npi_true_divide", "_npi_rtrue_divide_scalar", reflected=True)
+    __mod__ = _operator("_npi_mod", "_npi_mod_scalar")
+    __rmod__ = _operator("_npi_mod", "_npi_rmod_scalar", reflected=True)
     __pow__ = _operator("_npi_power", "_npi_power_scalar")
-    __rpow__ = _operator("_npi_power", "_npi_rpower_scalar")
+    __rpow__ = _operator("_npi_power", "_npi_rpower_scalar", reflected=True)
+    __eq__ = _operator("_npi_equal", "_npi_equal_scalar")
+    __ne__ = _operator("_npi_not_equal", "_npi_not_equal_scalar")
+    __gt__ = _operator("_npi_greater", "_npi_greater_scalar")
+    __ge__ = _operator("_npi_greater_equal", "_npi_greater_equal_scalar")
+    __lt__ = _operator("_npi_less", "_npi_less_scalar")
+    __le__ = _operator("_npi_less_equal", "_npi_less_equal_scalar")
+
+    def __neg__(self) -> NpSymbol:
+        return with_number("_npi_multiply_scalar", self, -1.0)
+
+    def __abs__(self) -> NpSymbol:
+        return _created("_npi_absolute", self)

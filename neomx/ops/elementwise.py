@@ -144,7 +144,7 @@ def _modulo(a: Tensor, b: Tensor) -> Tensor:
     return torch.remainder(a, b.masked_fill(zero, 1)).masked_fill(zero, 0)
 
 
-def _real(compute: _Binary) -> _Binary:
+def real(compute: _Binary) -> _Binary:
     """`compute`, for integers done in double precision and cut back."""
 
     def computed(a: Tensor, b: Tensor) -> Tensor:
@@ -189,7 +189,7 @@ def _minimum(a: Tensor, b: Tensor) -> Tensor:
     return _Pick.apply(a, b, False) if a.requires_grad or b.requires_grad else torch.minimum(a, b)
 
 
-_power, _hypot = _real(torch.pow), _real(torch.hypot)
+_power, _hypot = real(torch.pow), real(torch.hypot)
 _equal, _not_equal = _truth(torch.eq), _truth(torch.ne)
 _greater, _greater_equal = _truth(torch.gt), _truth(torch.ge)
 _lesser, _lesser_equal = _truth(torch.lt), _truth(torch.le)
@@ -253,7 +253,7 @@ def _make_number(scalar: float, dtype: torch.dtype) -> Tensor:
     return torch.scalar_tensor(scalar, dtype=wide, device="cpu").to(dtype)
 
 
-def _number(scalar: float, like: Tensor) -> Tensor:
+def number(scalar: float, like: Tensor) -> Tensor:
     """A number as an array without dimensions.
 
     It is kept for the next time: making one, as torch does for a number, takes longer than adding small arrays.
@@ -262,21 +262,21 @@ def _number(scalar: float, like: Tensor) -> Tensor:
     if is_compiling() or type(like) is not Tensor:  # what a tracer makes is not to be kept
         return _make_number(scalar, dtype)
     key = scalar or str(scalar), dtype  # -0.0 is another zero
-    number = _numbers.get(key)
-    if number is None:
+    made = _numbers.get(key)
+    if made is None:
         if len(_numbers) >= 1024:
             _numbers.clear()
         with torch.inference_mode(False):
-            number = _numbers[key] = _make_number(scalar, dtype)
-    return number
+            made = _numbers[key] = _make_number(scalar, dtype)
+    return made
 
 
-def _right(compute: _Binary) -> _Binary:
-    return lambda data, scalar: compute(data, _number(scalar, data))
+def right(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(data, number(scalar, data))
 
 
-def _left(compute: _Binary) -> _Binary:
-    return lambda data, scalar: compute(_number(scalar, data), data)
+def left(compute: _Binary) -> _Binary:
+    return lambda data, scalar: compute(number(scalar, data), data)
 
 
 def _modulo_number(data: Tensor, scalar: float) -> Tensor:
@@ -285,45 +285,45 @@ def _modulo_number(data: Tensor, scalar: float) -> Tensor:
 
 def _number_to_the(data: Tensor, scalar: float) -> Tensor:
     # torch's gradient of an exponent fails when the base is a number on the CPU and the exponent is elsewhere.
-    return _power(_number(scalar, data).to(data.device), data)
+    return _power(number(scalar, data).to(data.device), data)
 
 
 def _to_the_number(data: Tensor, scalar: float) -> Tensor:
     """torch knows short cuts for powers such as 2 and 0.5, if they are numbers."""
-    return torch.pow(data, scalar) if data.is_floating_point() else _power(data, _number(scalar, data))
+    return torch.pow(data, scalar) if data.is_floating_point() else _power(data, number(scalar, data))
 
 
 _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
-    (_right(torch.add), ("_plus_scalar", "_PlusScalar"), "x + scalar"),
-    (_right(torch.add), ("_scatter_plus_scalar",), "x + scalar"),
-    (_right(torch.sub), ("_minus_scalar", "_MinusScalar"), "x - scalar"),
-    (_right(torch.sub), ("_scatter_minus_scalar",), "x - scalar"),
-    (_left(torch.sub), ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
-    (_right(torch.mul), ("_mul_scalar", "_MulScalar"), "x * scalar"),
-    (_right(torch.mul), ("_contrib_backward_gradientmultiplier",), "x * scalar: the gradient of gradientmultiplier"),
-    (_right(_divide), ("_div_scalar", "_DivScalar"), "x / scalar"),
-    (_left(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
+    (right(torch.add), ("_plus_scalar", "_PlusScalar"), "x + scalar"),
+    (right(torch.add), ("_scatter_plus_scalar",), "x + scalar"),
+    (right(torch.sub), ("_minus_scalar", "_MinusScalar"), "x - scalar"),
+    (right(torch.sub), ("_scatter_minus_scalar",), "x - scalar"),
+    (left(torch.sub), ("_rminus_scalar", "_RMinusScalar"), "scalar - x"),
+    (right(torch.mul), ("_mul_scalar", "_MulScalar"), "x * scalar"),
+    (right(torch.mul), ("_contrib_backward_gradientmultiplier",), "x * scalar: the gradient of gradientmultiplier"),
+    (right(_divide), ("_div_scalar", "_DivScalar"), "x / scalar"),
+    (left(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
     (_modulo_number, ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
-    (_left(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
+    (left(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
     (_to_the_number, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
     (_number_to_the, ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
     # clamp passes the gradient on at a tie, as MXNet does.
-    (_right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar", "_npi_maximum_scalar"), "max(x, scalar)"),
-    (_right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar", "_npi_minimum_scalar"), "min(x, scalar)"),
-    (_right(_hypot), ("_hypot_scalar", "_HypotScalar", "_npi_hypot_scalar"), "sqrt(x * x + scalar * scalar)"),
-    (_right(_equal), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
-    (_right(_not_equal), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
-    (_right(_greater), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
-    (_right(_greater_equal), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
-    (_right(_lesser), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
-    (_right(_lesser_equal), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
-    (_right(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
-    (_right(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
-    (_right(_one), ("_logical_xor_scalar", "_LogicalXorScalar"), "1 where just one of x and scalar is not 0, else 0"),
+    (right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar", "_npi_maximum_scalar"), "max(x, scalar)"),
+    (right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar", "_npi_minimum_scalar"), "min(x, scalar)"),
+    (right(_hypot), ("_hypot_scalar", "_HypotScalar", "_npi_hypot_scalar"), "sqrt(x * x + scalar * scalar)"),
+    (right(_equal), ("_equal_scalar", "_EqualScalar"), "1 where x == scalar, else 0"),
+    (right(_not_equal), ("_not_equal_scalar", "_NotEqualScalar"), "1 where x != scalar, else 0"),
+    (right(_greater), ("_greater_scalar", "_GreaterScalar"), "1 where x > scalar, else 0"),
+    (right(_greater_equal), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
+    (right(_lesser), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
+    (right(_lesser_equal), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
+    (right(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
+    (right(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
+    (right(_one), ("_logical_xor_scalar", "_LogicalXorScalar"), "1 where just one of x and scalar is not 0, else 0"),
 ]
 
 
-def _integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
+def integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
     """An integer array and a number as they meet: the number cut as C cuts it, or both as doubles."""
     if not is_int:
         return data.double(), scalar
@@ -336,25 +336,25 @@ def _integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]
     return data, int(scalar) if fits else lowest
 
 
-def _scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+def scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     integer = types[0] is not None and not types[0].is_floating_point
     if integer and not attrs["is_int"]:
         return types, [torch.float64]
     return types, [torch.int64 if types[0] is torch.bool else types[0]]
 
 
-def _enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
+def enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
     def with_scalar(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
         if not data.is_floating_point():
-            data, scalar = _integers(data, scalar, is_int)
+            data, scalar = integers(data, scalar, is_int)
         return compute(data, scalar)
 
     with_scalar.__doc__ = f"{doc}."
-    op(*names, infer="same", types=_scalar_types)(with_scalar)
+    op(*names, infer="same", types=scalar_types)(with_scalar)
 
 
 for _compute1, _names, _doc in _SCALAR:
-    _enter_scalar(_compute1, _names, _doc)
+    enter_scalar(_compute1, _names, _doc)
 
 
 # ---- an array and several numbers ----
