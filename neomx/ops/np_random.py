@@ -328,7 +328,7 @@ def np_multinomial(
     if n < 0 or chances.dim() != 1:
         raise MXNetError("expected n not to be negative, and pvals to be a vector")
     known = not chances.is_meta
-    if known and (bool((chances < 0).any()) or float(chances[:-1].sum()) > 1 + 1e-6):
+    if known and (bool((chances < 0).any()) or float(chances.sum()) > 1 + 1e-6):
         raise MXNetError("expected pvals not to be negative and to add up to at most 1")
     left = torch.full(size or (), float(n), dtype=torch.float64, device=device)
     source, rest, counts = generator(ctx), torch.ones_like(chances[:1]).squeeze(), []
