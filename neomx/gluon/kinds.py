@@ -11,17 +11,24 @@ from typing import Any
 from .. import ndarray as nd
 from .. import symbol
 from ..base import modes
+from ..context import Context
 from ..ndarray import NDArray
+from ..numpy.creation import array as np_array
 from ..numpy.multiarray import ndarray
 from ..numpy.symbol import NpSymbol
 from ..numpy_extension import fronts
 
-__all__ = ["array_type", "front_of", "is_eager", "of_kind", "symbol_front_of"]
+__all__ = ["array_type", "front_of", "is_eager", "make_array", "of_kind", "symbol_front_of"]
 
 
 def array_type() -> type[NDArray]:
     """The class of arrays to be made now."""
     return ndarray if modes.np_array else NDArray
+
+
+def make_array(data: Any, ctx: Context) -> NDArray:
+    """An array of Python data or of a numpy array, whose dtype `mx.np` keeps and `mx.nd` does not."""
+    return np_array(data, ctx=ctx) if modes.np_array else nd.array(data, ctx)
 
 
 def of_kind(array: NDArray) -> NDArray:

@@ -20,9 +20,9 @@ import torch
 from ..base import MXNetError
 from ..context import Context, current_context
 from ..formats.atomic import replacing
-from ..ndarray import NDArray, array
+from ..ndarray import NDArray
 from ..ndarray.distributed import is_distributed
-from .kinds import of_kind
+from .kinds import make_array
 
 __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_and_load", "split_data"]
 
@@ -52,7 +52,7 @@ def split_and_load(
     """`data` in as many parts as there are contexts, each on its own."""
     ctx_list = contexts(ctx_list)
     if not isinstance(data, NDArray):
-        data = of_kind(array(data, ctx=ctx_list[0]))
+        data = make_array(data, ctx_list[0])
     if len(ctx_list) == 1:
         return [data.as_in_context(ctx_list[0])]
     slices = split_data(data, len(ctx_list), batch_axis, even_split)

@@ -14,7 +14,11 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import apply
 from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
+<<<<<<< HEAD
 from .indexing import Indexed
+=======
+from .dispatch import array_function, array_ufunc
+>>>>>>> np_math
 from .methods import Methods, check_astype, check_order, np_function
 
 # What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.
@@ -97,13 +101,12 @@ class ndarray(Methods, Indexed):
         text = repr(self.asnumpy())
         if self.dtype == onp.float32:  # MXNet's default, which needs no mention
             text = text.replace(", dtype=float32", "")
-        elif "dtype=" not in text:
+        elif "dtype=" not in text and self.dtype != onp.bool_:
             text = f"{text[:-1]}, dtype={self.dtype})"
         return text if self._ctx.device_type == "cpu" else f"{text[:-1]}, ctx={self._ctx})"
 
     def __str__(self) -> str:
-        text = str(self.asnumpy())
-        return text if self._ctx.device_type == "cpu" or not self.ndim else f"{text} @{self._ctx}"
+        return str(self.asnumpy())
 
     def __format__(self, spec: str) -> str:
         if not self.ndim:
@@ -139,6 +142,16 @@ class ndarray(Methods, Indexed):
         if self.size != 1:
             raise TypeError(f"expected an array of one element to make a Python number, received shape {self.shape}")
         return self.item()
+
+    # ---- NumPy's functions on these arrays ----
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if not all(issubclass(kind, ndarray) for kind in types):
+            return NotImplemented
+        return array_function(func, args, kwargs)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return array_ufunc(ufunc, method, inputs, kwargs)
 
     # ---- copies and views ----
 

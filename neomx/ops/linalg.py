@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from .shape import never_0d
 from .shapes import Shapes, is_known
 from .table import op
@@ -32,7 +32,7 @@ def dot(
     forward_stype: StorageType | None = None,
 ) -> Tensor:
     """Sum over the last dimension of lhs and the first of rhs; a transposed side gives its first or last instead."""
-    _check_floats(lhs)
+    check_floats(lhs)
     if lhs.dim() == 2 and rhs.dim() == 2:
         return torch.mm(lhs.t() if transpose_a else lhs, rhs.t() if transpose_b else rhs)
     if lhs.dim() == 1 and rhs.dim() == 1:
@@ -59,14 +59,14 @@ def batch_dot(
     forward_stype: StorageType | None = None,
 ) -> Tensor:
     """Matrix products of two batches of matrices."""
-    _check_floats(lhs)
+    check_floats(lhs)
     if lhs.dim() < 3:
         raise MXNetError(f"expected arrays of 3 or more dimensions, got {lhs.dim()}")
     _check_batches(lhs, rhs)
     return torch.matmul(lhs.mT if transpose_a else lhs, rhs.mT if transpose_b else rhs)
 
 
-def _check_floats(data: Tensor) -> None:
+def check_floats(data: Tensor) -> None:
     if not data.is_floating_point():
         raise MXNetError("expected arrays of floats. Use astype('float32')")
 
@@ -79,8 +79,8 @@ def _check_batches(a: Tensor, b: Tensor) -> None:
         )
 
 
-def _check_square(a: Tensor) -> None:
-    _check_floats(a)
+def check_square(a: Tensor) -> None:
+    check_floats(a)
     if a.dim() < 2 or a.shape[-1] != a.shape[-2]:
         raise MXNetError(f"expected square matrices, got shape {tuple(a.shape)}")
 
@@ -118,7 +118,7 @@ def gemm(
 ) -> Tensor:
     """alpha * A B + beta * C. The rows of the matrices are on dimension `axis`, the columns on the last."""
     a, b, c = (_rows_at(x, axis) for x in (A, B, C))
-    _check_floats(a)
+    check_floats(a)
     _check_batches(a, b)
     a, b = a.mT if transpose_a else a, b.mT if transpose_b else b
     if c.shape != (*a.shape[:-1], b.shape[-1]):
@@ -143,7 +143,7 @@ def gemm2(
 ) -> Tensor:
     """alpha * A B. The rows of the matrices are on dimension `axis`, the columns on the last."""
     a, b = _rows_at(A, axis), _rows_at(B, axis)
-    _check_floats(a)
+    check_floats(a)
     _check_batches(a, b)
     result = _scale(torch.matmul(a.mT if transpose_a else a, b.mT if transpose_b else b), alpha)
     return result if a is A else result.movedim(-2, axis)
@@ -156,7 +156,7 @@ def _scale(product: Tensor, alpha: float) -> Tensor:
 @op("_linalg_syrk", "linalg_syrk")
 def syrk(A: Tensor, *, transpose: bool = False, alpha: float = 1.0) -> Tensor:
     """alpha * A A', or alpha * A' A with `transpose`."""
-    _check_floats(A)
+    check_floats(A)
     return _scale(torch.matmul(A.mT, A) if transpose else torch.matmul(A, A.mT), alpha)
 
 
@@ -168,7 +168,7 @@ def trmm(
     A: Tensor, B: Tensor, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0
 ) -> Tensor:
     """alpha * A B, or alpha * B A with `rightside`, for a triangular A."""
-    _check_square(A)
+    check_square(A)
     _check_batches(A, B)
     a = A.tril() if lower else A.triu()
     a = a.mT if transpose else a
@@ -180,7 +180,7 @@ def trsm(
     A: Tensor, B: Tensor, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0
 ) -> Tensor:
     """The X of A X = alpha * B, or of X A = alpha * B with `rightside`, for a triangular A."""
-    _check_square(A)
+    check_square(A)
     _check_batches(A, B)
     a, upper = (A.mT, lower) if transpose else (A, not lower)
     return torch.linalg.solve_triangular(a, _scale(B, alpha), upper=upper, left=not rightside)
@@ -189,14 +189,14 @@ def trsm(
 @op("_linalg_potrf", "linalg_potrf")
 def potrf(A: Tensor) -> Tensor:
     """The Cholesky factor: the lower triangular L with L L' = A, for a symmetric, positive definite A."""
-    _check_square(A)
+    check_square(A)
     return torch.linalg.cholesky(A)
 
 
 @op("_linalg_potri", "linalg_potri")
 def potri(A: Tensor) -> Tensor:
     """The inverse of A A' for a Cholesky factor A, which is lower triangular."""
-    _check_square(A)
+    check_square(A)
     return torch.cholesky_inverse(A.tril())
 
 
@@ -206,7 +206,7 @@ def potri(A: Tensor) -> Tensor:
 @op("_linalg_gelqf", "linalg_gelqf", outputs=2)
 def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
     """The Q with orthonormal rows and the lower triangular L of A = L Q."""
-    _check_floats(A)
+    check_floats(A)
     if A.dim() < 2 or A.shape[-2] > A.shape[-1]:
         raise MXNetError(f"expected matrices with no more rows than columns, got shape {tuple(A.shape)}")
     q, r = torch.linalg.qr(A.mT)
@@ -216,7 +216,7 @@ def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
 @op("_linalg_syevd", outputs=2)
 def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
     """The U with eigenvectors as rows and the ascending eigenvalues L of a symmetric A = U' diag(L) U."""
-    _check_square(A)
+    check_square(A)
     values, vectors = torch.linalg.eigh(A)
     # An eigenvector's sign is free; MXNet makes its largest element positive.
     largest = vectors.detach().abs().argmax(dim=-2, keepdim=True)
@@ -230,21 +230,21 @@ def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
 @op("_linalg_inverse", "linalg_inverse", "_npi_inv")
 def inverse(A: Tensor) -> Tensor:
     """The inverse of square matrices."""
-    _check_square(A)
+    check_square(A)
     return torch.linalg.inv(A)
 
 
 @op("_linalg_det", "linalg_det", "_npi_det", outputs=3, visible=1)
 def det(A: Tensor) -> Tensor:
     """The determinant of square matrices."""
-    _check_square(A)
-    return never_0d(torch.linalg.det(A))
+    check_square(A)
+    return _for_mode(torch.linalg.det(A))
 
 
 @op("_linalg_slogdet", "linalg_slogdet", "_npi_slogdet", outputs=4, visible=2)
 def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its absolute value."""
-    _check_square(A)
+    check_square(A)
     sign, logarithm = torch.linalg.slogdet(A)
     if logarithm.requires_grad:
         singular = sign == 0
@@ -252,13 +252,18 @@ def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
             one = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
             regular = torch.linalg.slogdet(torch.where(singular[..., None, None], one, A))
             logarithm = torch.where(singular, -math.inf, regular.logabsdet)
-    return never_0d(sign), never_0d(logarithm)
+    return _for_mode(sign), _for_mode(logarithm)
+
+
+def _for_mode(result: Tensor) -> Tensor:
+    """`result`, which may have no dimension only in NumPy mode."""
+    return result if modes.np_shape else never_0d(result)
 
 
 @op("_linalg_sumlogdiag", "linalg_sumlogdiag")
 def sumlogdiag(A: Tensor) -> Tensor:
     """The sum of the logarithms of the diagonal."""
-    _check_square(A)
+    check_square(A)
     return never_0d(A.diagonal(dim1=-2, dim2=-1).log().sum(-1))
 
 
@@ -268,7 +273,7 @@ def sumlogdiag(A: Tensor) -> Tensor:
 @op("_linalg_extractdiag", "linalg_extractdiag", may_alias=True)
 def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
     """The diagonal of square matrices, or the one `offset` above it."""
-    _check_square(A)
+    check_square(A)
     _check_offset(A, offset)
     return A.diagonal(offset, -2, -1)
 
@@ -276,7 +281,7 @@ def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
 @op("_linalg_makediag", "linalg_makediag")
 def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
     """Square matrices with these diagonals, `offset` above the main one, and 0 elsewhere."""
-    _check_floats(A)
+    check_floats(A)
     return torch.diag_embed(A, offset)
 
 
@@ -291,7 +296,7 @@ def _triangle(size: int, offset: int, lower: bool, device: torch.device) -> tupl
 @op("_linalg_extracttrian", "linalg_extracttrian")
 def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
     """The elements of a triangle of square matrices as vectors; see `_triangle`."""
-    _check_square(A)
+    check_square(A)
     _check_offset(A, offset)
     rows, columns = _triangle(A.shape[-1], offset, lower, A.device)
     return A[..., rows, columns]
@@ -300,7 +305,7 @@ def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
 @op("_linalg_maketrian", "linalg_maketrian")
 def maketrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
     """Square matrices with these vectors in a triangle, and 0 elsewhere: the reverse of extracttrian."""
-    _check_floats(A)
+    check_floats(A)
     length = A.shape[-1]
     side = (math.isqrt(8 * length + 1) - 1) // 2
     if side * (side + 1) // 2 != length:

@@ -19,7 +19,7 @@ from .table import Axis, DType, op, typed
 Tensor = torch.Tensor
 
 
-def _axes(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> tuple[int, ...]:
+def axes_of(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> tuple[int, ...]:
     """The axes to reduce over, counted from 0."""
     rank = data.dim()
     if not axis:
@@ -38,14 +38,14 @@ def _axes(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> 
 @op("sum", "sum_axis", may_alias=True)
 def sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements."""
-    axes = _axes(data, axis, exclude)
+    axes = axes_of(data, axis, exclude)
     return never_0d(torch.sum(data, axes, keepdims, dtype=data.dtype)) if axes else data
 
 
 @op("mean", may_alias=True)
 def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The average of the elements; of integers it is cut to an integer."""
-    axes = _axes(data, axis, exclude)
+    axes = axes_of(data, axis, exclude)
     if not axes:
         return data
     count = math.prod([data.shape[a] for a in axes])
@@ -59,14 +59,14 @@ def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
 @op("nansum", may_alias=True)
 def nansum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements that are not nan."""
-    axes = _axes(data, axis, exclude)
+    axes = axes_of(data, axis, exclude)
     return never_0d(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data
 
 
 @op("prod", may_alias=True)
 def prod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The product of the elements."""
-    axes = _axes(data, axis, exclude)
+    axes = axes_of(data, axis, exclude)
     dtype = data.dtype
     for a in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
         data = torch.prod(data, a, keepdims, dtype=dtype)
@@ -96,14 +96,17 @@ class _Extreme(torch.autograd.Function):
         return grad * (data == result), None, None
 
 
-def _extreme(data: Tensor, axis: tuple[int, ...] | None, keepdims: bool, exclude: bool, largest: bool) -> Tensor:
-    axes = _axes(data, axis, exclude)
-    if not axes:
-        return data
+def extreme(data: Tensor, axes: tuple[int, ...], keepdims: bool, largest: bool) -> Tensor:
+    """The largest or the smallest elements along axes."""
     if not data.requires_grad:
-        return never_0d(torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims))
+        return torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims)
     result = _Extreme.apply(data, axes, largest)
-    return result if keepdims else never_0d(result.squeeze(axes))
+    return result if keepdims else result.squeeze(axes)
+
+
+def _extreme(data: Tensor, axis: tuple[int, ...] | None, keepdims: bool, exclude: bool, largest: bool) -> Tensor:
+    axes = axes_of(data, axis, exclude)
+    return never_0d(extreme(data, axes, keepdims, largest)) if axes else data
 
 
 @op("max", "max_axis", may_alias=True)
@@ -126,7 +129,7 @@ def norm(
     if ord not in (1, 2):
         raise MXNetError("expected ord to be 1 or 2")
     wide = data if data.is_floating_point() else data.double()
-    result = never_0d(torch.linalg.vector_norm(wide, ord, _axes(data, axis), keepdims))
+    result = never_0d(torch.linalg.vector_norm(wide, ord, axes_of(data, axis), keepdims))
     return result.to(out_dtype or data.dtype)
 
 
@@ -158,7 +161,7 @@ def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[
     if not axes:
         raise MXNetError("expected axes; for the moments of all elements name every axis")
     wide = data if data.is_floating_point() else data.double()
-    variance, average = torch.var_mean(wide, _axes(data, axes), correction=0, keepdim=keepdims)
+    variance, average = torch.var_mean(wide, axes_of(data, axes), correction=0, keepdim=keepdims)
     return [never_0d(average).to(data.dtype), never_0d(variance).to(data.dtype)]
 
 
@@ -168,7 +171,7 @@ def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[
 def _where(data: Tensor, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
     """Where the extreme is, in the dtype of the data; of equal ones the first."""
     if axis is not None:
-        _axes(data, (axis,))
+        axes_of(data, (axis,))
     find = torch.argmax if largest else torch.argmin
     return never_0d(find(data, axis, keepdims)).to(data.dtype)
 
@@ -208,5 +211,5 @@ def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) ->
         dtype = torch.int64 if a.dtype is torch.bool else a.dtype
     if axis is None:
         a, axis = a.reshape(-1), 0
-    _axes(a, (axis,))
+    axes_of(a, (axis,))
     return torch.cumsum(a.to(dtype), axis, dtype=dtype)

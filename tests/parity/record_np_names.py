@@ -1,4 +1,4 @@
-"""Ask real MXNet 1.9.1 for the names of mx.np, mx.npx and their parts, with signatures: np_names.json (`make record`)."""
+"""Keep the names that MXNet 1.9.1 has in mx.np, mx.npx and their parts, with the parameters of functions."""
 
 import inspect
 import json

@@ -1,0 +1,199 @@
+"""`mx.np.random`: random numbers. Parameters are numbers or arrays, which broadcast; `mx.random.seed` repeats them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as onp
+
+from ..context import Context
+from ..ndarray.ndarray import NDArray
+from ..symbol import Symbol
+from .call import call, make
+from .linalg import cholesky
+from .products import einsum
+
+__all__ = [
+    "beta",
+    "chisquare",
+    "choice",
+    "exponential",
+    "gamma",
+    "gumbel",
+    "logistic",
+    "lognormal",
+    "multinomial",
+    "multivariate_normal",
+    "normal",
+    "pareto",
+    "power",
+    "rand",
+    "randint",
+    "randn",
+    "rayleigh",
+    "shuffle",
+    "uniform",
+    "weibull",
+]
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (NDArray, Symbol))
+
+
+def draw(name: str, parameters: dict[str, Any], size: Any, ctx: Context | None, out: Any = None, **attrs: Any) -> Any:
+    """The op `name`, whose parameters are inputs where they are arrays and attributes where they are numbers."""
+    arrays = [value for value in parameters.values() if _is_array(value)]
+    attrs |= {key: None if _is_array(value) else value for key, value in parameters.items()}
+    if arrays:
+        return call(name, arrays, out, size=size, **attrs)
+    return make(name, ctx, out, size=size, **attrs)
+
+
+def at_least_0(name: str, value: Any, strictly: bool = False) -> None:
+    """Raise ValueError if a parameter, or one number of it, is negative; strictly: or 0. Symbols are not checked."""
+    if isinstance(value, Symbol):
+        return
+    numbers = value.to_torch().detach() if isinstance(value, NDArray) else value
+    wrong = numbers <= 0 if strictly else numbers < 0
+    if bool(wrong.any() if isinstance(value, NDArray) else wrong):
+        raise ValueError(f"{name} must be {'positive' if strictly else 'at least 0'}, received {value!r:.80}")
+
+
+def uniform(
+    low: Any = 0.0, high: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Uniform numbers from low to high. As in MXNet, they have no gradient."""
+    return draw("_npi_uniform", {"low": low, "high": high}, size, ctx, out, dtype=dtype or "float32")
+
+
+def normal(
+    loc: Any = 0.0, scale: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Normal numbers of a mean and a standard deviation, which have gradients."""
+    at_least_0("scale", scale)
+    return draw("_npi_normal", {"loc": loc, "scale": scale}, size, ctx, out, dtype=dtype or "float32")
+
+
+def lognormal(
+    mean: Any = 0.0, sigma: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Numbers whose logarithms are normal."""
+    return call("_npi_exp", (normal(mean, sigma, size, dtype, ctx),), out)
+
+
+def logistic(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Logistic numbers; loc and scale have gradients."""
+    at_least_0("scale", scale)
+    return draw("_npi_logistic", {"loc": loc, "scale": scale}, size, ctx, out)
+
+
+def gumbel(loc: Any = 0.0, scale: Any = 1.0, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Gumbel numbers; loc and scale have gradients."""
+    at_least_0("scale", scale)
+    return draw("_npi_gumbel", {"loc": loc, "scale": scale}, size, ctx, out)
+
+
+def exponential(scale: Any = 1.0, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Exponential numbers of mean scale, which has a gradient."""
+    at_least_0("scale", scale)
+    return draw("_npi_exponential", {"scale": scale}, size, ctx, out)
+
+
+def rayleigh(scale: Any = 1.0, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Rayleigh numbers; scale has a gradient."""
+    at_least_0("scale", scale)
+    return draw("_npi_rayleigh", {"scale": scale}, size, ctx, out)
+
+
+def weibull(a: Any, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Weibull numbers of shape a, which has a gradient, and scale 1."""
+    at_least_0("a", a, strictly=True)
+    return draw("_npi_weibull", {"a": a}, size, ctx, out)
+
+
+def pareto(a: Any, size: Any = None, ctx: Context | None = None, out: Any = None) -> Any:
+    """Pareto numbers of shape a, which has a gradient, less 1."""
+    at_least_0("a", a, strictly=True)
+    return draw("_npi_pareto", {"a": a}, size, ctx, out)
+
+
+def power(a: Any, size: Any = None) -> Any:
+    """Numbers from 0 to 1 with the density a x^(a - 1)."""
+    at_least_0("a", a, strictly=True)
+    return draw("_npi_powerd", {"a": a}, size, None)
+
+
+def gamma(
+    shape: Any, scale: Any = 1.0, size: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Gamma numbers of a shape and a scale. As in MXNet, they have no gradient."""
+    at_least_0("shape", shape, strictly=True)
+    at_least_0("scale", scale)
+    return draw("_npi_gamma", {"shape": shape, "scale": scale}, size, ctx, out, dtype=dtype or "float32")
+
+
+def beta(a: Any, b: Any, size: Any = None, dtype: Any = None, ctx: Context | None = None) -> Any:
+    """Beta numbers, from two gammas in float64."""
+    x, y = gamma(a, 1.0, size, "float64", ctx), gamma(b, 1.0, size, "float64", ctx)
+    return (x / (x + y)).astype(dtype or "float32")
+
+
+def chisquare(df: Any, size: Any = None, dtype: Any = None, ctx: Context | None = None) -> Any:
+    """Chi-square numbers of df degrees of freedom."""
+    return gamma(df / 2, 2.0, size, dtype, ctx)
+
+
+def rand(*size: int, **kwargs: Any) -> Any:
+    """Uniform numbers from 0 to 1."""
+    return uniform(0, 1, size, **kwargs)
+
+
+def randn(*size: int, **kwargs: Any) -> Any:
+    """Standard normal numbers."""
+    return normal(0, 1, size, **kwargs)
+
+
+def randint(
+    low: int, high: int | None = None, size: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Integers from low up to, but not including, high; from 0 up to low if that is the only one."""
+    low, high = (0, low) if high is None else (low, high)
+    dtype = "int64" if dtype in (None, "int", int) else dtype
+    return make("_npi_random_randint", ctx, out, low=low, high=high, shape=() if size is None else size, dtype=dtype)
+
+
+def choice(
+    a: Any, size: Any = None, replace: bool = True, p: Any = None, ctx: Context | None = None, out: Any = None
+) -> Any:
+    """Elements of an array, or integers below a, with equal chances or those that the array p tells."""
+    given = [value for value in (a, p) if _is_array(value)]
+    if p is not None and not _is_array(p):
+        raise TypeError(f"choice expects p to be an array, received {type(p).__name__}")
+    attrs = {"size": size, "replace": replace, "weighted": p is not None}
+    if not _is_array(a):
+        return call("_npi_choice", given, out, a=a, **attrs) if given else make("_npi_choice", ctx, out, a=a, **attrs)
+    return call("_npi_take", (a, call("_npi_choice", given, a=None, **attrs)), out)
+
+
+def multinomial(n: int, pvals: Any, size: Any = None, **kwargs: Any) -> Any:
+    """How often each outcome came in n experiments."""
+    if _is_array(pvals):
+        return call("_npi_multinomial", (pvals,), n=n, size=size)
+    return make("_npi_multinomial", None, n=n, pvals=tuple(pvals), size=size)
+
+
+def multivariate_normal(mean: Any, cov: Any, size: Any = None, check_valid: Any = None, tol: Any = None) -> Any:
+    """Normal vectors of a mean and a positive definite covariance; `check_valid` and `tol` change nothing."""
+    zeros = (mean + einsum("...ij->...i", cov)) * 0  # the shape of one draw, which a symbol does not know
+    dtype = "float32" if isinstance(mean, Symbol) else onp.dtype(mean.dtype).name
+    noise = draw("_npi_normal_n", {"loc": zeros, "scale": 1.0}, size, None, dtype=dtype)
+    return mean + einsum("...ij,...j->...i", cholesky(cov), noise)
+
+
+def shuffle(x: Any) -> Any:
+    """Put the rows of x into random order, in place."""
+    if isinstance(x, Symbol):
+        return call("_npi_shuffle", (x,))
+    call("_npi_shuffle", (x,), x)
+    return None
