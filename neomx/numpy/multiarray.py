@@ -14,11 +14,8 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.invoke import apply
 from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
-<<<<<<< HEAD
-from .indexing import Indexed
-=======
 from .dispatch import array_function, array_ufunc
->>>>>>> np_math
+from .indexing import Indexed
 from .methods import Methods, check_astype, check_order, np_function
 
 # What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.

@@ -32,7 +32,6 @@ __all__ = [
     "hsplit",
     "hstack",
     "insert",
-    "may_share_memory",
     "moveaxis",
     "newaxis",
     "pad",
@@ -44,7 +43,6 @@ __all__ = [
     "rot90",
     "row_stack",
     "shape",
-    "shares_memory",
     "split",
     "squeeze",
     "stack",
@@ -400,14 +398,3 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
     ):
         raise ValueError(f"indices must be integers from 0 to {math.prod(shape) - 1} for shape {shape}")
     return tuple(rows)
-
-
-def shares_memory(a: Any, b: Any, max_work: Any = None) -> Any:
-    """Whether two arrays share memory."""
-    shared = call("_npi_share_memory", (a, b))
-    return shared if isinstance(shared, Symbol) else bool(shared.item())
-
-
-def may_share_memory(a: Any, b: Any, max_work: Any = None) -> Any:
-    """Whether two arrays share memory."""
-    return shares_memory(a, b)

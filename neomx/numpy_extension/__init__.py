@@ -8,11 +8,7 @@ from typing import Any
 from ..context import Context, cpu, cpu_pinned, current_context, gpu, gpu_memory_info, num_gpus
 from ..ndarray.utils import waitall
 from ..util import get_cuda_compute_capability, is_np_array, is_np_shape, reset_np, set_np
-<<<<<<< HEAD
-from . import image
-=======
-from . import random
->>>>>>> np_math
+from . import image, random
 from .ops import *  # noqa: F403
 from .serialize import load, save
 
