@@ -33,7 +33,6 @@ __all__ = [
     "hstack",
     "insert",
     "moveaxis",
-    "newaxis",
     "pad",
     "ravel",
     "repeat",

@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from ..base import numeric_types
-from ..context import Context
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
-from .call import call, make
+from .call import call
 from .creation import array
 
 __all__ = [
-    "blackman",
     "diff",
     "ediff1d",
-    "hamming",
-    "hanning",
     "histogram",
     "percentile",
     "polyval",
@@ -108,18 +104,3 @@ def polyval(p: Any, x: Any) -> Any:
     if isinstance(p, NDArray) and p.ndim != 1:
         raise ValueError(f"polyval expects p to have 1 dimension, received {p.ndim}")
     return call("_npi_polyval", (p, x))
-
-
-def hanning(M: int, dtype: Any = "float32", ctx: Context | None = None) -> Any:
-    """The Hann window of M points."""
-    return make("_npi_hanning", ctx, M=M, dtype=dtype)
-
-
-def hamming(M: int, dtype: Any = "float32", ctx: Context | None = None) -> Any:
-    """The Hamming window of M points."""
-    return make("_npi_hamming", ctx, M=M, dtype=dtype)
-
-
-def blackman(M: int, dtype: Any = "float32", ctx: Context | None = None) -> Any:
-    """The Blackman window of M points."""
-    return make("_npi_blackman", ctx, M=M, dtype=dtype)

@@ -9,7 +9,7 @@ import torch
 
 from ..base import MXNetError
 from .np_reduce import np_axes
-from .table import FILLED_IN, Axis, Ctx, DType, Types, op
+from .table import Axis, Types, op
 
 Tensor = torch.Tensor
 Interpolation = Literal["higher", "linear", "lower", "midpoint", "nearest"]
@@ -120,36 +120,3 @@ def np_polyval(p: Tensor, x: Tensor) -> Tensor:
     for coefficient in p.unbind():
         result = result * x + coefficient
     return result
-
-
-# ---- windows ----
-
-
-def _window(size: int | None, weights: tuple[float, ...], ctx: Any, dtype: torch.dtype) -> Tensor:
-    """A sum of cosines over `size` points, symmetric; one point alone is 1."""
-    size = max(size or 0, 0)
-    if size == 1:
-        return torch.ones(1, dtype=dtype, device=ctx.device)
-    angle = torch.arange(size, dtype=torch.float64, device=ctx.device) * (2 * math.pi / max(size - 1, 1))
-    result = torch.zeros_like(angle)
-    for multiple, weight in enumerate(weights):
-        result += weight * torch.cos(multiple * angle)
-    return result.to(dtype)
-
-
-@op("_npi_hanning")
-def np_hanning(*, M: int | None = None, ctx: Ctx = FILLED_IN, dtype: DType = torch.float32) -> Tensor:
-    """The Hann window of M points."""
-    return _window(M, (0.5, -0.5), ctx, dtype)
-
-
-@op("_npi_hamming")
-def np_hamming(*, M: int | None = None, ctx: Ctx = FILLED_IN, dtype: DType = torch.float32) -> Tensor:
-    """The Hamming window of M points."""
-    return _window(M, (0.54, -0.46), ctx, dtype)
-
-
-@op("_npi_blackman")
-def np_blackman(*, M: int | None = None, ctx: Ctx = FILLED_IN, dtype: DType = torch.float32) -> Tensor:
-    """The Blackman window of M points."""
-    return _window(M, (0.42, -0.5, 0.08), ctx, dtype)
