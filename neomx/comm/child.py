@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import pty
+import re
 import signal
 import socket
 import subprocess
@@ -16,6 +17,9 @@ import termios
 
 from .descriptors import EXHAUSTED
 from .output import TAIL, Screen, StreamOutput, open_log, prefix_of
+
+_TRACEBACK = "Traceback (most recent call last)"
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # 'ValueError: no good', 'package.errors.Stop'
 
 
 @dataclasses.dataclass
@@ -55,10 +59,17 @@ class Failure:
         """Whether its last lines say that it failed because another process was gone."""
         return any("PeerError" in line for line in self.lines)
 
+    def summary(self) -> str:
+        """Which process failed, how, and by which exception; its output was shown as it came."""
+        return f"{self._end()}: {_last_words(self.lines) or 'it printed nothing'}{self._advice()}"
+
     def report(self) -> str:
-        """Which process failed, how, and its last lines of output."""
+        """Which process failed, how, and its last lines, for where its output was not shown."""
         said = "".join(f"\n  | {line}" for line in self.lines) or "\n  (it printed nothing)"
-        return f"{self.name} on {self.host} failed first, by {self.why}. Its last lines:{said}{self._advice()}"
+        return f"{self._end()}. Its last lines:{said}{self._advice()}"
+
+    def _end(self) -> str:
+        return f"{self.name} on {self.host} failed first, by {self.why}"
 
     def _advice(self) -> str:
         if not any(EXHAUSTED in line for line in self.lines):
@@ -67,6 +78,16 @@ class Failure:
             "\nIt had no file descriptors left: raise the hard limit (ulimit -Hn), and see whether other programs "
             "connect to the job's ports"
         )
+
+
+def _last_words(lines: list[str]) -> str:
+    """The line of the last traceback that names the exception, else the last line that is not empty."""
+    after = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    begin = after[-1] + 1 if after else 0  # a long traceback may have lost its beginning
+    named = [line for line in lines[begin:] if _EXCEPTION.match(line)]
+    if named:
+        return named[0] if after else named[-1]
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def describe(code: int) -> str:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any, TypedDict
 
 from ..base import MXNetError
-from . import wire
+from . import listener, wire
 
 _log = logging.getLogger("neomx")
 _ASK, _ANSWER, _ERROR = 1, 2, 3
@@ -181,7 +181,7 @@ class StoreServer:
 
     def start(self) -> StoreServer:
         """Serve from now on, in threads."""
-        self._stop = wire.serve(self._listening, self._secret, self._tls, self._talk, self._refused, SERVICE)
+        self._stop = listener.serve(self._listening, self._secret, self._tls, self._talk, self._refused, SERVICE)
         threading.Thread(target=self._watch_silence, daemon=True, name="roll call").start()
         return self
 

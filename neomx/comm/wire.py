@@ -22,9 +22,9 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from ..base import MXNetError
 
@@ -33,13 +33,13 @@ _MAGIC = b"NMX2"
 _GREETING = b"NEOMX/2\n"
 _REFUSAL = b"refused: this is no proof".ljust(32)  # in the place of a proof, for the caller's error message
 _NONCE = 32
+_ANSWER = len(_GREETING) + 1 + 2 * _NONCE  # bytes of a caller that are read before its proof is checked
 _TAG = 16
 _META_LIMIT = 1 << 22
 _SMALL_PAYLOAD = 1 << 26  # what a receiver takes without having been asked where to put it
 _PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in the cache
-_GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
-_UNPROVEN, _PER_ADDRESS = 128, 64  # connections that may be in their greeting, and of these from one address
-_PAUSE = 0.05  # seconds after which accepting is tried again
+GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
+_ATTEMPT, _RETRY = 2.0, 0.2  # seconds for TCP's own greeting, which a flooded listener may miss; between two attempts
 _SILENCE = 20.0
 HELLO = 0
 
@@ -258,7 +258,7 @@ class Connection:
 
     def close(self) -> None:
         """Close it; who waits for it, here or there, sees Closed."""
-        _shut(self._sock)
+        shut(self._sock)
 
     def __str__(self) -> str:
         who = self.peer.get("name", "a peer")
@@ -380,46 +380,117 @@ def _nonce() -> bytes:
     return bytes([_has_gmac()]) + os.urandom(_NONCE)
 
 
+class Guest:
+    """A caller that has not proved yet that it holds the secret. Nothing here blocks until it has."""
+
+    def __init__(self, sock: socket.socket, place: Any, secret: bytes, tls: str | None, service: str, seconds: float):
+        """The caller at `place` has so many seconds for all of it."""
+        self.deadline = time.monotonic() + seconds
+        self.host: str = place[0]
+        self.address = join_address(*place[:2])
+        self._secret, self._service = secret, service
+        self._certificate = _certificates(tls)[0] if tls else b""
+        self._mine = b""
+        self._answer = bytearray()
+        try:
+            sock.setblocking(False)
+            self._sock = sock if tls is None else _wrap(sock, tls)
+        except (OSError, ValueError) as error:  # it is gone already
+            sock.close()
+            raise Closed(f"a peer closed the connection: {error}") from error
+
+    def fileno(self) -> int:
+        """The descriptor, for select."""
+        return self._sock.fileno()
+
+    def advance(self) -> int:
+        """Go on as far as possible now: the event of select.poll to wait for, or 0 once the secret is proved."""
+        try:
+            if not self._mine:
+                if isinstance(self._sock, ssl.SSLSocket):
+                    self._sock.do_handshake()
+                self._mine = _nonce()
+                self._sock.send(_GREETING + self._mine)  # a new connection has room for it
+            while len(self._answer) < _ANSWER:
+                piece = self._sock.recv(_ANSWER - len(self._answer))
+                if not piece:
+                    raise Closed(f"a peer at {self.address} closed the connection")
+                self._answer += piece
+                self._check_words()
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return select.POLLIN
+        except ssl.SSLWantWriteError:
+            return select.POLLOUT
+        except (OSError, ValueError) as error:
+            raise Refused(f"a peer at {self.address} failed to connect: {error}") from error
+        self._check_proof()
+        return 0
+
+    def _check_words(self) -> None:
+        """Refuse noise at its first bytes."""
+        if not _GREETING.startswith(self._answer[: len(_GREETING)]):
+            self._refuse()
+
+    def _check_proof(self) -> None:
+        theirs, proof = bytes(self._answer[len(_GREETING) : -_NONCE]), bytes(self._answer[-_NONCE:])
+        self._greeting = _Greeting(self._mine, theirs, self._certificate, self._service)
+        if not hmac.compare_digest(proof, self._greeting.proof(self._secret, b"caller")):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        with contextlib.suppress(OSError):
+            self._sock.send(_REFUSAL)
+        raise Refused(
+            f"a peer at {self.address} does not hold the job's secret, or means another service than {self._service}"
+        )
+
+    def welcome(self) -> Connection:
+        """Prove the secret to a caller that has proved it, and hear who it is."""
+        with contextlib.suppress(OSError):  # it is gone already
+            self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self._sock, self.address)
+        connection.deadline = self.deadline
+        connection._write([memoryview(self._greeting.proof(self._secret, b"called"))])
+        into, out = self._greeting.directions(self._secret)
+        connection.secure(out, into)
+        hello = connection.receive()
+        if hello.kind != HELLO or not isinstance(hello.meta, dict):
+            raise Refused(f"a peer at {self.address} did not say who it is")
+        connection.peer, connection.deadline = hello.meta, None
+        return connection
+
+    def drop(self) -> None:
+        """Close it before it has proved anything."""
+        self._sock.close()
+
+    def close(self) -> None:
+        """Close it; who waits for it, here or there, sees Closed."""
+        shut(self._sock)
+
+
 def accept(
-    sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = _GREETING_TIME, service: str = ""
+    sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = GREETING_TIME, service: str = ""
 ) -> Connection:
     """The listening side of a new connection: a peer that does not prove it holds the secret is Refused.
 
     The peer has `timeout` seconds for all of it.
     """
-    deadline = time.monotonic() + timeout
     try:
-        where = join_address(*sock.getpeername()[:2])
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls is not None:
-            sock = sock if isinstance(sock, ssl.SSLSocket) else _wrap(sock, tls)
-            sock.settimeout(timeout)
-            sock.do_handshake()
-        connection = Connection(sock, where)
-        connection.deadline = deadline
-        mine = _nonce()
-        connection._write([memoryview(_GREETING + mine)])
-        answer = bytearray(len(_GREETING) + 2 * _NONCE + 1)
-        connection._read(memoryview(answer), timeout)
-        theirs, proof = bytes(answer[len(_GREETING) : -_NONCE]), bytes(answer[-_NONCE:])
-        greeting = _Greeting(mine, theirs, _certificates(tls)[0] if tls else b"", service)
-        if not hmac.compare_digest(proof, greeting.proof(secret, b"caller")):
-            with contextlib.suppress(WireError):
-                connection._write([memoryview(_REFUSAL)])
-            raise Refused(f"a peer at {where} does not hold the job's secret, or means another service than {service}")
-        connection._write([memoryview(greeting.proof(secret, b"called"))])
-        into, out = greeting.directions(secret)
-        connection.secure(out, into)
-        hello = connection.receive(timeout=timeout)
-        if hello.kind != HELLO or not isinstance(hello.meta, dict):
-            raise Refused(f"a peer at {where} did not say who it is")
-        connection.peer, connection.deadline = hello.meta, None
-        return connection
-    except (OSError, ValueError, WireError) as error:
+        place = sock.getpeername()
+    except OSError as error:
         sock.close()
-        if isinstance(error, WireError):
-            raise
-        raise Refused(f"a peer failed to connect: {error}") from error
+        raise Closed(f"a peer closed the connection: {error}") from error
+    guest = Guest(sock, place, secret, tls, service, timeout)
+    try:
+        while event := guest.advance():
+            poll = select.poll()
+            poll.register(guest, event)
+            if not poll.poll(max(0.0, guest.deadline - time.monotonic()) * 1000):
+                raise TimedOut(f"a peer at {guest.address} did not prove in time that it holds the job's secret")
+        return guest.welcome()
+    except BaseException:
+        guest.close()
+        raise
 
 
 @functools.cache
@@ -438,6 +509,7 @@ def _certificates(tls: str) -> list[bytes]:
 def _called_context(tls: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls)
+    context.num_tickets = 0  # nobody resumes a session
     return context
 
 
@@ -482,21 +554,23 @@ def connect(
                     "port not closed by a firewall?"
                 ) from error
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.5)
+        pause = min(pause * 1.5, _RETRY)
 
 
 def _connect(
     address: str, secret: bytes, hello: dict[str, Any], tls: str | None, timeout: float, service: str
 ) -> Connection:
-    sock = socket.create_connection(split_address(address), timeout)
+    deadline = time.monotonic() + timeout
+    sock = socket.create_connection(split_address(address), min(timeout, _ATTEMPT))
     try:
+        sock.settimeout(max(0.1, deadline - time.monotonic()))  # for TLS's handshake
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificate = b""
         if tls is not None:
             sock = _wrap_caller(sock, tls, address)
             certificate = sock.getpeercert(binary_form=True) or b""
         connection = Connection(sock, address)
-        connection.deadline = time.monotonic() + timeout
+        connection.deadline = deadline
         said = bytearray(len(_GREETING) + 1 + _NONCE)
         connection._read(memoryview(said), timeout)
         if not said.startswith(_GREETING):
@@ -521,101 +595,8 @@ def _connect(
         raise
 
 
-def serve(
-    listening: socket.socket,
-    secret: bytes,
-    tls: str | None,
-    handle: Callable[[Connection], None],
-    refused: Callable[[WireError], None],
-    service: str = "",
-) -> Callable[[], None]:
-    """Call `handle(connection)`, in a thread of its own, for each peer that holds the secret.
-
-    What is wrong with a peer is given to `refused` and ends its connection only. When too many connections are in their
-    greeting, the oldest is dropped: a member needs milliseconds for its own, and tries again if that was not enough.
-    Returns the way to stop it.
-    """
-    unproven: dict[socket.socket, str] = {}  # by age
-    open_now: set[Connection] = set()
-    guard = threading.Lock()
-    stopped = threading.Event()
-
-    def one(sock: socket.socket) -> None:
-        connection = None
-        try:
-            try:
-                connection = accept(sock, secret, tls, service=service)
-            finally:
-                with guard:
-                    unproven.pop(sock, None)
-                    if connection is not None:
-                        open_now.add(connection)
-            if not stopped.is_set():  # else `stop` did not see this one
-                handle(connection)
-        except Closed:
-            pass  # a peer may go; whoever counts on it has seen it
-        except WireError as error:
-            refused(error)
-        finally:
-            if connection is not None:
-                with guard:
-                    open_now.discard(connection)
-                connection.close()
-
-    def drop_oldest(host: str | None = None) -> None:
-        with guard:
-            oldest = next((sock for sock, place in unproven.items() if host in (None, place)), None)
-            if oldest is not None:
-                del unproven[oldest]
-                with contextlib.suppress(OSError):
-                    socket.socket.shutdown(oldest, socket.SHUT_RDWR)  # its thread sees that and closes it
-
-    def begin(sock: socket.socket, host: str) -> None:
-        with guard:
-            unproven[sock] = host
-            places = list(unproven.values())
-        if places.count(host) > _PER_ADDRESS:
-            drop_oldest(host)
-        elif len(places) > _UNPROVEN:
-            drop_oldest()
-        try:
-            threading.Thread(target=one, args=(sock,), daemon=True).start()
-        except RuntimeError:  # no more threads
-            with guard:
-                unproven.pop(sock, None)
-            sock.close()
-            raise
-
-    def loop() -> None:
-        while not stopped.is_set():
-            try:
-                sock, place = listening.accept()
-                try:
-                    sock = _wrap(sock, tls) if tls is not None else sock
-                except (OSError, ValueError):  # it is gone already
-                    sock.close()
-                    continue
-                begin(sock, str(place[0]))
-            except (OSError, RuntimeError):  # out of descriptors, memory or threads: not for ever
-                if listening.fileno() < 0:
-                    return
-                drop_oldest()
-                stopped.wait(_PAUSE)
-
-    threading.Thread(target=loop, daemon=True, name="accept").start()
-
-    def stop() -> None:
-        stopped.set()
-        _shut(listening)
-        with guard:
-            left: Iterable[Connection] = list(open_now)
-        for connection in left:
-            connection.close()
-
-    return stop
-
-
-def _shut(sock: socket.socket) -> None:
+def shut(sock: socket.socket) -> None:
+    """Close a socket, and wake who waits for it."""
     with contextlib.suppress(OSError):
-        sock.shutdown(socket.SHUT_RDWR)  # wakes who waits for it
+        sock.shutdown(socket.SHUT_RDWR)
     sock.close()

@@ -16,7 +16,7 @@ from typing import NoReturn
 import torch
 
 from ..base import MXNetError
-from ..comm import wire
+from ..comm import listener, wire
 from ..comm.server import Gradient, KeySpec, Service, Settings, SparseRows, host_of, service_name
 from ..comm.session import Session, close, session
 from ..comm.store import THE_STORE, PeerError
@@ -124,7 +124,9 @@ def serve(opened: Session, ended: threading.Event) -> None:
         lambda rank: store.missing([f"worker {rank}"]),
     )
     address = wire.join_address(world.host, listening.getsockname()[1])
-    stop = wire.serve(listening, world.secret, world.tls, service.handle, _refused, service_name(world.rank, address))
+    stop = listener.serve(
+        listening, world.secret, world.tls, service.handle, _refused, service_name(world.rank, address)
+    )
     store.on_gone(lambda name, why: _tell(service, name, why))
     store.set(f"server/{world.rank}/host", json.dumps(host_of(world)))
     store.set(f"server/{world.rank}", address)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 
 from ..base import MXNetError
-from ..comm import wire
+from ..comm import listener, wire
 from ..comm.child import Child, Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
@@ -166,7 +166,7 @@ def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None)
         here = wire.join_address(host, listening.getsockname()[1])
         me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
         client.set(f"launch/node/{job.node}", json.dumps(dataclasses.asdict(me)))
-        stop = wire.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None, here)
+        stop = listener.serve(listening, secret.encode(), pem, lambda peer: None, lambda error: None, here)
         try:
             nodes = _gather(client, job)
             _probe(client, job, nodes, secret, pem)

@@ -78,7 +78,7 @@ def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> i
     if failure is None:
         return 0
     if not quiet:
-        say(failure.report() + _others([other for other in verdict.failures if other is not failure]))
+        say(failure.summary() + _others([other for other in verdict.failures if other is not failure]))
     return failure.exit_code
 
 

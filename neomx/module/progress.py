@@ -20,9 +20,9 @@ class EpochEvents:
         return self
 
     def done(self, batch: Any, metric: Any) -> None:
-        """The program is done with a batch."""
+        """The program is done with a batch. The metric is that of the epoch, as `fit` logs it, whoever resets it."""
         if heard("metrics"):
-            emit("metrics", values=dict(metric.get_name_value()))
+            emit("metrics", values=dict(metric.get_global_name_value()))
         if heard("batch"):
             here = Batch(self._number, self._step, self._steps, samples_of(batch), None)
             emit("batch", loader=self._loader, batch=here)

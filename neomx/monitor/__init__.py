@@ -6,6 +6,8 @@ from `Sink` and is registered with `register_sink`. The events:
 =============  ==========================================================  ====================================
 event          fields                                                      emitted by
 =============  ==========================================================  ====================================
+`fit_epoch`    loader, number (from 0)                                     `Estimator.fit`, before each epoch: its own
+                                                                           number of the next pass over the loader
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps
                (None where they are unknown)                               counts the longest worker's batches
 `batch`        loader, batch (gluon.data.place.Batch)                      the same, when the program is done with it
@@ -15,7 +17,8 @@ event          fields                                                      emitt
 `reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, when gradients are
                samples (of all, -1 if unknown)                             summed over workers
 `step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
-`metrics`      values: {name: number or array}                             `mx.monitor.report`
+`metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
+                                                                           `Estimator.fit` after each batch
 =============  ==========================================================  ====================================
 """
 

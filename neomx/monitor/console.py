@@ -24,7 +24,8 @@ class Progress(Sink):
     a line for each epoch that is over.
 
     `workers` train together, and `epochs` there will be, if known. It watches from when it is made until `close`.
-    With `stream=None` it shows nothing. What the program prints meanwhile appears above the bar.
+    Epochs are counted from 0, as MXNet's logs count them. With `stream=None` it shows nothing. What the program prints
+    meanwhile appears above the bar.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Progress(Sink):
 
     def _watch(self) -> None:
         self.listen(
+            fit_epoch=self._loops.name,
             epoch=self._loops.begin,
             batch=lambda **fields: self._count(self._loops.batch(**fields)),
             step=lambda **fields: self._count(self._loops.step(**fields)),
@@ -98,7 +100,7 @@ class Progress(Sink):
 
     def _name(self, loop: Loop) -> str:
         assert loop.number is not None
-        return f"epoch {loop.number + 1}" + (f"/{self._epochs}" if self._epochs else "")
+        return f"epoch {loop.number}" + (f" of {self._epochs}" if self._epochs else "")
 
     def _numbers(self) -> list[str]:
         names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came

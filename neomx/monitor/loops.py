@@ -16,7 +16,8 @@ class Loop:
 
     started: float
     loader: Any = None
-    number: int | None = None
+    number: int | None = None  # of the epoch, as the program counts: from 0, and only those in which it trains
+    told: int | None = None  # of the pass, as the loader counts
     steps: int | None = None
     trains: bool = False  # a Trainer has stepped in it
     alone: bool = False  # other workers train models of their own: their samples do not count
@@ -63,16 +64,26 @@ class Loops:
         self._clock, self._workers = clock, workers
         self.running = [Loop(clock())]
         self.trained = 0.0  # samples so far
+        self._next: dict[
+            int, tuple[int | None, int]
+        ] = {}  # by loader's id: the coming pass, and its epoch
+
+    def name(self, loader: Any, number: int, told: int | None = None, **_: Any) -> None:
+        """The program calls the next pass over a loader, if that is pass `told`, epoch `number`."""
+        self._next[id(loader)] = (told, number)
 
     def begin(self, loader: Any, number: int, steps: int | None, **_: Any) -> None:
         """A loader is iterated."""
-        self.running.append(Loop(self._clock(), loader, number, steps))
+        told, epoch = self._next.get(id(loader), (number, number))
+        self.running.append(Loop(self._clock(), loader, epoch if told in (None, number) else number, number, steps))
 
     def end(self, loader: Any, **_: Any) -> Loop | None:
         """That is over; the loop it was."""
         loop = self._of(loader)
         if loop is not None:
             self.running.remove(loop)
+            assert loop.told is not None and loop.number is not None
+            self.name(loader, loop.number + loop.trains, loop.told + 1)
         return loop
 
     def batch(self, loader: Any, batch: Any, **_: Any) -> Loop | None:

@@ -12,7 +12,7 @@ import torch
 from launching import LIMIT, until
 
 from neomx.base import MXNetError
-from neomx.comm import wire
+from neomx.comm import listener, wire
 from neomx.comm.store import PeerError, StoreClient, StoreServer
 from neomx.comm.world import World, discover, node_names
 
@@ -98,7 +98,7 @@ def test_who_does_not_hold_the_secret_is_refused_and_told(pair):
 def test_a_peer_without_tls_is_refused(certificate):
     listening = wire.listen()
     refused = []
-    stop = wire.serve(listening, SECRET, certificate, lambda c: None, refused.append)
+    stop = listener.serve(listening, SECRET, certificate, lambda c: None, refused.append)
     with pytest.raises(wire.WireError):
         wire.connect(wire.join_address(*listening.getsockname()), SECRET, {}, None, timeout=1)
     assert until(lambda: refused)

@@ -18,8 +18,8 @@ import pytest
 from launching import LIMIT, SOON, environment, until
 
 from neomx.base import MXNetError
+from neomx.comm import listener, wire
 from neomx.comm import store as store_module
-from neomx.comm import wire
 from neomx.comm.server import messages as m
 from neomx.comm.store import StoreClient, StoreServer
 
@@ -54,7 +54,7 @@ def echo(listening, service="echo", tls=None):
             connection.send(frame.kind, frame.meta, frame.payload)
 
     refusals = []
-    stop = wire.serve(listening, SECRET, tls, handle, refusals.append, service)
+    stop = listener.serve(listening, SECRET, tls, handle, refusals.append, service)
     try:
         yield refusals
     finally:
@@ -88,7 +88,7 @@ def test_a_listener_outlives_a_thread_that_cannot_start(monkeypatch):
     begin, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 2
 
     def start(thread):
-        if failures and thread._target.__name__ == "one":
+        if failures and thread._target.__name__ == "_talk":
             raise failures.pop()
         begin(thread)
 

@@ -13,7 +13,7 @@ import pytest
 from launching import FAMILY, LIMIT, assert_gone, assert_they_go, environment, family_of, launcher, until, write
 
 from neomx.comm import output, supervision, tree
-from neomx.comm.child import Command
+from neomx.comm.child import Command, Failure
 from neomx.comm.jobspec import new_job
 from neomx.comm.store import TOLERATES_LOSS, StoreServer
 from neomx.launch.cli import main
@@ -69,29 +69,51 @@ def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, 
     assert told.format(2) in log and "__main__ script.py" in log and "[2]" not in log
 
 
-def test_the_first_failure_is_named_with_its_last_lines_and_its_code(script, capfd, ended):
+def test_the_first_failure_is_named_with_its_code_and_exception_and_its_traceback_is_shown_once(script, capfd, ended):
     path = script(f"""
         import os, sys
+        def deep(n):
+            if n: return deep(n - 1)
+            raise ValueError("no good\\nat all")
         if os.environ["RANK"] == "1":
-            for i in range(30): print("line", i)
-            raise ValueError("no good")
+            print("before")
+            deep(2)
         exec({ended("worker 1")!r})
         sys.exit(7)  # what the others do when they learn of it
     """)
     assert main(["run", "-n", "3", path]) == 1
-    err = capfd.readouterr().err
-    report = err[err.index("failed first") :]
-    assert "neomx: worker 1 on " in err and "failed first, by exit code 1. Its last lines:" in err
-    assert "  | ValueError: no good" in report and "  | line 29" in report and "line 3\n" not in report
-    after = report[report.index("After it: ") :]
-    assert "worker 0 (exit code 7)" in after and "worker 2 (exit code 7)" in after
+    out, err = capfd.readouterr()
+    assert err.count("Traceback (most recent call last)") == 1 and "[1] Traceback (most recent call last)" in err
+    assert "[1] ValueError: no good\n[1] at all\n" in err and out.count("before") == 1 and "before" not in err
+    report = err[err.rindex("neomx: ") :].splitlines()
+    assert report[0].startswith("neomx: worker 1 on ")
+    assert report[0].endswith(" failed first, by exit code 1: ValueError: no good")
+    assert sorted(report[1].removeprefix("After it: ").split(", ")) == [
+        "worker 0 (exit code 7)",
+        "worker 2 (exit code 7)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["Traceback (most recent call last):", '  File "a.py"', "KeyError: 'k'", "terminate: done"], "KeyError: 'k'"),
+        (["    return deep(n - 1)", "package.errors.Stop: enough"], "package.errors.Stop: enough"),
+        (["Traceback (most recent call last):", "  x", "KeyError", "", "Traceback (most recent call last):", "  y",
+          "ValueError: two"], "ValueError: two"),
+        (["said something", "", ""], "said something"),
+        ([], "it printed nothing"),
+    ],
+)  # fmt: skip
+def test_a_failure_is_summed_up_by_its_exception_or_last_line(lines, words):
+    assert Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, by exit code 3: {words}"
 
 
 def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
     path = script("import os; os.kill(os.getpid(), 9)")
     assert main(["run", path]) == 128 + 9
     assert "worker 0 on " in (err := capfd.readouterr().err) and "by signal SIGKILL" in err
-    assert "(it printed nothing)" in err
+    assert "it printed nothing" in err
 
 
 def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, cap
     ours = capfd.readouterr().err
     assert other.returncode == 1
     for err in (ours, theirs):
-        assert "worker 1 on " in err and "failed first, by exit code 1" in err and "  | last words" in err
+        assert "worker 1 on " in err and "failed first, by exit code 1: last words" in err
     assert_gone(family_of(tmp_path, 1))
 
 
@@ -148,7 +148,7 @@ def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, 
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
     err = capfd.readouterr().err
-    assert err.count("failed first, by exit code 1") == 1 and "  | last words" in err
+    assert err.count("failed first, by exit code 1: last words") == 1
 
 
 def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_path):
@@ -158,7 +158,7 @@ def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_
     monkeypatch.setenv("NEOMX_SSH", str(path))
     monkeypatch.setattr(supervision, "FAREWELL", 0.2)
     assert main(["run", "--hosts", "localhost:1", script("")]) == 255
-    assert "node 0 on " in (err := capfd.readouterr().err) and "  | no route to localhost" in err
+    assert "node 0 on " in (err := capfd.readouterr().err) and ": no route to localhost" in err
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])

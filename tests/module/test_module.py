@@ -1,6 +1,7 @@
 """mx.mod beyond what the recordings of MXNet show: what it tells watchers, how it refuses, what is shared."""
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -53,8 +54,28 @@ def test_a_progress_bar_counts_the_batches_of_fit(capsys):
     finally:
         shown.close()
     lines = capsys.readouterr().err.splitlines()
-    assert sum(line.startswith("epoch 1/2: 3 steps in") for line in lines) == 1
-    assert any(line.startswith("epoch 2/2, step 2/3") and "accuracy" in line for line in lines)
+    assert sum(line.startswith("epoch 0 of 2: 3 steps in") for line in lines) == 1
+    assert any(line.startswith("epoch 1 of 2, step 2/3") and "accuracy" in line for line in lines)
+
+
+def test_the_bar_has_the_epochs_and_metrics_that_fit_logs(capsys, caplog):
+    """Speedometer resets the metric after each of its lines; the epoch's value is that of all batches."""
+    caplog.set_level("INFO")
+    shown = mx.monitor.progress(bar=False, every=1e9)
+    try:
+        mx.mod.Module(mlp(mx)).fit(
+            iterator(mx, 40),
+            begin_epoch=3,
+            num_epoch=5,
+            optimizer_params={"learning_rate": 0.5},
+            batch_end_callback=mx.callback.Speedometer(4, frequent=3),
+        )
+    finally:
+        shown.close()
+    logged = dict(re.findall(r"Epoch\[(\d)\] Train-accuracy=([\d.]+)", caplog.text))
+    lines = dict(re.findall(r"epoch (\d): 10 steps .*accuracy ([\d.]+)", capsys.readouterr().err))
+    assert list(logged) == ["3", "4"]
+    assert {n: f"{float(v):.3f}" for n, v in lines.items()} == {n: f"{float(v):.3f}" for n, v in logged.items()}
 
 
 def test_an_epoch_ends_for_watchers_when_training_fails():

@@ -79,12 +79,12 @@ def test_lines_where_there_is_no_terminal(watch, clock):
     train(clock)
     train(clock, number=1)
     assert out.getvalue().splitlines() == [
+        "epoch 0, step 2/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:02 left",
+        "epoch 0, step 4/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:00 left",
+        "epoch 0: 4 steps in 4.0 s, 20 samples/s, loss 0.1235, accuracy 0.5",
         "epoch 1, step 2/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:02 left",
         "epoch 1, step 4/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:00 left",
         "epoch 1: 4 steps in 4.0 s, 20 samples/s, loss 0.1235, accuracy 0.5",
-        "epoch 2, step 2/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:02 left",
-        "epoch 2, step 4/4, 20 samples/s, loss 0.1235, accuracy 0.5, 0:00 left",
-        "epoch 2: 4 steps in 4.0 s, 20 samples/s, loss 0.1235, accuracy 0.5",
     ]
 
 
@@ -92,7 +92,7 @@ def test_time_left_counts_the_epochs_to_come(watch, clock):
     out = io.StringIO()
     watch(out, epochs=3, every=2.0)
     train(clock, steps=2, seconds=60)
-    assert out.getvalue().splitlines()[0] == "epoch 1/3, step 1/2, 0.17 samples/s, 5:00 left"
+    assert out.getvalue().splitlines()[0] == "epoch 0 of 3, step 1/2, 0.17 samples/s, 5:00 left"
 
 
 def test_samples_of_all_workers_are_known_or_taken_from_their_number(watch, clock):
@@ -138,9 +138,43 @@ def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     emit("epoch_end", loader="unknown", number=7)
     emit("epoch_end", loader="train", number=0)
     assert out.getvalue().splitlines() == [
-        "epoch 1, step 1/2, 2.5 samples/s, 0:02 left",
-        "epoch 1: 1 step in 4.0 s, 1.2 samples/s",
+        "epoch 0, step 1/2, 2.5 samples/s, 0:02 left",
+        "epoch 0: 1 step in 4.0 s, 1.2 samples/s",
     ]
+
+
+def test_a_pass_without_training_is_not_an_epoch(watch, clock):
+    """`for x, y in loader: net(x); break` before the first epoch, or an evaluation on the training data."""
+    out = io.StringIO()
+    watch(out, every=100.0)
+    train(clock, steps=1, trainers=0)
+    train(clock, number=1)
+    train(clock, trainers=0, number=2)
+    train(clock, number=3)
+    train(clock, number=7)  # told by the program: it goes on elsewhere
+    assert [line.partition(":")[0] for line in out.getvalue().splitlines()] == ["epoch 0", "epoch 1", "epoch 7"]
+
+
+def test_the_bar_of_an_estimator_has_the_epochs_and_metrics_of_its_log(watch, caplog):
+    from neomx.gluon.contrib.estimator import Estimator
+
+    net = mx.gluon.nn.Dense(2, in_units=3)
+    net.initialize()
+    data = mx.gluon.data.ArrayDataset(nd.random.normal(shape=(12, 3)), nd.array([0, 1] * 6))
+    loader = mx.gluon.data.DataLoader(data, batch_size=4)
+    trainer = mx.gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
+    estimator = Estimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss(), mx.metric.Accuracy(), trainer=trainer)
+    estimator.logger.setLevel("INFO")
+    out, logged = io.StringIO(), []
+    estimator.logger.addFilter(lambda record: logged.append(record.getMessage()) or True)
+    watch(out, every=1e9)
+    for _ in range(2):  # each fit counts from 0
+        estimator.fit(loader, epochs=2)
+    ends = [re.match(r"\[Epoch (\d)\] Finished in .*training accuracy: ([\d.]+)", line) for line in logged]
+    ends = [match.groups() for match in ends if match]
+    shown = [re.match(r"epoch (\d): .*training accuracy ([\d.]+)", line) for line in out.getvalue().splitlines()]
+    assert [number for number, _ in ends] == ["0", "1", "0", "1"]
+    assert [(m[1], f"{float(m[2]):.3f}") for m in shown] == [(n, f"{float(value):.3f}") for n, value in ends]
 
 
 def test_a_batch_counts_once_however_many_trainers_step(watch, clock):
@@ -155,8 +189,8 @@ def test_a_batch_counts_once_however_many_trainers_step(watch, clock):
         emit("batch", loader="train", batch=Batch(1, step, 4, 10, None))
     emit("epoch_end", loader="train", number=1)
     assert out.getvalue().splitlines() == [
-        "epoch 1: 4 steps in 4.0 s, 10 samples/s",
-        "epoch 2: 3 steps in 4.0 s, 7.5 samples/s",  # nobody knew of the first that it was for training
+        "epoch 0: 4 steps in 4.0 s, 10 samples/s",
+        "epoch 1: 3 steps in 4.0 s, 7.5 samples/s",  # nobody knew of the first that it was for training
     ]
 
 
@@ -177,10 +211,10 @@ def test_a_bar_is_redrawn_in_place_ten_times_a_second_at_most(watch, clock):
     mx.monitor.report(loss=1.0)
     train(clock, steps=500, seconds=0.01)
     assert 45 <= out.getvalue().count("loss") <= 51
-    assert seen(out.getvalue()) == ["epoch 1: 500 steps in 5.0 s, 1,000 samples/s, loss 1", ""]
+    assert seen(out.getvalue()) == ["epoch 0: 500 steps in 5.0 s, 1,000 samples/s, loss 1", ""]
     drawings = out.getvalue().split("\r\x1b[K")[1:-1]
     assert all(len(drawing) < 100 for drawing in drawings)
-    text = r"█+░+  (4[89]|50)%  epoch 1, step \d+/500, 1,000 samples/s, loss 1, 0:0[23] left"
+    text = r"█+░+  (4[89]|50)%  epoch 0, step \d+/500, 1,000 samples/s, loss 1, 0:0[23] left"
     assert re.fullmatch(text, drawings[24])
 
 
@@ -191,7 +225,7 @@ def test_a_bar_fits_its_terminal(watch, clock, monkeypatch):
     watch(out)
     train(clock, steps=2)
     first = out.getvalue().split("\r\x1b[K")[1]
-    assert first == "epoch 1, step 1/2, 10 samples"
+    assert first == "epoch 0, step 1/2, 10 samples"
     monkeypatch.setenv("COLUMNS", "70")
     train(clock, steps=2, number=1)
     assert "#..." in out.getvalue() and "█" not in out.getvalue()
@@ -222,7 +256,7 @@ def test_only_the_first_worker_shows_progress(monkeypatch, clock):
     progress = mx.monitor.progress(epochs=1, stream=out, clock=clock, every=1.0)
     train(clock, steps=1)
     progress.close()
-    assert out.getvalue().startswith("epoch 1/1, step 1/1, 20 samples/s")
+    assert out.getvalue().startswith("epoch 0 of 1, step 1/1, 20 samples/s")
 
 
 class World:
@@ -353,7 +387,7 @@ def test_a_launched_process_starts_what_was_asked_for(tmp_path, capsys):
     for sink in sinks:
         sink.close()
     shown = capsys.readouterr()
-    assert shown.out == "" and re.fullmatch(r"epoch 1: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", shown.err)
+    assert shown.out == "" and re.fullmatch(r"epoch 0: 3 steps in \d+\.\d s, [\d,.]+ samples/s, loss 0.5\n", shown.err)
     written = scalars(tmp_path / "worker-0")
     assert written["loss"] == [(1, 0.5), (2, 0.5), (3, 0.5)]
     assert {"seconds/forward", "seconds/backward", "seconds/step", "samples_per_second"} < set(written)

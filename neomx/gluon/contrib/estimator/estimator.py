@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import sys
 import warnings
 from typing import Any
 
 from ....context import Context, cpu, gpu, num_gpus
+from ....events import emit, heard
 from ....metric import EvalMetric, Loss
 from ... import loss as gluon_loss
 from ...data import DataLoader
@@ -213,8 +215,10 @@ class Estimator:
         handlers = self._prepare_default_handlers(val_data, event_handlers)
         called = self._categorize_handlers(handlers + progress_line("Training", train_data))
         self._tell(called, "train_begin")
-        while not self._fit_epoch(called, train_data, batch_axis):
-            pass
+        for number in itertools.count():
+            emit("fit_epoch", loader=train_data, number=number)
+            if self._fit_epoch(called, train_data, batch_axis):
+                break
         self._tell(called, "train_end")
 
     def _fit_epoch(self, called: dict[str, list[Any]], train_data: Any, batch_axis: int) -> bool:
@@ -224,7 +228,10 @@ class Estimator:
         for batch in train_data:
             self._tell(called, "batch_begin", batch=batch)
             _, label, pred, loss = self.batch_processor.fit_batch(self, batch, batch_axis)
-            if self._tell(called, "batch_end", batch=batch, pred=pred, label=label, loss=loss):
+            stops = self._tell(called, "batch_end", batch=batch, pred=pred, label=label, loss=loss)
+            if heard("metrics"):
+                emit("metrics", values=dict(pair for metric in self.train_metrics for pair in metric.get_name_value()))
+            if stops:
                 break
         if batch is None:
             raise ValueError("train_data gave no batch: its dataset is empty, or smaller than a batch and discarded")
