@@ -21,12 +21,12 @@ import torch
 
 from ..base import MXNetError
 from ..process import state
+from .barriers import BARRIER, LEAVES, PAUSES, Barriers
 from .group import Group
 
 _log = logging.getLogger("neomx")
 _PATIENCE = 30.0  # seconds for what another worker is about to say
-_PAUSES, _LEAVES = -1, -2
-_DOING = {_PAUSES: "a barrier", _LEAVES: "the end of its program"}
+_DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
 
 
 class Stepper(Protocol):
@@ -111,6 +111,7 @@ class Rounds:
         self._given: dict[int, _Given] = {}
         self._steps: Counter[int] = Counter()  # of this worker, by stepper
         self._settings: Mapping[str, object] = {}  # of the stepper that steps
+        self._barriers = Barriers()
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -174,11 +175,15 @@ class Rounds:
 
     def pause(self) -> None:
         """Wait for all workers, taking part in the steps of those that still have some."""
-        self._stand_by(_PAUSES)
+        self._stand_by(PAUSES)
+
+    def barrier(self) -> None:
+        """The same where the program asks for it: worker 0 logs it if other workers do not."""
+        self._stand_by(BARRIER)
 
     def leave(self) -> None:
         """The same at the end of a program: until all workers have come to theirs. Then compare what they have."""
-        self._stand_by(_LEAVES)
+        self._stand_by(LEAVES)
         if self._group.size > 1:
             self._compare()
 
@@ -211,7 +216,7 @@ class Rounds:
                 else:
                     stepper.shadow(round)
                     self._tell_of_files()
-            elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
+            elif why != LEAVES or all(each == LEAVES for each in round.steppers):
                 return
 
     def _tell_of_files(self) -> None:
@@ -257,6 +262,9 @@ class Rounds:
             raise MXNetError(self._difference(active))
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self._catch_up(round)
+        wrong = self._barriers.hear(round.steppers, round.reduces)
+        if wrong and self._group.rank == 0:
+            _log.warning(wrong)
         return round
 
     def _difference(self, active: list[int]) -> str:
@@ -289,7 +297,7 @@ class Rounds:
 
 
 def _doing(stepper: int) -> str:
-    return {_PAUSES: "waits", _LEAVES: "has ended"}.get(stepper, f"steps its Trainer number {stepper}")
+    return {PAUSES: "waits", LEAVES: "has ended", BARRIER: "waits"}.get(stepper, f"steps its Trainer number {stepper}")
 
 
 def _tell_difference(number: int, steps: list[int], sums: list[list[int]], names: list[str]) -> None:

@@ -64,9 +64,7 @@ class Loops:
         self._clock, self._workers = clock, workers
         self.running = [Loop(clock())]
         self.trained = 0.0  # samples so far
-        self._next: dict[
-            int, tuple[int | None, int]
-        ] = {}  # by loader's id: the coming pass, and its epoch
+        self._next: dict[int, tuple[int | None, int]] = {}  # by loader's id: the coming pass, and its epoch
 
     def name(self, loader: Any, number: int, told: int | None = None, **_: Any) -> None:
         """The program calls the next pass over a loader, if that is pass `told`, epoch `number`."""
