@@ -34,8 +34,8 @@ class Barriers:
         passed, self._passed = self._passed, {}
         rank, missed = next(iter(passed.items()))
         return (
-            f"worker {rank} called mx.dist.barrier(), {_workers(ended)} did not: {_steps(missed, ended, rank)}the program "
-            f"is over there. {_RULE}"
+            f"worker {rank} called mx.dist.barrier(), {_workers(ended)} did not: {_steps(missed, ended, rank)}the "
+            f"program is over there. {_RULE}"
         )
 
     def _alone(self, active: list[int]) -> str:
