@@ -112,6 +112,7 @@ class Rounds:
         self._steps: Counter[int] = Counter()  # of this worker, by stepper
         self._settings: Mapping[str, object] = {}  # of the stepper that steps
         self._barriers = Barriers()
+        self._idle: Counter[int] = Counter()  # steps of others, by stepper, for which this worker should have had data
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -173,9 +174,12 @@ class Rounds:
         """Say that this worker prepares for new parameters, so that workers without data do the same."""
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
-    def pause(self) -> None:
-        """Wait for all workers, taking part in the steps of those that still have some."""
-        self._stand_by(PAUSES)
+    def pause(self, expected: bool = False) -> None:
+        """Wait for all workers, taking part in the steps of those that still have some.
+
+        With `expected` some workers are known to have a step less, and it is not reported.
+        """
+        self._stand_by(PAUSES, expected)
 
     def barrier(self) -> None:
         """The same where the program asks for it: worker 0 logs it if other workers do not."""
@@ -193,12 +197,15 @@ class Rounds:
             if stepper is None:
                 continue
             sums = stepper.checksums()
-            mine = torch.tensor([self._steps[number], *sums.values()], dtype=torch.int64)
+            mine = torch.tensor([self._steps[number], self._idle[number], *sums.values()], dtype=torch.int64)
             said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
             if self._group.rank == 0:
-                _tell_difference(number, [each[0] for each in said], [each[1:] for each in said], list(sums))
+                if any(each[1] for each in said):
+                    which = f" of its model number {number}" if len(self._steppers) > 1 else ""
+                    _tell_of_steps([each[0] for each in said], which)
+                _tell_of_weights([each[2:] for each in said], list(sums))
 
-    def _stand_by(self, why: int) -> None:
+    def _stand_by(self, why: int, expected: bool = False) -> None:
         if self._group.size == 1:
             return
         while True:
@@ -214,6 +221,7 @@ class Rounds:
                 if round.prepares:
                     stepper.prepare_along()
                 else:
+                    self._idle[number] += round.reduces and not expected
                     stepper.shadow(round)
                     self._tell_of_files()
             elif why != LEAVES or all(each == LEAVES for each in round.steppers):
@@ -300,21 +308,27 @@ def _doing(stepper: int) -> str:
     return {PAUSES: "waits", LEAVES: "has ended", BARRIER: "waits"}.get(stepper, f"steps its Trainer number {stepper}")
 
 
-def _tell_difference(number: int, steps: list[int], sums: list[list[int]], names: list[str]) -> None:
-    """Log how workers differ that trained one model."""
+def _tell_of_steps(steps: list[int], which: str) -> None:
+    """Log that workers had different numbers of batches."""
     if len(set(steps)) > 1:
-        _log.info(
-            "Trainer number %d made different numbers of steps: %s",
-            number,
+        _log.warning(
+            "the workers made different numbers of training steps%s: %s. Who had no batch took part with gradients of "
+            "zero. mx.dist.shard(dataset) divides a dataset evenly; with an iterator, use equal parts",
+            which,
             ", ".join(f"worker {rank} {count}" for rank, count in enumerate(steps)),
         )
+
+
+def _tell_of_weights(sums: list[list[int]], names: list[str]) -> None:
+    """Log that workers which trained one model end with different ones."""
     for rank, theirs in enumerate(sums):
         differing = [name for name, a, b in zip(names, sums[0], theirs, strict=False) if a != b]
         if differing or len(theirs) != len(sums[0]):
             _log.warning(
-                "the workers end with different weights: %s of worker %d is not that of worker 0%s",
+                "the workers end with different weights: %s of worker %d is not that of worker 0%s. Usually one worker "
+                "has loaded or changed weights after its last step. Do that on all workers, or on none",
                 differing[0] if differing else "the number of parameters",
                 rank,
-                f", and so are {len(differing) - 1} more" if len(differing) > 1 else "",
+                f", and {len(differing) - 1} more differ" if len(differing) > 1 else "",
             )
             return

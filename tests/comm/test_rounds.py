@@ -248,6 +248,26 @@ RULE = "All workers must call barrier() equally often, and at the same places of
 def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning, caplog):
     _, errors = run(first, second)
     assert errors == [None, None]
-    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == (
+    assert [text for record in caplog.records if "barrier()" in (text := record.getMessage())] == (
         [warning] if warning else []
     )
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_different_numbers_of_steps_are_told_unless_they_are_expected(expected, caplog):
+    def program(count):
+        def work(rounds):
+            for _ in range(count):
+                rounds.step(0, 4, 4)
+            rounds.pause(expected)
+            rounds.leave()
+
+        return work
+
+    _, errors = run(program(3), program(1))
+    assert errors == [None, None]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (not expected)
+    if told:
+        assert told[0].startswith("the workers made different numbers of training steps: worker 0 3, worker 1 1. ")
+        assert "mx.dist.shard(dataset) divides a dataset evenly" in told[0]
