@@ -4,7 +4,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: demo test quick fuzz test-isa check format oracle record bench bench-dist bench-layouts bench-versions companions clean
+.PHONY: demo test quick fuzz test-isa check secrets audit format oracle record bench bench-dist bench-layouts bench-versions companions clean
 
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
@@ -34,6 +34,17 @@ check: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/python -m pytest tests/package/test_imports.py
+	$(MAKE) --no-print-directory secrets
+	@echo 'Known vulnerabilities are looked up by `make audit`, which needs a network; all else was checked without one.'
+
+# Keys, tokens and passwords in tracked files. SHA-1 checksums, of 40 digits, are no secrets.
+secrets: .venv/installed
+	git ls-files -z -- . ':!*.npz' ':!*.gz' ':!*.params' ':!*.rec' | xargs -0 \
+		.venv/bin/detect-secrets-hook --no-verify --exclude-secrets '^[0-9a-f]{40}$$'
+
+# The pinned versions in PyPI's list of known vulnerabilities. A version that the list does not know is a failure.
+audit: .venv-audit/installed
+	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
 format: .venv/installed
 	.venv/bin/ruff format .
@@ -83,6 +94,11 @@ companions: .venv-companions/installed
 	.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+.venv-audit/installed: Makefile
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/pip install --quiet pip-audit==2.10.1
+	touch $@
+
 .venv-oracle/installed:
 	$(ORACLE_PYTHON) -m venv .venv-oracle
 	.venv-oracle/bin/pip install --quiet mxnet==1.9.1 'numpy<1.24'
@@ -95,4 +111,4 @@ companions: .venv-companions/installed
 	touch $@
 
 clean:
-	rm -rf .venv .venv-companions .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-companions .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "tests"))
 from netns import TwoMachines  # noqa: E402
 
 TOO_LONG = "100"  # seconds that a process of ours may wait for another
+SHARED = "5e" * 16  # the secret of the processes that are started by hand
 
 
 def ddp(machines: TwoMachines | None = None, each: int = 2) -> Team:
@@ -65,7 +66,7 @@ def neomx_on(
         meeting = f"{machines.addresses[0]}:{port}"
         where = ["--nnodes", "2", "--node-rank", str(node), "--rdzv", meeting, "-n", str(each)]
         command = [sys.executable, "-m", "neomx", "run", *where, WORKER, *how]
-        place = {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": "5e" * 16, **_found_in(package)}
+        place = {"NEOMX_TIMEOUT": TOO_LONG, "NEOMX_SECRET": SHARED, **_found_in(package)}
         processes.append((machines.command(node, command), place))
     return Team("before" if package else "neomx all-reduce", processes, 2 * each)
 

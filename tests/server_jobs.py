@@ -48,11 +48,19 @@ class Job:
     """Servers and workers of one job; a context, at the end of which no process of it is left."""
 
     def __init__(
-        self, workers: int, servers: int, script: str, timeout: float = LIMIT, argument: str = "", apart: bool = False
+        self,
+        workers: int,
+        servers: int,
+        script: str,
+        timeout: float = LIMIT,
+        argument: str = "",
+        apart: bool = False,
+        tls: str | None = None,
     ):
         self.workers, self.servers, self.script, self.argument = workers, servers, script, argument
         self.secret = secrets.token_hex(16).encode()
-        self.store = StoreServer("127.0.0.1", 0, self.secret).start()
+        self.store = StoreServer("127.0.0.1", 0, self.secret, tls).start()
+        self.tls = tls
         self.folder = Path(tempfile.mkdtemp())
         self.timeout = timeout
         self.apart = apart  # whether servers are taken for another host's, so that no memory is shared
@@ -85,6 +93,7 @@ class Job:
             "NEOMX_JOB": "test",
             "NEOMX_SECRET": self.secret.decode(),
             "NEOMX_TIMEOUT": str(self.timeout),
+            "NEOMX_TLS": self.tls or "",
         }
 
     def start(self, role: str, number: int, command: list[str]) -> None:

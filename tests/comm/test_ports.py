@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 
+import hostile_tls
+import pytest
 from launching import LIMIT, environment, until, write
 
 from neomx.comm.child import Failure
@@ -171,6 +173,14 @@ def children_of(pid):
         return file.read().split()
 
 
+def servers_of(pid):
+    def is_server(child):
+        with open(f"/proc/{child}/environ", "rb") as file:
+            return b"NEOMX_ROLE=server" in file.read().split(b"\0")
+
+    return [child for child in children_of(pid) if is_server(child)]
+
+
 def attack(port, held):
     """Connect and go, connect and say nothing, connect and talk nonsense."""
     for kind in range(60):
@@ -184,7 +194,8 @@ def attack(port, held):
         held.append(sock)
 
 
-def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch):
+@pytest.mark.parametrize("tls", [False, True])
+def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch, tls):
     monkeypatch.setenv("NEOMX_SECRET", "shared by both nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         meeting = f"127.0.0.1:{sock.getsockname()[1]}"
@@ -201,15 +212,28 @@ def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tm
         note("steps", steps)
     print("trained")
     """
-    place = ["--nnodes", "2", "--rdzv", meeting, "-n", "1", "-s", "1", "--node-rank"]
-    jobs = [run(tmp_path, text, *place, str(node)) for node in range(2)]
+    pem, foreign = (hostile_tls.make_certificate(tmp_path, name) for name in ("job", "foreign"))
+    secured = ["--tls", "--tls-file", pem] if tls else []
+    place = ["--nnodes", "2", "--rdzv", meeting, "-n", "1", "-s", "1", *secured, "--node-rank"]
     steps = lambda: min(int((tmp_path / f"steps{rank}").read_text()) for rank in (0, 1))  # noqa: E731
-    held = []
+    jobs, held = [run(tmp_path, text, *place, "0")], []
+
+    def attack_all(ports):
+        for port in ports:
+            attack(port, held)
+            if tls:
+                held.extend(hostile_tls.attack(("127.0.0.1", port), foreign))
+
     try:
+        assert until(lambda: len(ports_of(jobs[0].pid)) == 2 or jobs[0].poll() is not None)
+        attack_all(ports_of(jobs[0].pid))  # the store and the probe, while the node waits for the other
+        jobs.append(run(tmp_path, text, *place, "1"))
         assert until(lambda: all((tmp_path / f"steps{rank}").exists() for rank in (0, 1)) or jobs[0].poll() is not None)
         ports = [port for job in jobs for pid in (job.pid, *children_of(job.pid)) for port in ports_of(pid)]
         assert len(ports) >= 4  # the store, the server, and gloo of both workers
-        for port in ports:
+        own = {port for job in jobs for pid in (job.pid, *servers_of(job.pid)) for port in ports_of(pid)}
+        attack_all(own)
+        for port in set(ports) - own:  # gloo's: neither a proof nor TLS
             attack(port, held)
         attacked = steps()
         assert until(lambda: steps() > attacked + 5 or jobs[0].poll() is not None)

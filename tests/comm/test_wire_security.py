@@ -145,6 +145,41 @@ def test_a_flood_from_the_same_address_locks_no_member_out():
             thread.join()
 
 
+def test_strangers_get_no_threads():
+    listening = wire.listen()
+    with echo(listening), contextlib.ExitStack() as stack:
+        before = threading.active_count()
+        for _ in range(50):
+            stack.enter_context(socket.create_connection(listening.getsockname(), LIMIT)).recv(100)  # it was greeted
+        assert threading.active_count() == before
+        assert is_answered(address_of(listening))
+
+
+def test_a_flood_fills_no_log():
+    listening = wire.listen()
+    with echo(listening) as refusals:
+        for _ in range(40):
+            with socket.create_connection(listening.getsockname(), LIMIT) as sock:
+                sock.sendall(bytes(80))
+                with contextlib.suppress(ConnectionError):
+                    while sock.recv(100):
+                        pass
+        assert is_answered(address_of(listening))
+    assert len(refusals) == 11 and "Others are counted" in str(refusals[-1])
+
+
+def test_an_address_is_greeted_so_often_in_a_second_and_its_members_try_again(monkeypatch):
+    monkeypatch.setattr(listener, "_A_SECOND", 5)
+    listening = wire.listen()
+    with echo(listening):
+        greeted = 0
+        for _ in range(30):
+            with socket.create_connection(listening.getsockname(), LIMIT) as sock, contextlib.suppress(ConnectionError):
+                greeted += bool(sock.recv(100))
+        assert 5 <= greeted < 30
+        assert is_answered(address_of(listening))
+
+
 def test_the_whole_greeting_has_one_deadline():
     listening = wire.listen()
     with socket.create_connection(listening.getsockname()) as drip:

@@ -35,7 +35,7 @@ def node(number, meeting, *arguments):
 PLACE = """
     import os, sys
     names = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NEOMX_NODE NEOMX_NODES NEOMX_STORE NEOMX_HOST".split()
-    print("place", *[os.environ[name] for name in names], os.environ["NEOMX_SECRET"] == "shared by all nodes")
+    print("place", *[os.environ[name] for name in names], "shared by all nodes" == os.environ["NEOMX_SECRET"])
     if sys.argv[1:] == ["fail"] and os.environ["RANK"] == "2":
         sys.exit("last words")
 """
