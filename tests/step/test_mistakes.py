@@ -53,7 +53,7 @@ def run(case, folder, servers=0):
         ("optimizer", "the same settings: optimizer is 'SGD' on worker 0 and 'Adam' on worker 1"),
         ("later", "the same settings: learning_rate is 0.1 on worker 0 and 0.5 on worker 1"),
         ("shape", "_bias (2,) float32, worker 1 has Parameter "),
-        ("layer", "_weight (2, 2) float32, which worker 0 lacks"),
+        ("layer", "_bias (2,) float32, which worker 0 lacks"),
     ],
 )
 def test_programs_that_differ_are_told_in_what(case, told, servers, tmp_path):
