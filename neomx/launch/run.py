@@ -92,7 +92,9 @@ def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> i
     if failure is None:
         return 0
     if not quiet:
-        say(failure.summary() + _others([other for other in verdict.failures if other is not failure]))
+        others = [other for other in verdict.failures if other is not failure]
+        alike = [other for other in others if failure.is_like(other) and not other.is_consequence]
+        say(failure.summary(alike) + _others([other for other in others if other not in alike]))
     return failure.exit_code
 
 
