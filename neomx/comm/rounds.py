@@ -257,7 +257,7 @@ class Rounds:
         flags_here = (reduces, wants_flags, follows, prepares)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
-            said = self._group.all_gather_small(mine, what="the start of a step")
+            said = self._group.all_gather_small(mine, what="a step of the training")
         steppers, divisors, counts, digests, *flags = said.T.tolist()
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]

@@ -547,9 +547,11 @@ class StoreClient:
                 over = self._has_left(name) or name in self.gone or THE_STORE in self.gone
                 if over or time.monotonic() > deadline:
                     waited = "" if over else f" within {self._limit:g} s"
+                    hint = ". All workers must make the same calls in the same order"
+                    if name in self.gone or THE_STORE in self.gone:  # it failed, and did not take another way
+                        hint = ""
                     raise PeerError(
-                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}. All "
-                        "workers must make the same calls in the same order"
+                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}{hint}"
                     ) from None
 
     def add(self, key: str, amount: int) -> int:
