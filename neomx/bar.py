@@ -12,11 +12,20 @@ ERASE = "\r\x1b[K"
 EVERY = 0.1  # seconds between two drawings
 
 
-def line(stream: Any, fraction: float | None, text: str) -> str:
-    """The bar and the text, as long as the terminal is wide; never longer, since then it could not be erased."""
+_SHORTEST = 5  # characters of a bar
+_PERCENT = 8  # characters for ' 100%  ', and one of reserve
+
+
+def line(stream: Any, fraction: float | None, *texts: str) -> str:
+    """The bar and the first of the texts beside which there is room for it; else the first that fits without it.
+
+    It is never longer than the terminal is wide, since then it could not be erased.
+    """
     room = shutil.get_terminal_size().columns - 1
-    length = min(40, room - len(text) - 8)
-    if fraction is not None and length >= 5:
+    beside = (0,) if fraction is None else (_SHORTEST + _PERCENT, 0)
+    text = next((text for taken in beside for text in texts if len(text) + taken <= room), texts[-1])
+    length = min(40, room - len(text) - _PERCENT)
+    if fraction is not None and length >= _SHORTEST:
         full, empty = ("█", "░") if _can_write(stream, "█░") else ("#", ".")
         filled = int(length * fraction)
         text = f"{full * filled}{empty * (length - filled)} {fraction:4.0%}  {text}"

@@ -170,7 +170,7 @@ def barrier(group: Workers | None = None) -> None:
     """
     if group is None:
         init()
-        _session.session().rounds.pause()
+        _session.session().rounds.barrier()
     else:
         group._do(lambda group: group.barrier(), False)
 

@@ -25,11 +25,17 @@ def check_alike(group: Group, lines: Sequence[str], what: str) -> None:
         for each in group.all_gather(torch.tensor(list(text.encode()), dtype=torch.uint8), what)
     ]
     other = next(rank for rank in range(group.size) if texts[rank] != texts[0])
-    pairs = zip_longest(texts[0], texts[other], fillvalue="nothing")
-    mine, theirs = next((a or "nothing", b or "nothing") for a, b in pairs if a != b)
-    raise MXNetError(
-        f"{what} must be the same on all workers: worker 0 has {mine}, worker {other} has {theirs} in its place"
-    )
+    pairs = zip_longest(texts[0], texts[other], fillvalue="")
+    mine, theirs = next((a, b) for a, b in pairs if a != b)
+    raise MXNetError(f"{what} must be the same on all workers: {_difference(mine, theirs, other)}")
+
+
+def _difference(mine: str, theirs: str, other: int) -> str:
+    if not mine:
+        return f"worker {other} has {theirs}, which worker 0 lacks"
+    if not theirs:
+        return f"worker 0 has {mine}, which worker {other} lacks"
+    return f"worker 0 has {mine}, worker {other} has {theirs} in its place"
 
 
 def described(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> list[str]:

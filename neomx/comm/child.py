@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import termios
+from collections.abc import Sequence
 
 from .descriptors import EXHAUSTED
 from .output import TAIL, Screen, StreamOutput, open_log, prefix_of
@@ -59,9 +60,21 @@ class Failure:
         """Whether its last lines say that it failed because another process was gone."""
         return any("PeerError" in line for line in self.lines)
 
-    def summary(self) -> str:
-        """Which process failed, how, and by which exception; its output was shown as it came."""
-        return f"{self._end()}: {_last_words(self.lines) or 'it printed nothing'}{self._advice()}"
+    def summary(self, alike: Sequence[Failure] = ()) -> str:
+        """Which process failed, how, and by which exception; its output was shown as it came.
+
+        Those that failed `alike`, as programs do that have the same mistake, are named with it.
+        """
+        end = self._end()
+        if alike:
+            names = ", ".join(other.name for other in alike)
+            end = f"{self.name}, {names} failed with the same error, by {self.why}"
+        return f"{end}: {_last_words(self.lines) or 'it printed nothing'}{self._advice()}"
+
+    def is_like(self, other: Failure) -> bool:
+        """Whether both ended by the same error."""
+        mine, theirs = _last_words(self.lines), _last_words(other.lines)
+        return self.code == other.code > 0 and bool(mine) and mine == theirs
 
     def report(self) -> str:
         """Which process failed, how, and its last lines, for where its output was not shown."""
@@ -72,6 +85,11 @@ class Failure:
         return f"{self.name} on {self.host} failed first, by {self.why}"
 
     def _advice(self) -> str:
+        if self.code == -signal.SIGKILL:
+            return (
+                "\nIf nobody killed it, the system did for lack of memory: see dmesg, and use smaller batches or fewer "
+                "workers"
+            )
         if not any(EXHAUSTED in line for line in self.lines):
             return ""
         return (

@@ -182,7 +182,8 @@ class Membership:
     def named(self, call: str, what: str = "") -> Iterator[None]:
         """Turn a failure into an error that names the call and who is missing."""
         doing = what or call
-        call = f"{call} of {what}" if what else call
+        if what:  # headers are no calls that a program makes
+            call = what if call == "all_gather_small" else f"{call} of {what}"
         if self.failed:
             raise PeerError(f"{call}: the group {self.name!r} failed before, and must be rebuilt: {self.failed}")
         try:

@@ -21,12 +21,12 @@ import torch
 
 from ..base import MXNetError
 from ..process import state
+from .barriers import BARRIER, LEAVES, PAUSES, Barriers
 from .group import Group
 
 _log = logging.getLogger("neomx")
 _PATIENCE = 30.0  # seconds for what another worker is about to say
-_PAUSES, _LEAVES = -1, -2
-_DOING = {_PAUSES: "a barrier", _LEAVES: "the end of its program"}
+_DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
 
 
 class Stepper(Protocol):
@@ -111,6 +111,8 @@ class Rounds:
         self._given: dict[int, _Given] = {}
         self._steps: Counter[int] = Counter()  # of this worker, by stepper
         self._settings: Mapping[str, object] = {}  # of the stepper that steps
+        self._barriers = Barriers()
+        self._idle: Counter[int] = Counter()  # steps of others, by stepper, for which this worker should have had data
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -172,13 +174,20 @@ class Rounds:
         """Say that this worker prepares for new parameters, so that workers without data do the same."""
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
-    def pause(self) -> None:
-        """Wait for all workers, taking part in the steps of those that still have some."""
-        self._stand_by(_PAUSES)
+    def pause(self, expected: bool = False) -> None:
+        """Wait for all workers, taking part in the steps of those that still have some.
+
+        With `expected` some workers are known to have a step less, and it is not reported.
+        """
+        self._stand_by(PAUSES, expected)
+
+    def barrier(self) -> None:
+        """The same where the program asks for it: worker 0 logs it if other workers do not."""
+        self._stand_by(BARRIER)
 
     def leave(self) -> None:
         """The same at the end of a program: until all workers have come to theirs. Then compare what they have."""
-        self._stand_by(_LEAVES)
+        self._stand_by(LEAVES)
         if self._group.size > 1:
             self._compare()
 
@@ -188,12 +197,15 @@ class Rounds:
             if stepper is None:
                 continue
             sums = stepper.checksums()
-            mine = torch.tensor([self._steps[number], *sums.values()], dtype=torch.int64)
+            mine = torch.tensor([self._steps[number], self._idle[number], *sums.values()], dtype=torch.int64)
             said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
             if self._group.rank == 0:
-                _tell_difference(number, [each[0] for each in said], [each[1:] for each in said], list(sums))
+                if any(each[1] for each in said):
+                    which = f" of its model number {number}" if len(self._steppers) > 1 else ""
+                    _tell_of_steps([each[0] for each in said], which)
+                _tell_of_weights([each[2:] for each in said], list(sums))
 
-    def _stand_by(self, why: int) -> None:
+    def _stand_by(self, why: int, expected: bool = False) -> None:
         if self._group.size == 1:
             return
         while True:
@@ -209,9 +221,10 @@ class Rounds:
                 if round.prepares:
                     stepper.prepare_along()
                 else:
+                    self._idle[number] += round.reduces and not expected
                     stepper.shadow(round)
                     self._tell_of_files()
-            elif why == _PAUSES or all(each == _LEAVES for each in round.steppers):
+            elif why != LEAVES or all(each == LEAVES for each in round.steppers):
                 return
 
     def _tell_of_files(self) -> None:
@@ -244,7 +257,7 @@ class Rounds:
         flags_here = (reduces, wants_flags, follows, prepares)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
-            said = self._group.all_gather_small(mine, what="the start of a step")
+            said = self._group.all_gather_small(mine, what="a step of the training")
         steppers, divisors, counts, digests, *flags = said.T.tolist()
         active = [rank for rank, each in enumerate(steppers) if each >= 0]
         preparing = [bool(flags[3][rank]) for rank in active]
@@ -257,6 +270,9 @@ class Rounds:
             raise MXNetError(self._difference(active))
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self._catch_up(round)
+        wrong = self._barriers.hear(round.steppers, round.reduces)
+        if wrong and self._group.rank == 0:
+            _log.warning(wrong)
         return round
 
     def _difference(self, active: list[int]) -> str:
@@ -289,24 +305,30 @@ class Rounds:
 
 
 def _doing(stepper: int) -> str:
-    return {_PAUSES: "waits", _LEAVES: "has ended"}.get(stepper, f"steps its Trainer number {stepper}")
+    return {PAUSES: "waits", LEAVES: "has ended", BARRIER: "waits"}.get(stepper, f"steps its Trainer number {stepper}")
 
 
-def _tell_difference(number: int, steps: list[int], sums: list[list[int]], names: list[str]) -> None:
-    """Log how workers differ that trained one model."""
+def _tell_of_steps(steps: list[int], which: str) -> None:
+    """Log that workers had different numbers of batches."""
     if len(set(steps)) > 1:
-        _log.info(
-            "Trainer number %d made different numbers of steps: %s",
-            number,
+        _log.warning(
+            "the workers made different numbers of training steps%s: %s. Who had no batch took part with gradients of "
+            "zero. mx.dist.shard(dataset) divides a dataset evenly; with an iterator, use equal parts",
+            which,
             ", ".join(f"worker {rank} {count}" for rank, count in enumerate(steps)),
         )
+
+
+def _tell_of_weights(sums: list[list[int]], names: list[str]) -> None:
+    """Log that workers which trained one model end with different ones."""
     for rank, theirs in enumerate(sums):
         differing = [name for name, a, b in zip(names, sums[0], theirs, strict=False) if a != b]
         if differing or len(theirs) != len(sums[0]):
             _log.warning(
-                "the workers end with different weights: %s of worker %d is not that of worker 0%s",
+                "the workers end with different weights: %s of worker %d is not that of worker 0%s. Usually one worker "
+                "has loaded or changed weights after its last step. Do that on all workers, or on none",
                 differing[0] if differing else "the number of parameters",
                 rank,
-                f", and so are {len(differing) - 1} more" if len(differing) > 1 else "",
+                f", and {len(differing) - 1} more differ" if len(differing) > 1 else "",
             )
             return

@@ -49,6 +49,8 @@ def read(path: str, source: str) -> bytes:
             return checked(file.read(), source)
     except UnicodeDecodeError:
         raise MXNetError(f"{source} must hold text, such as `openssl rand -hex 16` prints") from None
+    except OSError as error:
+        raise MXNetError(f"{source} cannot be read: {error.strerror}") from error
 
 
 def public(job: str) -> bytes:

@@ -31,9 +31,10 @@ _KEYS, _BYTES = 1 << 20, 1 << 30  # what the store holds at most
 _KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # and what one member may have in it
 _KEY_LIMIT = 1 << 12  # characters of a key
 NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
-SERVICE = "store"  # what a connection to it is for
+SERVICE = "the job's store"  # what a connection to it is for
 _HOST = "host"  # who owns what the process that keeps the store leaves in it
 _MEMBERS = 1 << 16
+_REFUSALS = 100  # that are kept
 THE_STORE = "the job's store"  # how the roll call speaks of itself
 TOLERATES_LOSS = "tolerates-loss"  # a key whose presence says that the job goes on without a worker that died
 
@@ -178,6 +179,7 @@ class StoreServer:
         self._changed = threading.Condition()
         self._stop: Callable[[], None] | None = None
         self._closed = False
+        self.refusals: list[str] = []  # why peers were refused, the first ones
 
     def start(self) -> StoreServer:
         """Serve from now on, in threads."""
@@ -222,8 +224,9 @@ class StoreServer:
 
     # ---- serving ----
 
-    @staticmethod
-    def _refused(error: wire.WireError) -> None:
+    def _refused(self, error: wire.WireError) -> None:
+        if len(self.refusals) < _REFUSALS:
+            self.refusals.append(str(error))
         _log.warning("store: refused: %s", error)
 
     def _talk(self, connection: wire.Connection) -> None:
@@ -544,9 +547,11 @@ class StoreClient:
                 over = self._has_left(name) or name in self.gone or THE_STORE in self.gone
                 if over or time.monotonic() > deadline:
                     waited = "" if over else f" within {self._limit:g} s"
+                    hint = ". All workers must make the same calls in the same order"
+                    if name in self.gone or THE_STORE in self.gone:  # it failed, and did not take another way
+                        hint = ""
                     raise PeerError(
-                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}. All "
-                        "workers must make the same calls in the same order"
+                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}{hint}"
                     ) from None
 
     def add(self, key: str, amount: int) -> int:

@@ -79,7 +79,7 @@ class Verdict:
             self.lost.append(failure)
             return
         if not self.failures:
-            self._news.append(f"{failure.name} on {failure.host} failed: {failure.why}")
+            self._news.append(f"{failure.name} on {failure.host} ended by {failure.why}")
             self._since = time.monotonic()
         self.failures.append(failure)
 

@@ -41,6 +41,9 @@ _PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in 
 GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
 _ATTEMPT, _RETRY = 2.0, 0.2  # seconds for TCP's own greeting, which a flooded listener may miss; between two attempts
 _SILENCE = 20.0
+_TLS_RECORD = b"\x16\x03"  # how TLS's handshake begins
+_SAME_SECRET = "--secret-file, or NEOMX_SECRET, must be the same on all hosts"
+_SAME_TLS = "Give the same --tls-file to all nodes, or to none"
 HELLO = 0
 
 Into = Callable[[int, Any, int], memoryview]
@@ -60,6 +63,10 @@ class TimedOut(WireError):
 
 class Refused(WireError):
     """The peer sent what must not be: its connection is to be closed."""
+
+
+class SettingsDiffer(WireError):
+    """Both sides were started with different secrets or TLS settings: to try again is of no use."""
 
 
 @dataclass(slots=True)
@@ -105,10 +112,10 @@ def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=512)
     except OSError as error:
-        raise WireError(
-            f"cannot listen on {join_address(host, port)}: {error.strerror or error}. Choose another port (0 takes a "
-            "free one), or an address of this machine"
-        ) from error
+        remedy = "Choose another port (0 takes a free one), or an address of this machine"
+        if isinstance(error, socket.gaierror):
+            remedy = "Give a host name that resolves, or an address of this machine"
+        raise WireError(f"cannot listen on {join_address(host, port)}: {error.strerror or error}. {remedy}") from error
 
 
 def silence(environ: Mapping[str, str] = os.environ) -> float:
@@ -421,6 +428,11 @@ class Guest:
             return select.POLLIN
         except ssl.SSLWantWriteError:
             return select.POLLOUT
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            raise Refused(
+                f"a peer at {self.address} closed the connection before TLS's handshake: does it run without TLS? "
+                f"{_SAME_TLS}"
+            ) from error
         except (OSError, ValueError) as error:
             raise Refused(f"a peer at {self.address} failed to connect: {error}") from error
         self._check_proof()
@@ -440,8 +452,11 @@ class Guest:
     def _refuse(self) -> NoReturn:
         with contextlib.suppress(OSError):
             self._sock.send(_REFUSAL)
+        if self._answer.startswith(_TLS_RECORD):
+            raise Refused(f"a peer at {self.address} speaks TLS, and this process does not. {_SAME_TLS}")
         raise Refused(
-            f"a peer at {self.address} does not hold the job's secret, or means another service than {self._service}"
+            f"a peer at {self.address} does not hold the job's secret, or asked for another service than "
+            f"{self._service}. {_SAME_SECRET}"
         )
 
     def welcome(self) -> Connection:
@@ -505,6 +520,28 @@ def _certificates(tls: str) -> list[bytes]:
     return found
 
 
+def check_pem(path: str) -> None:
+    """Raise WireError unless a file can be used for TLS: a key and its certificate, in PEM."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        text = file.read()
+    for what, mark in (("private key", "PRIVATE KEY-----"), ("certificate", "-----BEGIN CERTIFICATE-----")):
+        if mark not in text:
+            raise WireError(
+                f"no {what} in it; it needs key and certificate in one file: cat key.pem cert.pem > job.pem"
+            )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(path, password=_no_password)
+    except ssl.SSLError as error:
+        raise WireError(
+            f"its key does not belong to its first certificate, or one of them is damaged ({error.reason or error})"
+        ) from error
+
+
+def _no_password() -> str:
+    raise WireError("its private key is encrypted; remove the password: openssl pkey -in key.pem -out plain.pem")
+
+
 @functools.cache
 def _called_context(tls: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -527,11 +564,13 @@ def _wrap_caller(sock: socket.socket, tls: str, address: str) -> ssl.SSLSocket:
         wrapped = context.wrap_socket(sock)
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
         raise ConnectionResetError(f"{address} closed the connection during TLS's handshake") from error
+    except ssl.SSLCertVerificationError as error:
+        raise SettingsDiffer(f"{address} shows a certificate that is not in {tls}: {error}. {_SAME_TLS}") from error
     except ssl.SSLError as error:
-        raise WireError(f"{address} does not speak TLS with the job's certificate: {error}") from error
+        raise SettingsDiffer(f"{address} does not speak TLS ({error.reason or error}). {_SAME_TLS}") from error
     if wrapped.getpeercert(binary_form=True) not in _certificates(tls):
         wrapped.close()
-        raise WireError(f"{address} shows a certificate that is not in {tls}: it is none of this job's hosts")
+        raise SettingsDiffer(f"{address} shows a certificate that is not in {tls}: it is none of this job's hosts")
     return wrapped
 
 
@@ -572,7 +611,11 @@ def _connect(
         connection = Connection(sock, address)
         connection.deadline = deadline
         said = bytearray(len(_GREETING) + 1 + _NONCE)
-        connection._read(memoryview(said), timeout)
+        try:
+            connection._read(memoryview(said), timeout)
+        except TimedOut as error:
+            hint = "" if tls else f", or it expects TLS, which this process does not use. {_SAME_TLS}"
+            raise TimedOut(f"{error}: the process there is stopped or busy{hint}") from None
         if not said.startswith(_GREETING):
             raise WireError(f"what listens at {address} is not this job: it began with {bytes(said[:16])!r}")
         greeting = _Greeting(bytes(said[len(_GREETING) :]), _nonce(), certificate, service)
@@ -580,12 +623,12 @@ def _connect(
         proof = bytearray(_NONCE)
         connection._read(memoryview(proof), timeout)
         if proof == _REFUSAL:
-            raise WireError(
-                f"{address} refused the connection: this process does not hold its job's secret, or {address} is not "
-                f"{service or 'the service that was asked for'}"
+            raise SettingsDiffer(
+                f"{address} refused this process, which does not hold its secret, or is not "
+                f"{service or 'the service that was asked for'}. {_SAME_SECRET}"
             )
         if not hmac.compare_digest(bytes(proof), greeting.proof(secret, b"called")):
-            raise WireError(f"what listens at {address} does not hold the job's secret")
+            raise SettingsDiffer(f"what listens at {address} does not hold the job's secret. {_SAME_SECRET}")
         connection.secure(*greeting.directions(secret))
         connection.send(HELLO, hello)
         connection.deadline = None

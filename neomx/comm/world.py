@@ -19,6 +19,7 @@ from .wire import is_loopback, join_address, split_address
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_TIMEOUT = 600.0
+_TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ def discover(environ: Mapping[str, str] = os.environ) -> World:
         world = told_by(environ)
         if world is not None:
             return world
+    if _int(environ, "WORLD_SIZE", 1) > 1:  # to train alone would be silently wrong
+        missing = " and ".join(name for name in _TORCHRUN if name not in environ)
+        raise MXNetError(
+            f"WORLD_SIZE={environ['WORLD_SIZE']} is set and {missing} is not: expected {', '.join(_TORCHRUN)}, as "
+            "torchrun sets them. Start the script by neomx run or torchrun, or unset WORLD_SIZE"
+        )
     return World(timeout=_timeout(environ))
 
 
@@ -121,7 +128,7 @@ def _dmlc(environ: Mapping[str, str]) -> World | None:
 
 
 def _torchrun(environ: Mapping[str, str]) -> World | None:
-    if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= environ.keys():
+    if not set(_TORCHRUN) <= environ.keys():
         return None
     rank, size, local_size = (
         _int(environ, "RANK", 0),

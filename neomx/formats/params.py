@@ -173,7 +173,7 @@ class _File(_Source):
 def _read_list(source: _Source) -> tuple[list[Record], list[str]]:
     magic, _ = source.numbers("QQ", "the file's magic number")
     if magic != _LIST_MAGIC:
-        raise source.fail(f"it begins with {magic:#x}, expected {_LIST_MAGIC:#x}")
+        raise source.fail(f"it begins with {magic.to_bytes(8, 'little')!r}, expected {_LIST_MAGIC:#x} in 8 bytes")
     count = source.number("Q", "the number of arrays")
     source.need(4 * count, f"a list of {count} arrays")
     records = []

@@ -153,6 +153,7 @@ def encode(pixels: np.ndarray, quality: int, file_format: str, bgr: bool = False
     if channels > 1 and not bgr:
         pixels = convert(pixels, "RGB2BGR" if channels == 3 else "RGBA2BGRA")
     option = _QUALITY_OPTION.get(file_format)
+    quality = min(quality, 9) if file_format == ".png" else quality  # pack_img's default is one for JPEG
     try:
         done, encoded = cv2.imencode(file_format, pixels, [getattr(cv2, option), quality] if option else [])
     except cv2.error as error:

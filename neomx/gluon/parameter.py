@@ -338,8 +338,8 @@ class Parameter(PrivateNames):
                 "or give in_units, in_channels, etc. to the layers."
             )
         return RuntimeError(
-            f"Parameter {self.name!r} has not been initialized. Call initialize() on the Block or on its "
-            "collect_params(); a Block's own `params` lack those of its children"
+            f"Parameter {self.name!r} has not been initialized. Call initialize() on the outermost Block, or on its "
+            "collect_params(), which has the parameters of its children too (`params` has not)"
         )
 
     def _list(self) -> list[NDArray]:

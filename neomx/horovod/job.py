@@ -189,7 +189,7 @@ class _Meeting:
         said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
         said[: 1 + len(counts)] = torch.tensor([kind, *counts])
         try:
-            self.session.rounds.pause()
+            self.session.rounds.pause(expected=True)
             everyone = self.group.all_gather_small(said, "calls").tolist()
         except PeerError as error:
             raise PeerError(f"hvd.{call}: {error}") from None

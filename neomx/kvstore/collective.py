@@ -38,7 +38,7 @@ class CollectiveStore(SharedStore, LocalStore):
     def barrier(self) -> None:
         """Wait until all workers are here, taking part in the steps of those that still have some."""
         if self._group is not None:
-            self.rounds.pause()
+            self.rounds.barrier()
 
     def _may_compress(self) -> bool:
         return True

@@ -257,7 +257,7 @@ class RemoteStore(SharedStore):
     def barrier(self) -> None:
         """Wait for all workers that are alive."""
         if self.is_synchronous:
-            self.rounds.pause()  # taking part in the steps of those that still have some
+            self.rounds.barrier()  # taking part in the steps of those that still have some
             return
         self._barriers += 1
         mine = f"kvstore/{self._number}/barrier"

@@ -156,6 +156,8 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
     given = vars(parser().parse_args(argv))
     del given["command_name"]
     module, script = given.pop("module"), given.pop("script")
+    if given["workers"] is None:
+        _hint_misplaced(script)
     nodes, node, rendezvous = given.pop("nodes"), given.pop("node"), given.pop("rendezvous")
     if nodes is None and not given["hosts"] and (found := slurm.place(os.environ)):
         nodes, node, rendezvous = found
@@ -172,6 +174,16 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
         rendezvous=rendezvous,
         **given,
     )
+
+
+def _hint_misplaced(script: list[str]) -> None:
+    """Say that a flag of ours comes too late: `neomx run train.py -n 2` runs one worker."""
+    flags = ("-n", "-s", "--hosts", "--nnodes", "--layout")
+    if len(script) > 1 and (flag := script[1].partition("=")[0]) in flags:
+        say(
+            f"{flag} comes after {script[0]}, so it goes to the script. If it is meant for neomx run, write "
+            f"neomx run {flag} ... {script[0]}"
+        )
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import re
 import sys
 
 from ..base import MXNetError
+from ..comm.wire import WireError, check_pem
 from ..comm.world import DEFAULT_TIMEOUT
 
 
@@ -46,10 +47,18 @@ class Job:
         self._check_layout()
         if self.timeout <= 0:
             raise ConfigurationError(f"--timeout is in seconds and must be above 0; received {self.timeout:g}")
-        if self.tls_file and not os.path.isfile(self.tls_file):
-            raise ConfigurationError(f"--tls-file {self.tls_file}: no such file (a PEM with certificate and key)")
-        if self.secret_file and not os.path.isfile(self.secret_file):
-            raise ConfigurationError(f"--secret-file {self.secret_file}: no such file")
+        self._check_files()
+
+    def _check_files(self) -> None:
+        for flag, path in (("--tls-file", self.tls_file), ("--secret-file", self.secret_file)):
+            if path and not os.path.isfile(path):
+                found = "it is a directory" if os.path.isdir(path) else "no such file"
+                raise ConfigurationError(f"{flag} {path}: {found}")
+        try:
+            if self.tls_file:
+                check_pem(self.tls_file)
+        except (OSError, WireError) as error:
+            raise ConfigurationError(f"--tls-file {self.tls_file}: {error}") from error
 
     def _check_program(self) -> None:
         if not self.command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import errno
 import json
 import os
 import signal
@@ -57,10 +58,11 @@ def run(job: Job) -> int:
         host = os.environ.get("NEOMX_HOST") or address_towards(wire.split_address(job.rendezvous)[0])
         try:
             nodes = meet(client, job, host, secret, pem)
-        except MXNetError:
-            if council is not None:
-                council.part()  # the others are to read in the store what went wrong
-            raise
+        except MXNetError as error:
+            if council is None:
+                raise
+            council.part()  # the others are to read in the store what went wrong
+            raise MXNetError(f"{error}{council.refusals()}") from error
         verdict = council or Delegate(client, job.node)
         spec = spec_of(nodes, job, host, secret, pem)
         interrupts = stack.enter_context(Interrupts())
@@ -101,7 +103,13 @@ def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None
 def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServer]:
     """The job's store at the rendezvous."""
     host, port = wire.split_address(address)
-    with contextlib.closing(StoreServer(host, port, secret.encode(), pem)) as store:
+    try:
+        opened = StoreServer(host, port, secret.encode(), pem)
+    except wire.WireError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE and port:
+            raise MXNetError(f"{error}. If this is not the first node, give its --node-rank: 1, 2, ...") from error
+        raise
+    with contextlib.closing(opened) as store:
         store.start()
         yield store
 
@@ -148,6 +156,8 @@ def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
         except wire.WireError as error:
             if isinstance(error.__cause__, socket.gaierror):
                 raise
+            if isinstance(error, wire.SettingsDiffer):
+                raise MXNetError(f"node {job.node} cannot join node 0: {error}") from error
             if time.monotonic() > limit:
                 raise MXNetError(f"node {job.node} waited {job.timeout:g} s for node 0: {error}") from error
             say(f"node {job.node} waits for node 0 at {job.rendezvous} ({error.__cause__ or error})")
@@ -281,6 +291,11 @@ class Council(Verdict):
         limit = time.monotonic() + GOODBYE
         while time.monotonic() < limit and any(self._awaited(node) for node in self._remote):
             time.sleep(0.05)
+
+    def refusals(self) -> str:
+        """How many peers were refused, for an error about a node that did not come."""
+        found = self._server.refusals
+        return f". {len(found)} connections were refused; the first: {found[0]}" if found else ""
 
     def _awaited(self, node: int) -> bool:
         member = self._server.roster().get(f"node {node}")

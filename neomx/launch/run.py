@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from ..comm.child import Failure
 from ..comm.jobspec import JobSpec, new_job
 from ..comm.output import say
+from ..comm.secret import checked, read
 from ..comm.store import StoreServer
 from ..comm.supervision import Interrupts, Verdict, supervise
 from ..comm.tree import Tree
@@ -26,9 +28,21 @@ def run(job: Job) -> int:
     """Run the job, on this machine or on several; the exit code for the shell."""
     from . import hosts, nodes
 
+    _check_secret(job)
     if job.hosts:
         return hosts.run(job)
     return nodes.run(job) if job.nodes > 1 else run_here(job)
+
+
+def _check_secret(job: Job) -> None:
+    """Raise if a secret that the user gave cannot be one, also where the job has a random one."""
+    if job.secret_file:
+        read(job.secret_file, f"--secret-file {job.secret_file}")
+        mode = stat.S_IMODE(os.stat(job.secret_file).st_mode)
+        if mode & 0o077:
+            say(f"--secret-file {job.secret_file} has mode {mode:04o}: other users may use it. chmod 600 protects it")
+    elif "NEOMX_SECRET" in os.environ:
+        checked(os.environ["NEOMX_SECRET"], "NEOMX_SECRET")
 
 
 def run_here(job: Job) -> int:
@@ -78,7 +92,9 @@ def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> i
     if failure is None:
         return 0
     if not quiet:
-        say(failure.summary() + _others([other for other in verdict.failures if other is not failure]))
+        others = [other for other in verdict.failures if other is not failure]
+        alike = [other for other in others if failure.is_like(other) and not other.is_consequence]
+        say(failure.summary(alike) + _others([other for other in others if other not in alike]))
     return failure.exit_code
 
 

@@ -200,7 +200,7 @@ class BaseModule:
             tic = time.time()
             eval_metric.reset()
             self._begin_epoch(epoch, train_data)
-            with EpochEvents(train_data, epoch) as shown:
+            with EpochEvents(train_data, epoch, num_epoch) as shown:
                 nbatch, eval_name_vals = 0, []
                 data_iter = iter(train_data)
                 next_data_batch = next(data_iter, None)

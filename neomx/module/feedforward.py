@@ -269,7 +269,7 @@ class FeedForward:
         for epoch in range(self.begin_epoch, self.num_epoch):
             started = time.time()
             eval_metric.reset()
-            with EpochEvents(data, epoch) as shown:
+            with EpochEvents(data, epoch, self.num_epoch) as shown:
                 for nbatch, data_batch in enumerate(self._batches(data, epoch, logger), 1):
                     _step(module, data_batch, monitor)
                     module._update_metric(eval_metric, data_batch)

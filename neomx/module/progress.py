@@ -11,12 +11,14 @@ from ..gluon.data.place import Batch
 class EpochEvents:
     """One epoch over an iterator: `with EpochEvents(...) as epoch:`, and `epoch.done(batch)` after each batch."""
 
-    def __init__(self, loader: Any, number: int):
-        self._loader, self._number, self._step = loader, number, 0
+    def __init__(self, loader: Any, number: int, epochs: int):
+        """`epochs` is where the numbers of epochs end."""
+        self._loader, self._number, self._epochs, self._step = loader, number, epochs, 0
         self._steps = _steps(loader)
 
     def __enter__(self) -> EpochEvents:
-        emit("epoch", loader=self._loader, number=self._number, steps=self._steps, samples=None)
+        fields = {"number": self._number, "steps": self._steps, "samples": None, "epochs": self._epochs}
+        emit("epoch", loader=self._loader, **fields)
         return self
 
     def done(self, batch: Any, metric: Any) -> None:
@@ -45,4 +47,4 @@ def _steps(loader: Any) -> int | None:
     samples, size = getattr(loader, "num_data", None), getattr(loader, "batch_size", None)
     if not isinstance(samples, int) or not size:
         return None
-    return samples // size if getattr(loader, "last_batch_handle", "pad") == "discard" else -(-samples // size)
+    return -(-samples // size) if getattr(loader, "last_batch_handle", "pad") == "pad" else samples // size

@@ -9,7 +9,7 @@ event          fields                                                      emitt
 `fit_epoch`    loader, number (from 0)                                     `Estimator.fit`, before each epoch: its own
                                                                            number of the next pass over the loader
 `epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps
-               (None where they are unknown)                               counts the longest worker's batches
+               (None where they are unknown), epochs in all if known       counts the longest worker's batches
 `batch`        loader, batch (gluon.data.place.Batch)                      the same, when the program is done with it
 `epoch_end`    loader, number                                              the same, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end

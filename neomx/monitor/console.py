@@ -59,6 +59,7 @@ class Progress(Sink):
         self.listen(
             fit_epoch=self._loops.name,
             epoch=self._loops.begin,
+            reduce=self._loops.reduce,
             batch=lambda **fields: self._count(self._loops.batch(**fields)),
             step=lambda **fields: self._count(self._loops.step(**fields)),
             epoch_end=lambda **fields: self._sum_up(self._loops.end(**fields)),
@@ -84,15 +85,16 @@ class Progress(Sink):
             self._show(loop)
 
     def _show(self, loop: Loop) -> None:
-        parts = [self._place(loop), rate(loop.rate()), *self._numbers()]
-        others = max(self._epochs - (loop.number or 0) - 1, 0) if self._epochs else 0
-        left = loop.left(others)
-        if left is not None:
-            parts.append(f"{duration(left)} left")
+        epochs = self._epochs_of(loop)
+        seconds = loop.left(max(epochs - (loop.number or 0) - 1, 0) if epochs else 0)
+        left = [] if seconds is None else [f"{duration(seconds)} left"]
         if self._bar:
-            self._draw(loop.fraction(), parts)
+            self._draw(loop, left)
         else:
-            self._write(", ".join(parts) + "\n")
+            self._write(", ".join([self._place(loop), rate(loop.rate()), *self._numbers(), *left]) + "\n")
+
+    def _epochs_of(self, loop: Loop) -> int | None:
+        return self._epochs or loop.epochs
 
     def _place(self, loop: Loop) -> str:
         step = f"step {loop.done}" + (f"/{loop.steps}" if loop.steps else "")
@@ -100,22 +102,32 @@ class Progress(Sink):
 
     def _name(self, loop: Loop) -> str:
         assert loop.number is not None
-        return f"epoch {loop.number}" + (f" of {self._epochs}" if self._epochs else "")
+        epochs = self._epochs_of(loop)
+        return f"epoch {loop.number}" + (f" of {epochs}" if epochs else "")
 
     def _numbers(self) -> list[str]:
         names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came
         return [f"{name} {number(self._values[name]):.4g}" for name in names]
 
-    def _draw(self, fraction: float | None, parts: list[str]) -> None:
-        if not self._open_line:
-            self._visible = True
-            self._write(ERASE + line(self._stream, fraction, ", ".join(parts)))
+    def _draw(self, loop: Loop, left: list[str]) -> None:
+        """Draw the bar. In a narrow terminal the rate is shortened, then metrics are left out, the last one first."""
+        if self._open_line:
+            return
+        place, numbers, speed = self._place(loop), self._numbers(), rate(loop.rate())
+        short = speed.replace(" samples", "")
+        choices = [[place, speed, *numbers, *left]]
+        choices += [[place, short, *numbers[:count], *left] for count in range(len(numbers), -1, -1)]
+        choices += [[place, *left], [place]]
+        self._visible = True
+        self._write(ERASE + line(self._stream, loop.fraction(), *(", ".join(parts) for parts in choices)))
 
     def _sum_up(self, loop: Loop | None) -> None:
         if loop is not None and loop.done:
             seconds = self._clock() - loop.started
             name = "" if loop.number is None else f"{self._name(loop)}: "
             steps = f"{loop.done} step{'s' if loop.done > 1 else ''} in {seconds:.1f} s"
+            if loop.is_cut_short():
+                steps = f"stopped at step {loop.done}/{loop.steps} after {seconds:.1f} s"
             self._above()
             self._write(
                 ", ".join([name + steps, rate(loop.done_samples / max(seconds, 1e-9)), *self._numbers()]) + "\n"

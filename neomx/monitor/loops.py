@@ -19,8 +19,10 @@ class Loop:
     number: int | None = None  # of the epoch, as the program counts: from 0, and only those in which it trains
     told: int | None = None  # of the pass, as the loader counts
     steps: int | None = None
+    epochs: int | None = None  # that there will be, if the program tells
     trains: bool = False  # a Trainer has stepped in it
     alone: bool = False  # other workers train models of their own: their samples do not count
+    seen: int = 0  # batches, also those before the first step
     done: int = 0
     done_samples: float = 0
     recent: deque[tuple[float, int, float]] = field(default_factory=deque)  # when, batches and samples done by then
@@ -37,13 +39,22 @@ class Loop:
         """How much of it is done, if that is known."""
         return min(self.done / self.steps, 1.0) if self.steps else None
 
+    def is_cut_short(self) -> bool:
+        """Whether it has given fewer batches than there were."""
+        return self.steps is not None and self.seen < self.steps
+
     def rate(self) -> float:
         """Samples per second lately."""
         return self._lately()[1]
 
     def left(self, others: int = 0) -> float | None:
-        """Seconds until it is over, and as many `others` after it, if that is known."""
-        return None if not self.steps else max(self.steps * (1 + others) - self.done, 0) / self._lately()[0]
+        """Seconds until it is over, and as many `others` after it, if that is known.
+
+        It is not after the first batch, which often has much to prepare.
+        """
+        if not self.steps or len(self.recent) < 2:
+            return None
+        return max(self.steps * (1 + others) - self.done, 0) / self._lately()[0]
 
     def _lately(self) -> tuple[float, float]:
         """Batches and samples per second. The first batch often has much to prepare: it counts while it is alone."""
@@ -64,16 +75,18 @@ class Loops:
         self._clock, self._workers = clock, workers
         self.running = [Loop(clock())]
         self.trained = 0.0  # samples so far
+        self._reduced = -1.0  # samples of all workers in the step whose batch is not done yet, if known
         self._next: dict[int, tuple[int | None, int]] = {}  # by loader's id: the coming pass, and its epoch
 
     def name(self, loader: Any, number: int, told: int | None = None, **_: Any) -> None:
         """The program calls the next pass over a loader, if that is pass `told`, epoch `number`."""
         self._next[id(loader)] = (told, number)
 
-    def begin(self, loader: Any, number: int, steps: int | None, **_: Any) -> None:
+    def begin(self, loader: Any, number: int, steps: int | None, epochs: int | None = None, **_: Any) -> None:
         """A loader is iterated."""
         told, epoch = self._next.get(id(loader), (number, number))
-        self.running.append(Loop(self._clock(), loader, epoch if told in (None, number) else number, number, steps))
+        epoch = epoch if told in (None, number) else number
+        self.running.append(Loop(self._clock(), loader, epoch, number, steps, epochs))
 
     def end(self, loader: Any, **_: Any) -> Loop | None:
         """That is over; the loop it was."""
@@ -87,11 +100,21 @@ class Loops:
     def batch(self, loader: Any, batch: Any, **_: Any) -> Loop | None:
         """The program is done with a batch; the loop, if it counts."""
         loop = self._of(loader)
-        if loop is None or not loop.trains:
+        if loop is None:
+            return None
+        loop.seen += 1
+        reduced, self._reduced = self._reduced, -1.0
+        if not loop.trains:
             return None
         if loop.alone:
             return self._add(loop, batch.samples or 0)
-        return self._add(loop, (batch.samples or 0) * self._workers if batch.total is None else batch.total)
+        if batch.total is not None:
+            return self._add(loop, batch.total)
+        return self._add(loop, reduced if reduced >= 0 else (batch.samples or 0) * self._workers)
+
+    def reduce(self, samples: float, **_: Any) -> None:
+        """Gradients of so many samples were summed over the workers; below 0 if nobody knows."""
+        self._reduced = samples
 
     def step(self, samples: float, alone: bool = False, **_: Any) -> Loop | None:
         """A Trainer has stepped; the loop, if steps are what it counts."""

@@ -162,16 +162,17 @@ def _instance(value: pickled.Instance, made: dict[int, Any]) -> Any:
         if id(handle) not in made:
             made[id(handle)] = array_frombuffer(handle)
         return made[id(handle)]
-    return _make(value.maker.name, _from_pickle(value.state, made))
+    return _make(value.maker.name, _from_pickle(value.state, made), value.maker.module)
 
 
-def _make(name: str, has: Any) -> Any:
+def _make(name: str, has: Any, module: str = "") -> Any:
     """An optimizer of the registry or a schedule of this program, with these attributes."""
     known: dict[str, Any] = {cls.__name__: cls for cls in (*Optimizer.opt_registry.values(), *_subclasses(LRScheduler))}
     if name not in known or not isinstance(has, dict) or not all(isinstance(key, str) for key in has):
         raise MXNetError(
-            f"the states hold an object of class {name!r}, which is no optimizer or schedule known here. Register it "
-            "with mx.optimizer.register before loading, or save the states without the optimizer"
+            f"the states hold an object of class {f'{module}.{name}' if module else name!r}, which is no optimizer or "
+            "schedule known here; nothing of it was run. If it is yours, register it with mx.optimizer.register before "
+            "loading, or save the states without the optimizer; if not, the file may be hostile"
         )
     made = known[name].__new__(known[name])
     if isinstance(made, Optimizer):

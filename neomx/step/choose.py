@@ -129,6 +129,7 @@ def trains_alone(asked: Asked, strategy: StepStrategy, optimizer: object) -> boo
     world = session.world()
     if world.size > 1 and world.rank == 0:
         named = repr(getattr(asked.kvstore, "type", asked.kvstore))
+        named += " (the default)" if asked.kvstore == "device" else ""
         session.warn_once(
             f"each of the {world.size} workers trains a model of its own: kvstore={named} does not reach the others. "
             "To train one model on all of them pass kvstore='dist_sync'. If the program sums gradients itself, by "

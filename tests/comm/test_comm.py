@@ -176,7 +176,7 @@ def test_values_counts_and_waits(store):
 
 
 def test_the_store_refuses_nonsense_and_lives_on(store, caplog):
-    stranger = wire.connect(store.address, SECRET, {"name": "stranger", "token": "x"}, service="store")
+    stranger = wire.connect(store.address, SECRET, {"name": "stranger", "token": "x"}, service="the job's store")
     stranger.send(1, {"do": "get", "key": 5, "timeout": "x"})
     with pytest.raises(wire.Closed):
         stranger.receive(timeout=LIMIT)

@@ -200,3 +200,74 @@ def test_a_worker_without_data_counts_as_zero_where_divisors_follow_samples(give
 
     _, errors = run(first, second)
     assert errors == [None, None] and divided_by == [expected]
+
+
+def waits(before, after=0):
+    """A program with a barrier of its own between its steps."""
+
+    def program(rounds):
+        for _ in range(before):
+            rounds.step(0, 4, 4)
+        rounds.barrier()
+        for _ in range(after):
+            rounds.step(0, 4, 4)
+        rounds.pause()
+        rounds.leave()
+
+    return program
+
+
+RULE = "All workers must call barrier() equally often, and at the same places of their programs"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "warning"),
+    [
+        (
+            waits(1, 2),
+            batches(4, 4, 4),
+            "worker 0 waited at mx.dist.barrier() while worker 1 made 2 steps without it, and now steps without worker "
+            f"1: the model is not that of one process. {RULE}",
+        ),
+        (
+            waits(1, 2),
+            batches(4, 4, 4, pauses=False),
+            "worker 0 called mx.dist.barrier(), worker 1 did not: after 2 steps without worker 0 the program is over "
+            f"there. {RULE}",
+        ),
+        (
+            batches(4, pauses=False),
+            waits(1),
+            f"worker 1 called mx.dist.barrier(), worker 0 did not: the program is over there. {RULE}",
+        ),
+        (waits(1, 2), waits(1, 2), None),
+        (waits(1, 2), waits(3, 2), None),  # fewer batches in the first epoch
+        (waits(1), waits(3), None),
+    ],
+)
+def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning, caplog):
+    _, errors = run(first, second)
+    assert errors == [None, None]
+    assert [text for record in caplog.records if "barrier()" in (text := record.getMessage())] == (
+        [warning] if warning else []
+    )
+
+
+@pytest.mark.parametrize("expected", [False, True])
+def test_different_numbers_of_steps_are_told_unless_they_are_expected(expected, caplog):
+    def program(count):
+        def work(rounds):
+            for _ in range(count):
+                rounds.step(0, 4, 4)
+            rounds.pause(expected)
+            rounds.leave()
+
+        return work
+
+    _, errors = run(program(3), program(1))
+    assert errors == [None, None]
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (not expected)
+    if told:
+        assert told[0].startswith("the workers made different numbers of training steps: worker 0 3, worker 1 1. ")
+        assert "mx.dist.shard(dataset) divides a dataset evenly" in told[0]

@@ -123,6 +123,33 @@ def test_a_secret_that_is_empty_or_short_is_refused(given, size, own, tmp_path, 
     assert f"{file} must hold a secret of at least 16 bytes, received {size}" in capfd.readouterr().err
 
 
+def test_one_host_refuses_such_a_secret_too_and_warns_of_a_file_that_others_may_read(tmp_path, capfd, monkeypatch):
+    program, file = tmp_path / "train.py", tmp_path / "given"
+    program.write_text("")
+    file.write_text("short")
+    assert main(["run", "--secret-file", str(file), str(program)]) == 2
+    assert f"{file} must hold a secret of at least 16 bytes, received 5" in capfd.readouterr().err
+    file.write_text("s" * 16)
+    file.chmod(0o644)
+    assert main(["run", "--secret-file", str(file), str(program)]) == 0
+    assert f"{file} has mode 0644: other users may use it. chmod 600" in capfd.readouterr().err
+    file.chmod(0o600)
+    assert main(["run", "--secret-file", str(file), str(program)]) == 0
+    assert capfd.readouterr().err == ""
+    monkeypatch.setenv("NEOMX_SECRET", "abc")
+    assert main(["run", str(program)]) == 2
+    assert "NEOMX_SECRET must hold a secret of at least 16 bytes, received 3" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["MASTER_ADDR", "MASTER_PORT"])
+def test_a_world_without_a_place_to_meet_is_refused(missing):
+    given = TORCHRUN | {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "2"}
+    del given[missing]
+    with pytest.raises(MXNetError, match=f"WORLD_SIZE=2 is set and {missing} is not"):
+        discover(given)
+    assert discover({"WORLD_SIZE": "1"}).is_alone
+
+
 def test_nodes_on_several_hosts_need_a_secret(capfd, tmp_path, monkeypatch):
     place = ["run", "--nnodes", "2", "--node-rank", "1", "--rdzv", "192.0.2.1:9"]
     assert main([*place, __file__]) == 2

@@ -130,7 +130,7 @@ def test_what_save_refuses(data, error, tmp_path):
     [
         (b"", "magic"),
         (b"\x12\x01" + b"\0" * 10, "magic"),
-        (struct.pack("<QQQ", 5, 0, 0), "begins with 0x5"),
+        (struct.pack("<QQQ", 5, 0, 0), r"begins with b'\\x05\\x00"),
         (struct.pack("<QQQ", 0x112, 0, 1 << 60), "a list of"),
         (_list_of(struct.pack("<IiIqq", 0xF993FAC9, 0, 2, 1 << 40, 1 << 20) + _TAIL), "array 0 of 1: the data"),
         (_list_of(struct.pack("<IiI", 0xF993FAC9, 0, 1 << 31) + _TAIL), "dimensions"),

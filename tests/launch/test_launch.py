@@ -109,11 +109,21 @@ def test_a_failure_is_summed_up_by_its_exception_or_last_line(lines, words):
     assert Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, by exit code 3: {words}"
 
 
+def test_workers_with_the_same_mistake_are_named_together(script, capfd):
+    path = script("raise ValueError('the same')")
+    assert main(["run", "-n", "2", path]) == 1
+    report = capfd.readouterr().err.splitlines()[-1]
+    assert report in {
+        f"neomx: worker {first}, worker {1 - first} failed with the same error, by exit code 1: ValueError: the same"
+        for first in (0, 1)
+    }
+
+
 def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
     path = script("import os; os.kill(os.getpid(), 9)")
     assert main(["run", path]) == 128 + 9
     assert "worker 0 on " in (err := capfd.readouterr().err) and "by signal SIGKILL" in err
-    assert "it printed nothing" in err
+    assert "it printed nothing\nIf nobody killed it, the system did for lack of memory" in err
 
 
 def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """What `neomx run` is asked for: read, checked as a whole, refused with the reason. No process is started here."""
 
 import os
+import subprocess
 
 import pytest
 
@@ -58,7 +59,9 @@ def test_one_worker_and_no_server_is_the_default():
         ("--timeout 0 train.py", "must be above 0"),
         ("--env A train.py", "NAME=VALUE; received 'A'"),
         ("--secret-file none train.py", "--secret-file none: no such file"),
-        ("--tls-file none train.py", "no such file (a PEM"),
+        ("--tls-file none train.py", "none: no such file"),
+        ("--secret-file . train.py", "--secret-file .: it is a directory"),
+        ("--tls-file . train.py", ": it is a directory"),
         ("--nnodes 2 --rdzv h:1 --tls train.py", "needs --tls-file"),
         ("--layout data=2,tensor=2 -n 3 train.py", "2 x 1 x 2 x 1 = 4, and there are 3"),
         ("--layout data=2,tensor=2 --hosts a:2,b:3 train.py", "2 x 1 x 2 x 1 = 4, and there are 5"),
@@ -74,6 +77,45 @@ def test_one_worker_and_no_server_is_the_default():
 def test_what_cannot_be_is_refused_before_anything_starts(text, says, capsys):
     assert main(["run", *text.split()]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.fixture
+def pems(tmp_path):
+    """key.pem and cert.pem, and those of another."""
+    for name in ("", "other-"):
+        key, cert = (str(tmp_path / f"{name}{part}.pem") for part in ("key", "cert"))
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=job"]
+        subprocess.run(["openssl", "req", "-x509", *curve, "-keyout", key, "-out", cert], check=True, stderr=-3)
+    encrypt = ["openssl", "pkey", "-in", str(tmp_path / "key.pem"), "-aes128", "-passout", "pass:word"]
+    subprocess.run([*encrypt, "-out", str(tmp_path / "locked-key.pem")], check=True)
+    return lambda *names: "".join((tmp_path / f"{name}.pem").read_text() for name in names)
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        (["cert"], "no private key in it; it needs key and certificate in one file: cat key.pem cert.pem > job.pem"),
+        (["key"], "no certificate in it; it needs key and certificate in one file"),
+        (["key", "other-cert"], "its key does not belong to its first certificate, or one of them is damaged (KEY"),
+        (["locked-key", "cert"], "its private key is encrypted; remove the password"),
+    ],
+)
+def test_a_tls_file_that_cannot_serve_is_refused_before_anything_starts(parts, says, pems, tmp_path, capsys):
+    (tmp_path / "job.pem").write_text(pems(*parts))
+    assert main(["run", "--tls-file", str(tmp_path / "job.pem"), "train.py"]) == 2
+    assert f"--tls-file {tmp_path / 'job.pem'}: {says}" in capsys.readouterr().err
+    (tmp_path / "job.pem").write_text(pems("key", "cert"))
+    assert asked(f"--tls-file {tmp_path / 'job.pem'} train.py").tls_file
+
+
+def test_flags_of_neomx_run_after_the_script_are_pointed_out(monkeypatch, capsys):
+    monkeypatch.setattr("neomx.launch.cli.run", lambda job: 0)
+    assert main(["run", "train.py", "-n", "2"]) == 0
+    assert "-n comes after train.py, so it goes to the script" in (said := capsys.readouterr().err)
+    assert "neomx run -n ... train.py" in said
+    assert main(["run", "-n", "1", "train.py", "-n", "2"]) == 0
+    assert main(["run", "train.py", "--epochs", "2"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_layout_tells_how_many_workers_there_are():

@@ -1,5 +1,6 @@
 """`neomx run` on several nodes: two launchers on loopback, or over ssh (a stand-in that runs the command here)."""
 
+import contextlib
 import signal
 import socket
 
@@ -10,6 +11,7 @@ from neomx.comm import supervision, wire
 from neomx.comm.store import THE_STORE, StoreClient, StoreServer
 from neomx.launch.cli import main
 from neomx.launch.nodes import Delegate
+from neomx.launch.run import _make_certificate as make_pem
 
 
 @pytest.fixture
@@ -90,6 +92,46 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     assert main(["run", *arguments]) == 2
     err = capfd.readouterr().err
     assert f"node 1 waited 1 s for node 0: cannot connect to {meeting}" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "refused", "told"),
+    [
+        (
+            ["--secret-file", "other"],
+            "node 1 cannot join node 0: {} refused this process, which does not hold its secret",
+            "does not hold the job's secret",
+        ),
+        (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not speak TLS", "speaks TLS, and this process"),
+    ],
+)
+def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, script, meeting, capfd, tmp_path):
+    (tmp_path / "other").write_text("of another job, and so different")
+    (tmp_path / "other").chmod(0o600)
+    make_pem(str(tmp_path / "pem"))
+    path = script("")
+    arguments = node(0, meeting, path)
+    arguments[arguments.index("--timeout") + 1] = "30"
+    with launcher(*arguments) as first:
+        assert until(lambda: can_connect(meeting))
+        assert main(["run", *node(1, meeting, given[0], tmp_path / given[1], path)]) == 2
+        _, err = first.communicate(timeout=LIMIT)
+    ours = capfd.readouterr().err
+    assert refused.format(meeting) in ours and ours.count("neomx: ") == 1
+    assert f"node 1 of 2 did not come to {meeting} within 30 s" in err
+    assert "1 connections were refused; the first: a peer at 127.0.0.1:" in err and told in err.splitlines()[-1]
+
+
+def can_connect(address):
+    with contextlib.suppress(OSError), socket.create_connection(wire.split_address(address)):
+        return True
+    return False
+
+
+def test_a_node_without_its_number_is_told_of_it(script, meeting, capfd):
+    with contextlib.closing(StoreServer(*wire.split_address(meeting), b"x")):
+        assert main(["run", *node(0, meeting, script(""))]) == 2
+    assert "If this is not the first node, give its --node-rank: 1, 2, ..." in capfd.readouterr().err
 
 
 def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):

@@ -73,7 +73,7 @@ def test_the_bar_has_the_epochs_and_metrics_that_fit_logs(capsys, caplog):
     finally:
         shown.close()
     logged = dict(re.findall(r"Epoch\[(\d)\] Train-accuracy=([\d.]+)", caplog.text))
-    lines = dict(re.findall(r"epoch (\d): 10 steps .*accuracy ([\d.]+)", capsys.readouterr().err))
+    lines = dict(re.findall(r"epoch (\d) of 5: 10 steps .*accuracy ([\d.]+)", capsys.readouterr().err))
     assert list(logged) == ["3", "4"]
     assert {n: f"{float(v):.3f}" for n, v in lines.items()} == {n: f"{float(v):.3f}" for n, v in logged.items()}
 

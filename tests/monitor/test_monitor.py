@@ -91,8 +91,8 @@ def test_lines_where_there_is_no_terminal(watch, clock):
 def test_time_left_counts_the_epochs_to_come(watch, clock):
     out = io.StringIO()
     watch(out, epochs=3, every=2.0)
-    train(clock, steps=2, seconds=60)
-    assert out.getvalue().splitlines()[0] == "epoch 0 of 3, step 1/2, 0.17 samples/s, 5:00 left"
+    train(clock, steps=3, seconds=60)
+    assert out.getvalue().splitlines()[1] == "epoch 0 of 3, step 2/3, 0.17 samples/s, 7:00 left"
 
 
 def test_samples_of_all_workers_are_known_or_taken_from_their_number(watch, clock):
@@ -102,6 +102,31 @@ def test_samples_of_all_workers_are_known_or_taken_from_their_number(watch, cloc
     train(clock, steps=1, number=1)
     lines = out.getvalue().splitlines()
     assert "33 samples/s" in lines[0] and "40 samples/s" in lines[2]
+
+
+def test_samples_that_workers_have_said_count_rather_than_their_number(watch, clock):
+    """One of two workers may have no batch."""
+    out = io.StringIO()
+    watch(out, workers=2, every=1.0)
+    emit("epoch", loader=1, number=0, steps=2, samples=None)
+    for at, summed in enumerate([20, 10]):
+        clock.now += 1
+        emit("reduce", samples=summed, seconds=0.1, waiting=0.0)
+        emit("step", samples=10)
+        emit("batch", loader=1, batch=Batch(0, at, 2, 10, None))
+    emit("epoch_end", loader=1, number=0)
+    rates = [re.search(r"(\d+) samples/s", line)[1] for line in out.getvalue().splitlines()]
+    assert rates == ["20", "10", "15"]
+
+
+def test_a_loop_that_ends_early_is_not_summed_up_as_an_epoch(watch, clock):
+    out = io.StringIO()
+    watch(out, every=100.0)
+    emit("epoch", loader="train", number=0, steps=9, samples=None)
+    step(clock, 0)
+    step(clock, 1)
+    emit("epoch_end", loader="train", number=0)
+    assert out.getvalue() == "epoch 0: stopped at step 2/9 after 2.0 s, 1 samples/s\n"
 
 
 def test_the_rate_is_that_of_the_last_seconds(watch, clock):
@@ -124,7 +149,11 @@ def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
     for at, seconds in enumerate([59, 0, 0]):
         clock.now += seconds
         step(clock, at)
-    assert [line.split(", ")[-1] for line in out.getvalue().splitlines()] == ["8:00 left", "0:07 left", "0:06 left"]
+    assert [line.split(", ")[-1] for line in out.getvalue().splitlines()] == [
+        "0.017 samples/s",
+        "0:07 left",
+        "0:06 left",
+    ]
 
 
 def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
@@ -138,8 +167,8 @@ def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     emit("epoch_end", loader="unknown", number=7)
     emit("epoch_end", loader="train", number=0)
     assert out.getvalue().splitlines() == [
-        "epoch 0, step 1/2, 2.5 samples/s, 0:02 left",
-        "epoch 0: 1 step in 4.0 s, 1.2 samples/s",
+        "epoch 0, step 1/2, 2.5 samples/s",
+        "epoch 0: stopped at step 1/2 after 4.0 s, 1.2 samples/s",
     ]
 
 
@@ -225,10 +254,23 @@ def test_a_bar_fits_its_terminal(watch, clock, monkeypatch):
     watch(out)
     train(clock, steps=2)
     first = out.getvalue().split("\r\x1b[K")[1]
-    assert first == "epoch 0, step 1/2, 10 samples"
+    assert first == "epoch 0, step 1/2, 10/s"
     monkeypatch.setenv("COLUMNS", "70")
     train(clock, steps=2, number=1)
     assert "#..." in out.getvalue() and "█" not in out.getvalue()
+
+
+def test_a_narrow_terminal_has_a_bar_and_no_cut_words(watch, clock, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = Terminal()
+    watch(out, epochs=3)
+    mx.monitor.report(loss=0.12345, accuracy=0.5)
+    train(clock, steps=9)
+    drawn = out.getvalue().split("\r\x1b[K")[2]
+    assert re.fullmatch(r"█+░+  22%  epoch 0 of 3, step 2/9, 10/s, loss 0.1235, accuracy 0.5, 0:25 left", drawn)
+    monkeypatch.setenv("COLUMNS", "70")
+    train(clock, steps=9, number=1)
+    assert re.search(r"░  22%  epoch 1 of 3, step 2/9, 10/s, loss 0.1235, 0:16 left", out.getvalue())
 
 
 def test_what_a_program_prints_stays_and_the_bar_waits_for_the_end_of_its_line(watch, clock, monkeypatch):

@@ -140,7 +140,7 @@ FAULTS = [
     ("data=2", "grads", "kill", "backward", "reduce_scatter"),
     ("tensor=2", "None", "kill", "backward", "all_reduce"),
     ("tensor=2", "None", "hang", "forward", "all_reduce"),
-    ("data=2", "None", "hang", "backward", "gradients|all_gather_small of a step"),
+    ("data=2", "None", "hang", "backward", "gradients|a step"),
 ]
 
 

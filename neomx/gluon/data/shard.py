@@ -165,4 +165,4 @@ class Epoch(Pass):
             return
         opened = session.session()
         if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers wait for nobody
-            opened.rounds.pause()
+            opened.rounds.pause(expected=True)

@@ -1,0 +1,61 @@
+"""Barriers that not all workers call: noticed in the rounds, where workers that wait at one take part in steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+PAUSES, LEAVES, BARRIER = -1, -2, -3  # what a worker without a step says: its data or its program ended, or a barrier
+_RULE = "All workers must call barrier() equally often, and at the same places of their programs"
+
+
+class Barriers:
+    """Follows who waits at a barrier. Steps that others make meanwhile train another model if that one steps later."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Counter[int]] = {}  # by worker at a barrier: the steps of others while it waits
+        self._passed: dict[int, Counter[int]] = {}  # the same of the barrier that was passed last, until the next step
+
+    def hear(self, said: Sequence[int], steps: bool) -> str:
+        """What a round shows to be wrong, if it does: what each worker said, and whether those that step do it now."""
+        active = [rank for rank, what in enumerate(said) if what >= 0]
+        for rank, what in enumerate(said):
+            if what == BARRIER:
+                self._waiting.setdefault(rank, Counter()).update(active if steps else ())
+        if not active:
+            self._passed, self._waiting = self._waiting, {}
+            return self._without([rank for rank, what in enumerate(said) if what == LEAVES])
+        return self._alone(active) if steps else ""
+
+    def _without(self, ended: list[int]) -> str:
+        """Workers passed a barrier because others had ended their programs."""
+        if not ended or not self._passed:
+            return ""
+        passed, self._passed = self._passed, {}
+        rank, missed = next(iter(passed.items()))
+        return (
+            f"worker {rank} called mx.dist.barrier(), {_workers(ended)} did not: {_steps(missed, ended, rank)}the "
+            f"program is over there. {_RULE}"
+        )
+
+    def _alone(self, active: list[int]) -> str:
+        """The first step after a barrier."""
+        passed, self._passed = self._passed, {}
+        for rank, missed in passed.items():
+            others = [other for other in missed if other not in active]
+            if rank in active and others:
+                return (
+                    f"worker {rank} waited at mx.dist.barrier() while {_workers(others)} made "
+                    f"{max(missed[other] for other in others)} steps without it, and now steps without "
+                    f"{_workers(others)}: the model is not that of one process. {_RULE}"
+                )
+        return ""
+
+
+def _workers(ranks: list[int]) -> str:
+    return ("worker " if len(ranks) == 1 else "workers ") + ", ".join(map(str, sorted(ranks)))
+
+
+def _steps(missed: Counter[int], ended: list[int], rank: int) -> str:
+    count = max((missed[other] for other in ended), default=0)
+    return f"after {count} steps without worker {rank} " if count else ""
