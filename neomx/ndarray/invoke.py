@@ -62,7 +62,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
-            if in_graph and modes.recording and not modes.plain:
+            if modes.recording and (in_graph or result.requires_grad) and not modes.plain:
                 (result,) = join((result,), tensors)
                 if out is None:
                     return on_tape(cls(result, ctx))

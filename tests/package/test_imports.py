@@ -45,7 +45,7 @@ util: base context
 ops: base context dtype formats process
 recordio: base formats
 sample: formats
-autograd: base events ndarray onednn
+autograd: base events ndarray onednn ops
 ndarray: autograd base context dtype formats onednn ops
 executor: base context dtype ndarray onednn symbol
 # bar: `neomx pack` shows how far it is
