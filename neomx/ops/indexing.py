@@ -35,7 +35,7 @@ def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
         least, most = (bound.item() for bound in torch.aminmax(index))
         if least < low or most > high - 1:
             raise OutOfBoundsError(
-                f"index {least if least < low else most} is out of bounds{what}: expected {low} to {high - 1}"
+                f"index {least if least < low else most:g} is out of bounds{what}: expected {low} to {high - 1}"
             )
 
 
