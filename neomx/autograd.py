@@ -19,6 +19,7 @@ from .ops.precision import cast_from, forget_cast
 
 __all__ = [
     "Function",
+    "NDArray",
     "backward",
     "get_symbol",
     "grad",

@@ -23,6 +23,7 @@ bar
 compat
 log
 lr_scheduler
+misc
 name
 process
 programs
