@@ -105,6 +105,8 @@ case("_linalg_det", const([SINGULAR, REGULAR], "float64"))
 case("_linalg_slogdet", const([SINGULAR, REGULAR], "float64"))
 case("_linalg_trsm", const([[REGULAR, REGULAR]]), f(1, 2, 3, 2), transpose=True)
 
+case("clip", const([0.2, 0.5, 0.7, 1.0, 1.5]), a_min=1.0, a_max=0.5)
+
 # ---- indices ----
 
 for _dtype in ("float16", "float32", "float64", "int32", "int64"):
