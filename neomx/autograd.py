@@ -8,15 +8,18 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch.autograd.graph import get_gradient_edge
 
 from .base import Backward, MXNetError, modes
 from .events import emit, heard
-from .ndarray.invoke import on_tape
+from .ndarray.invoke import join, on_tape
 from .ndarray.ndarray import Gradient, NDArray
 from .onednn import explained
+from .ops.precision import cast_from, forget_cast
 
 __all__ = [
     "Function",
+    "NDArray",
     "backward",
     "get_symbol",
     "grad",
@@ -170,8 +173,8 @@ def _release(heads: list[NDArray]) -> None:
     network can go into the next step without `detach`."""
     held: dict[Any, list[NDArray]] = {}  # by their nodes in torch's graph
     for array in (*heads, *(reference() for reference in modes.tape)):
-        if array is not None and array._data.grad_fn is not None:
-            held.setdefault(array._data.grad_fn, []).append(array)
+        if array is not None and (node := _node(array._data)) is not None:
+            held.setdefault(node, []).append(array)
     nodes = [head._data.grad_fn for head in heads]
     seen: set[Any] = set()
     for node in nodes:  # breadth first: what a program still holds is mostly near the heads
@@ -181,9 +184,32 @@ def _release(heads: list[NDArray]) -> None:
             continue
         seen.add(node)
         for array in held.pop(node, ()):
-            array._data = array._data.detach()
+            if cast_from(array._data) is None:
+                array._data = array._data.detach()
+            else:
+                forget_cast(array._data)
         nodes.extend(following for following, _ in node.next_functions)
     modes.tape = [weakref.ref(array) for arrays in held.values() for array in arrays]
+
+
+def _node(tensor: torch.Tensor) -> Any:
+    """The node of torch's graph that computed a tensor, or the floats that integers were cast from; None of a leaf."""
+    source = None if tensor.is_floating_point() else cast_from(tensor)
+    return (tensor if source is None else source).grad_fn
+
+
+def _reaches(tensors: list[torch.Tensor], variable: torch.Tensor) -> bool:
+    """Whether tensors were computed from a variable, by whatever ops."""
+    nodes: list[Any] = [get_gradient_edge(tensor).node for tensor in tensors]
+    wanted = get_gradient_edge(variable).node
+    seen: set[Any] = set()
+    for node in nodes:
+        if node is wanted:
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            nodes.extend(following for following, _ in node.next_functions)
+    return False
 
 
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
@@ -217,7 +243,7 @@ def grad(
 ) -> list[NDArray]:
     """The gradients of `heads` with respect to `variables`, as new arrays; `.grad` stays as it is.
 
-    With `create_graph` they can be differentiated again.
+    With `create_graph` they can be differentiated again; the derivative of one that is constant is zero.
     """
     _, tensors, starts = _heads(heads, head_grads)
     variables = [variables] if isinstance(variables, NDArray) else list(variables)
@@ -239,11 +265,27 @@ def grad(
             train_mode,
             accumulating=False,
         )
-    for i, result in enumerate(results):
-        if result is None:
+    return [
+        _gradient(i, result, variable, tensors, create_graph)
+        for i, (result, variable) in enumerate(zip(results, variables, strict=True))
+    ]
+
+
+def _gradient(
+    i: int, result: torch.Tensor | None, variable: NDArray, heads: list[torch.Tensor], create_graph: bool
+) -> NDArray:
+    """The gradient with respect to variable `i`; zeros where it went through ops that have none."""
+    if result is None:
+        if not _reaches(heads, variable._data):
             raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
-    results = [result.to_dense() if result.is_sparse else result for result in results]
-    return [variable._kind(result, variable._ctx) for result, variable in zip(results, variables, strict=True)]
+        result = torch.zeros_like(variable._data, requires_grad=False)
+    elif result.is_sparse:
+        result = result.to_dense()
+    if not create_graph:
+        return variable._kind(result, variable._ctx)
+    with torch.enable_grad():
+        (result,) = join((result,), (variable._data,))
+    return on_tape(variable._kind(result, variable._ctx))
 
 
 def get_symbol(x: NDArray) -> Any:

@@ -50,6 +50,14 @@ class MXNetError(RuntimeError):
     """What neomx raises for anything a program did wrong. A RuntimeError, as in MXNet."""
 
 
+class OutOfBoundsError(MXNetError, IndexError):
+    """An index beyond the data: an IndexError where MXNet raises that, and an MXNetError as all errors of ops are."""
+
+
+class WrongSizeError(MXNetError, ValueError):
+    """Another number of elements than there are: a ValueError where MXNet raises that, and an MXNetError too."""
+
+
 class NotImplementedForSymbol(MXNetError):
     """A Symbol was asked for what only an NDArray has: values."""
 

@@ -208,15 +208,15 @@ class _Custom(torch.autograd.Function):
         wanted = ctx.needs_input_grad[2:]
         made = [torch.zeros_like(t) for t in inputs]
         call = ctx.call
-        with pause(train_mode=call.training):
-            call.operator.backward(
-                ["write" if w else "null" for w in wanted],
-                call.wrap([g.contiguous() for g in grads]),
-                call.wrap(inputs),
-                call.wrap(outputs),
-                call.wrap(made),
-                call.aux,
-            )
+        arrays = call.wrap([g.contiguous() for g in grads]), call.wrap(inputs), call.wrap(outputs), call.wrap(made)
+        try:
+            with pause(train_mode=call.training):
+                call.operator.backward(["write" if w else "null" for w in wanted], *arrays, call.aux)
+        except (MXNetError, NotImplementedError):
+            raise
+        except Exception as error:
+            kind = type(call.operator).__name__
+            raise MXNetError(f"Custom: {kind}.backward raised {type(error).__name__}: {error}") from error
         return None, None, *[g if w else None for g, w in zip(made, wanted, strict=True)]
 
 

@@ -244,7 +244,9 @@ class IRHeader(NamedTuple):
         return f"HEADER(flag={self.flag!r}, label={self.label!r}, id={self.id!r}, id2={self.id2!r})"
 
 
-_HEADER = struct.Struct("<IfQQ")
+_IR_FORMAT = "IfQQ"  # MXNet's private names of the header, which programs that write records use
+_IR_SIZE = struct.calcsize(_IR_FORMAT)
+_HEADER = struct.Struct("<" + _IR_FORMAT)
 
 
 def pack(header: IRHeader, s: bytes) -> bytes:

@@ -1,5 +1,8 @@
 """Names that NumPy had before 1.24, which MXNet 1.9 programs were written with: `np.float`, `np.int`, `np.Inf`, ..."""
 
+import functools
+from typing import Any
+
 import numpy as np
 
 _BUILTINS = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object}
@@ -25,10 +28,25 @@ _RENAMED = {
 
 
 def restore() -> None:
-    """Give NumPy back the names that it lacks, for programs as old as MXNet; none that it has is touched."""
+    """Give NumPy back the names that it lacks, for programs as old as MXNet, and `fromstring` of bytes."""
     names = vars(np)
     for name, value in _BUILTINS.items():
         names.setdefault(name, value)
     for name, later in _RENAMED.items():
         if later in names:
             names.setdefault(name, names[later])
+    if not hasattr(np.fromstring, "__wrapped__"):
+        names["fromstring"] = _reading_bytes(np.fromstring)
+
+
+def _reading_bytes(fromstring: Any) -> Any:
+    """`np.fromstring` that still reads binary data when it is given no separator."""
+
+    @functools.wraps(fromstring)
+    def read(string: Any, dtype: Any = float, count: int = -1, *, sep: str = "", **rest: Any) -> Any:
+        if sep:
+            return fromstring(string, dtype, count, sep=sep, **rest)
+        data = string.encode("latin1") if isinstance(string, str) else string
+        return np.frombuffer(data, dtype, count).copy()
+
+    return read

@@ -24,6 +24,8 @@ from .kinds import front_of, symbol_front_of
 from .loading import load_into, named, save_from, without_kind
 from .parameter import DeferredInitializationError, Parameter
 from .parameter_dict import ParameterDict
+from .private_names import _flatten as _flatten
+from .private_names import _regroup as _regroup
 from .scope import BlockScope
 from .structure import ARRAY, flatten
 from .summary import print_summary

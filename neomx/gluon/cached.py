@@ -8,12 +8,11 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._C import _set_grad_enabled as set_grad_enabled
 
 from .. import symbol
-from ..base import MXNetError, modes, suggest
+from ..base import MXNetError, suggest
 from ..ndarray import NDArray
-from ..ndarray.invoke import join, on_tape, own
+from ..symbol.cached_op import outputs_to_copy, run_as_one, wrapped
 from ..symbol.infer import run_for_any_shape
 from ..symbol.lowering import LOWERED, Run
 from .structure import ARRAY, flatten, regroup
@@ -71,8 +70,7 @@ class CachedGraph:
                 f"{block.name}: input {', '.join(unused)} is not used by any computation. Is this intended?",
                 stacklevel=2,
             )
-        # A result that shares memory with an input or a parameter must be copied before a program gets it.
-        self.views = [at for at, (node, _) in enumerate(self.symbol._outputs) if node.op is None or node.op.may_alias]
+        self.views = outputs_to_copy(self.symbol)
         self.run: Callable[..., list[torch.Tensor]] = None  # type: ignore[assignment]
 
     @staticmethod
@@ -125,26 +123,11 @@ class CachedGraph:
         ctx = next(each for each in flat if each is not None)._ctx.computing
         tensors = [flat[at]._data for at in self.positions]
         tensors += [param.data(ctx)._data for param in self.params]
-        recording = modes.recording
-        previous = torch.is_grad_enabled()
-        if previous is not recording:
-            set_grad_enabled(recording)
-        try:
-            results = self.run(ctx, tensors) if hook is None else self._monitored(ctx, tensors, hook)
-            for at in self.views:
-                results[at] = own(results[at], tensors)
-            if recording and not modes.plain and not all(r.requires_grad for r in results):
-                results = list(join(results, tensors))  # backward may start at those without a gradient too
-        finally:
-            if previous is not recording:
-                set_grad_enabled(previous)
-        arrays = [self.kind(result, ctx) for result in results]
-        for array in arrays if recording else ():
-            if array._data.requires_grad:
-                on_tape(array)
+        run = self.run if hook is None else partial(self._monitored, hook)
+        arrays = wrapped(run_as_one(run, ctx, tensors, self.views), ctx, self.kind)
         return arrays[0] if self.out_format == ARRAY else regroup(arrays, self.out_format)
 
-    def _monitored(self, ctx: Any, tensors: list[torch.Tensor], hook: Hook) -> list[torch.Tensor]:
+    def _monitored(self, hook: Hook, ctx: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Run it so that `hook` sees what every op gives, and takes."""
         callback, inputs_too = hook
         every = self.symbol.get_internals()

@@ -458,6 +458,11 @@ class Parameter(PrivateNames):
         return None if self._owner is None else self._owner()
 
     def _set_trainer(self, trainer: Owner) -> None:
+        before = None if self._owner is None else self._owner()
+        if self._stype != "default" and before not in (None, trainer):
+            raise RuntimeError(
+                f"Parameter {self.name!r} has a Trainer already; one that is stored as {self._stype} can have only one"
+            )
         self._owner = weakref.ref(trainer)
 
     # ---- twins ----

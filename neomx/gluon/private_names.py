@@ -1,11 +1,31 @@
-"""MXNet's private names of what a Parameter holds: programs read them, and libraries copy them as they extend it."""
+"""MXNet's private names of gluon: programs read them, and libraries copy them as they extend its classes."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..context import Context
 from ..ndarray import NDArray
+from .structure import flatten, regroup
+
+if TYPE_CHECKING:
+    from ..step.choose import Asked
+    from .parameter import Parameter
+
+
+def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Any]:
+    """The arrays in nested lists, and a description of the nesting: 0 for an array, -1 for None, a list for a list."""
+    return flatten(args)
+
+
+def _regroup(args: list[Any], fmt: Any) -> tuple[Any, list[Any]]:
+    """Arrays nested again as `_flatten` has described, and those that are left over."""
+    count = _count(fmt)
+    return regroup(args[:count], fmt), args[count:]
+
+
+def _count(fmt: Any) -> int:
+    return sum(map(_count, fmt)) if isinstance(fmt, (list, tuple)) else max(fmt, 1)
 
 
 class PrivateNames:
@@ -50,3 +70,39 @@ class PrivateNames:
             return arrays
         wanted = self._find(ctx)  # type: ignore[attr-defined]
         return next(array for array, own in zip(arrays, every, strict=True) if own is wanted)
+
+
+class TrainerNames:
+    """What a Trainer was made with."""
+
+    _asked: Asked
+    _params: list[Parameter]
+    _strategy: Any
+
+    @property
+    def _compression_params(self) -> Any:
+        return self._asked.compression
+
+    @property
+    def _param2idx(self) -> dict[str, int]:
+        return {param.name: i for i, param in enumerate(self._params)}
+
+    @property
+    def _params_to_init(self) -> list[Parameter]:
+        """The Parameters whose values a store still has to take over: all, until the first step."""
+        begun = self._strategy is not None and self._strategy.has_begun
+        return [param for param in self._params if param._arrays is None or not begun]
+
+    @property
+    def _contains_sparse_weight(self) -> bool:
+        return any(param._stype != "default" for param in self._params)
+
+    @property
+    def _contains_sparse_grad(self) -> bool:
+        return any(param._grad_stype != "default" for param in self._params)
+
+    @property
+    def _distributed(self) -> bool | None:
+        """Whether the store has other workers; None before it is chosen."""
+        store = None if self._strategy is None else self._strategy.store
+        return None if store is None else "dist" in store.type

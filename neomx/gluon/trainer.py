@@ -16,10 +16,11 @@ from ..step import Asked, OneDevice, StepStrategy, choose, refuse_beside_layout,
 from .loading import holders_of
 from .parameter import Parameter
 from .parameter_dict import ParameterDict
+from .private_names import TrainerNames
 from .training import ParameterTraining, Scaler
 
 
-class Trainer:
+class Trainer(TrainerNames):
     """`trainer.step(batch_size)` after each backward: gradients are summed, divided, and applied.
 
     `kvstore` says how gradients of several contexts and workers meet: the name of a store, a store, or a strategy of

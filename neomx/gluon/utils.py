@@ -42,8 +42,9 @@ def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool 
         )
     length, longer = divmod(size, num_slice)
     ends = [length * (i + 1) + min(i + 1, longer) for i in range(num_slice)]
+    pieces = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     before = (slice(None),) * (batch_axis % len(data.shape))
-    return [data[before + (slice(start, end),)] for start, end in zip([0, *ends], ends, strict=False)]
+    return [data[(*before, piece) if before else piece] for piece in pieces]  # sparse arrays take no tuples
 
 
 def split_and_load(

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..base import suggest
 from ..ops import OPS
-from . import _internal, contrib, image, linalg, op, random, sparse  # noqa: F401
+from . import _internal, contrib, image, linalg, op, private_names, random, sparse  # noqa: F401
 from .invoke import make_function
 from .ndarray import NDArray
 from .serialize import load, load_frombuffer, save  # noqa: F401
@@ -45,4 +45,6 @@ _place_functions()
 def __getattr__(name: str) -> Any:
     if name in ("np", "npx", "numpy", "numpy_extension"):  # loaded when first used: they are built on this room
         return import_module("neomx.numpy_extension.fronts").of_arrays(name)
+    if name in ("_DTYPE_MX_TO_NP", "_DTYPE_NP_TO_MX", "_GRAD_REQ_MAP"):
+        return getattr(private_names, name)
     raise AttributeError(f"mx.nd has no {name!r}.{suggest(name, globals())}")

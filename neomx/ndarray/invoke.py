@@ -12,7 +12,7 @@ from torch import is_grad_enabled
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch.compiler import is_compiling
 
-from ..base import MXNetError, modes
+from ..base import MXNetError, OutOfBoundsError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
@@ -62,7 +62,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
-            if in_graph and modes.recording and not modes.plain:
+            if modes.recording and (in_graph or result.requires_grad) and not modes.plain:
                 (result,) = join((result,), tensors)
                 if out is None:
                     return on_tape(cls(result, ctx))
@@ -71,7 +71,8 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             return store(op.name, (result,), out)
         return _several(op, result, tensors, in_graph, out, ctx, cls)
     except OP_ERRORS as error:
-        raise failure(op, arrays, attrs, str(error)) from error
+        kind = OutOfBoundsError if isinstance(error, OutOfBoundsError) else MXNetError
+        raise failure(op, arrays, attrs, str(error), kind) from error
     finally:
         if switch:
             set_grad_enabled(not modes.recording)
@@ -177,7 +178,9 @@ def _describe(op: Op, attrs: dict[str, Any], out: Any) -> None:
                 attrs[name] = op.convert(name, value)
 
 
-def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) -> MXNetError:
+def failure(
+    op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str, kind: type[MXNetError] = MXNetError
+) -> MXNetError:
     """An error that names the op and everything it received."""
     received = []
     for i, array in enumerate(arrays):
@@ -186,7 +189,7 @@ def failure(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str) 
             received.append(f"{name}: {NAME_OF_TORCH[array._data.dtype]}{list(array.shape)}")
     received += [f"{name}={value!r}" for name, value in attrs.items() if name != "ctx"]
     message = distributed.explained(explained(message.removeprefix(op.name + ": ")))
-    return MXNetError(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
+    return kind(f"{op.name}: {message} (received {', '.join(received) or 'nothing'})")
 
 
 def make_function(op: Op, name: str, cls: type, inputs: type[Accepting] | None = None) -> Callable[..., Any]:

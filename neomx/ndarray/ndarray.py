@@ -19,6 +19,7 @@ from ..ops.table import OPS
 from .distributed import whole
 from .indexing import Index
 from .invoke import apply, on_tape
+from .private_names import PrivateNames
 
 
 def _method(name: str) -> Callable[..., Any]:
@@ -84,7 +85,7 @@ def _not_supported(other: Any) -> Any:
     )
 
 
-class NDArray:
+class NDArray(PrivateNames):
     """An n-dimensional array on a context.
 
     It holds a torch tensor, which `mx.nd.from_torch` and `.to_torch()` exchange without a copy.
@@ -209,6 +210,13 @@ class NDArray:
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self.asnumpy(), self._data.dtype, self._ctx, self._kind)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the values of one of MXNet's own pickles, which makes an array of nothing and then calls this."""
+        from .serialize import array_frombuffer
+
+        read = array_frombuffer(state["handle"])
+        self._data, self._ctx, self._grad = read._data, read._ctx, None
+
     def __deepcopy__(self, memo: Any) -> NDArray:
         return self.copy()
 
@@ -290,6 +298,31 @@ class NDArray:
         if data.requires_grad or not data.is_contiguous():
             return self._view(lambda data: data.reshape(wanted))
         return self._kind(data.view(wanted), self._ctx)
+
+    def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
+        """`nd.expand_dims` of this array; with `inplace` a view of it."""
+        if not inplace:
+            return apply(OPS["expand_dims"], (self,), {"axis": axis}, None, NDArray)
+        if not -self.ndim - 1 <= axis <= self.ndim:
+            raise AssertionError(f"expand_dims: axis must be between {-self.ndim - 1} and {self.ndim}, received {axis}")
+        place = axis + self.ndim + 1 if axis < 0 else axis
+        return self.reshape((*self.shape[:place], 1, *self.shape[place:]))
+
+    def flatten(self, inplace: bool = False) -> NDArray:
+        """`nd.flatten` of this array; with `inplace` a view of it."""
+        return self.reshape((0, -1)) if inplace else apply(OPS["flatten"], (self,), {}, None, NDArray)
+
+    def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
+        """`nd.squeeze` of this array; with `inplace` a view of it."""
+        if not inplace:
+            op = OPS["squeeze"]
+            return apply(op, (self,), {"axis": op.convert("axis", axis)}, None, NDArray)
+        axes = [i for i, n in enumerate(self.shape) if n == 1] if axis is None else _as_tuple(axis)
+        for i in axes:
+            if not -self.ndim <= i < self.ndim or self.shape[i] != 1:
+                raise AssertionError(f"squeeze: expected axes of length 1, received {axis} for shape {self.shape}")
+        left = {i % self.ndim for i in axes}
+        return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in left) or (1,))
 
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
         """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
@@ -454,10 +487,8 @@ class NDArray:
     depth_to_space = _method("depth_to_space")
     diag = _method("diag")
     exp = _method("exp")
-    expand_dims = _method("expand_dims")
     expm1 = _method("expm1")
     fix = _method("fix")
-    flatten = _method("flatten")
     flip = _method("flip")
     floor = _method("floor")
     log = _method("log")
@@ -508,7 +539,6 @@ class NDArray:
 
     sqrt = _method("sqrt")
     square = _method("square")
-    squeeze = _method("squeeze")
     sum = _method("sum")
     swapaxes = _method("swapaxes")
     take = _method("take")
@@ -665,8 +695,10 @@ def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context, kind: type[NDA
 
 def __getattr__(name: str) -> Any:
     """MXNet's `ndarray.ndarray` also holds the functions that ours keeps in `utils`, which needs this module first."""
-    from . import utils
+    from . import private_names, utils
 
     if name in utils.__all__:
         return getattr(utils, name)
+    if not name.startswith("__") and hasattr(private_names, name):
+        return getattr(private_names, name)
     raise AttributeError(f"mx.nd.ndarray has no {name!r}")

@@ -18,6 +18,7 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.table import OPS
 from .invoke import apply
 from .ndarray import NDArray, _not_supported
+from .private_names import SparsePrivateNames
 
 Tensor = torch.Tensor
 
@@ -46,7 +47,7 @@ def elementwise(name: str, scalar_op: str, in_place: bool = False) -> Callable[.
     return binary
 
 
-class BaseSparseNDArray(NDArray):
+class BaseSparseNDArray(SparsePrivateNames, NDArray):
     """A sparse array.
 
     `_parts` are its tensors: the values, then the indices that say where they belong. While it takes part in

@@ -49,6 +49,8 @@ def _prelu(data: Tensor, gamma: Tensor | None) -> Tensor:
     if gamma is None:
         raise MXNetError("expected gamma, the slope of prelu")
     channels = data.shape[1] if data.dim() > 1 else data.shape[0]
+    if gamma.dim() == 2 and gamma.shape == data.shape[:2]:  # one for each sample and channel
+        return torch.where(data > 0, data, data * gamma.reshape(*gamma.shape, *[1] * (data.dim() - 2)))
     if gamma.numel() not in (1, channels) or gamma.shape[-1] != gamma.numel():
         raise MXNetError(f"expected gamma of shape (1,) or ({channels},), got {tuple(gamma.shape)}")
     gamma = gamma.reshape(-1)

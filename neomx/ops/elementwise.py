@@ -390,7 +390,10 @@ def _bound(number: float, dtype: torch.dtype) -> float:
 @op("clip", "_npi_clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """The elements cut to [a_min, a_max]."""
-    return torch.clamp(data, _bound(a_min, data.dtype), _bound(a_max, data.dtype))
+    low, high = _bound(a_min, data.dtype), _bound(a_max, data.dtype)
+    if low > high:  # MXNet looks at a_max first, and nothing lies between
+        return torch.where(data > high, high, low).to(data.dtype)
+    return torch.clamp(data, low, high)
 
 
 @op("smooth_l1", "_npx_smooth_l1", infer="same")

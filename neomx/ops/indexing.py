@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch.compiler import is_exporting
 
-from ..base import MXNetError
+from ..base import MXNetError, OutOfBoundsError
 from .shape import never_0d
 from .shapes import merged
 from .table import Axis, DType, Shape, Shapes, by_data, op, typed
@@ -22,21 +22,21 @@ Tensor = torch.Tensor
 
 def _bounded(index: Tensor, length: int, mode: str) -> Tensor:
     """Integers in [0, length): 'clip' cuts, 'wrap' counts round, 'raise' refuses others."""
-    index = index.detach().long()
+    index = index.detach()
+    if mode == "raise":
+        _check_bounds(index, 0, length)
+    index = index.long()
     if mode == "clip":
         return index.clamp(0, length - 1)
-    if mode == "wrap":
-        return index.remainder(length)
-    _check_bounds(index, 0, length)
-    return index
+    return index.remainder(length) if mode == "wrap" else index
 
 
 def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
     if index.numel() and not is_exporting():  # a program in a file cannot look
-        least, most = (int(bound) for bound in torch.aminmax(index))
-        if least < low or most >= high:
-            raise IndexError(
-                f"index {least if least < low else most} is out of bounds{what}: expected {low} to {high - 1}"
+        least, most = (bound.item() for bound in torch.aminmax(index))
+        if least < low or most > high - 1:
+            raise OutOfBoundsError(
+                f"index {least if least < low else most:g} is out of bounds{what}: expected {low} to {high - 1}"
             )
 
 
@@ -148,10 +148,10 @@ def _positions(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
     """The rows of `indices`, one for each of the first dimensions of `shape`, for torch to index with."""
     if not 1 <= indices.shape[0] <= len(shape):
         raise MXNetError(f"indices must have 1 to {len(shape)} rows, one for each dimension, got {indices.shape[0]}")
-    rows = indices.detach().long().unbind(0)
+    rows = indices.detach().unbind(0)
     for axis, (row, length) in enumerate(zip(rows, shape, strict=False)):
         _check_bounds(row, -length, length, f" for axis {axis} with size {length}")
-    return rows
+    return tuple(row.long() for row in rows)
 
 
 @op("gather_nd", "_npi_gather_nd", "_npx_gather_nd", types=typed([0]))

@@ -190,7 +190,13 @@ def trsm(
 def potrf(A: Tensor) -> Tensor:
     """The Cholesky factor: the lower triangular L with L L' = A, for a symmetric, positive definite A."""
     check_square(A)
-    return torch.linalg.cholesky(A)
+    factor, failed = torch.linalg.cholesky_ex(A)
+    if not A.is_meta and bool(failed.any()):
+        unknown = A.isnan().flatten(-2).any(-1)
+        if bool((failed.bool() & ~unknown).any()):
+            raise MXNetError("expected symmetric matrices that are positive definite")
+        factor = torch.where(unknown[..., None, None], torch.full_like(factor, math.nan).tril(), factor)
+    return factor
 
 
 @op("_linalg_potri", "linalg_potri")

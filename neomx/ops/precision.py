@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from torch.compiler import is_compiling
 
-from ..base import MXNetError
+from ..base import MXNetError, modes
 from ..dtype import to_torch
 from .table import DType, Types, op, typed
 
@@ -18,7 +19,47 @@ _NARROW = (torch.float16, torch.bfloat16)
 @op("Cast", "cast", "_npi_cast", "_npx_cast", may_alias=True, infer="same")
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
     """The elements as `dtype`; floats are cut to integers."""
-    return data.to(dtype)
+    if data.is_floating_point() and dtype.is_floating_point or is_compiling():
+        return data.to(dtype)
+    return _through_integers(data, dtype)
+
+
+class _Through(torch.autograd.Function):
+    """An integer array as floats, with a gradient for the floats that it was cast from.
+
+    As in MXNet the gradient is itself cut to integers on its way.
+    """
+
+    @staticmethod
+    def forward(ctx, source, integers, dtype):
+        ctx.cut, ctx.given = integers.dtype, source.dtype
+        return integers.to(dtype)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.to(ctx.cut).to(ctx.given), None, None
+
+
+def _through_integers(data: Tensor, dtype: torch.dtype) -> Tensor:
+    """A cast from or to integers. torch's integers have no gradient, so they remember the floats they come from."""
+    source = data if data.is_floating_point() else cast_from(data)
+    if source is None or not (source.requires_grad and torch.is_grad_enabled() and modes.recording):
+        return data.to(dtype)
+    if dtype.is_floating_point:
+        return _Through.apply(source, data, dtype)
+    integers = data.to(dtype, copy=True)
+    integers._cast_from = source  # type: ignore[attr-defined]
+    return integers
+
+
+def cast_from(integers: Tensor) -> Tensor | None:
+    """The floats of the autograd graph that recorded integers were cast from, if any."""
+    return getattr(integers, "_cast_from", None)
+
+
+def forget_cast(integers: Tensor) -> None:
+    """Take recorded integers for a constant from now on."""
+    integers._cast_from = None  # type: ignore[attr-defined]
 
 
 def _cast_type(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:

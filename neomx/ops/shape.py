@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 import torch.nn.functional as F
 
-from ..base import MXNetError
+from ..base import MXNetError, WrongSizeError
 from .shapes import UNKNOWN, is_known, merged
 from .table import Axis, Shape, Shapes, op, typed
 
@@ -77,10 +77,10 @@ def infer_reshape(
     total, known = math.prod(shape), math.prod(result)
     if unknown >= 0:
         if known == 0 or total % known:
-            raise MXNetError(f"cannot reshape {shape} to {codes}: {total} elements do not divide by {known}")
+            raise WrongSizeError(f"cannot reshape {shape} to {codes}: {total} elements do not divide by {known}")
         result[unknown] = total // known
     elif known != total:
-        raise MXNetError(f"cannot reshape {shape} ({total} elements) to {codes} ({known} elements)")
+        raise WrongSizeError(f"cannot reshape {shape} ({total} elements) to {codes} ({known} elements)")
     return tuple(result[::-1] if reverse else result)
 
 

@@ -13,6 +13,7 @@ from ..ndarray.sparse import OP_NAMES
 from ..ops import OPS
 from . import _internal, contrib, image, linalg, op, random, sparse
 from .build import make_function
+from .cached_op import CachedOp  # noqa: F401
 from .lowering import lower  # noqa: F401
 from .serialize import fromjson, load, load_json  # noqa: F401
 from .symbol import Symbol

@@ -167,7 +167,7 @@ def test_lambda_takes_any_callable():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nn.Dense(-1), ValueError, "units must be an integer of at least 1, received -1"),
+        (lambda: nn.Dense(-1), ValueError, "units must be an integer of at least 0, received -1"),
         (lambda: nn.Dense(2, in_units=-1), ValueError, "in_units must be an integer of at least 0, received -1"),
         (
             lambda: nn.Conv2D(2, 3, padding=1.5),
@@ -180,7 +180,7 @@ def test_lambda_takes_any_callable():
             "strides must be an integer or a sequence of 2 integers",
         ),
         (lambda: nn.BatchNorm(in_channels=-3), ValueError, "in_channels must be an integer of at least 0"),
-        (lambda: nn.Dense("a"), ValueError, "units must be an integer of at least 1, received 'a'"),
+        (lambda: nn.Dense("a"), ValueError, "units must be an integer of at least 0, received 'a'"),
         (lambda: nn.Dense(2, activation=nd.relu), TypeError, "activation must be a name such as 'relu'"),
         (lambda: nn.Embedding(0, 3), ValueError, "input_dim must be an integer of at least 1, received 0"),
         (lambda: nn.Conv2D(0, 3), ValueError, "channels must be an integer of at least 1, received 0"),

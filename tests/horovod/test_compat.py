@@ -47,6 +47,7 @@ ALIASES = """
         assert mx.nd.ones((2,)).sum().asscalar() == 2
         import numpy as np
         assert np.float is float and np.Inf == np.inf and np.product is np.prod  # as before NumPy 1.24
+        assert np.fromstring(b"\\x01\\x02", np.uint8).tolist() == [1, 2] == np.fromstring("1 2", int, sep=" ").tolist()
         assert np.bool(1) is np.bool_(1) or np.bool is bool
         import gluoncv
         assert not gluoncv.found_torch

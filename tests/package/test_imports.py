@@ -23,6 +23,7 @@ bar
 compat
 log
 lr_scheduler
+misc
 name
 process
 programs
@@ -45,7 +46,7 @@ util: base context
 ops: base context dtype formats process
 recordio: base formats
 sample: formats
-autograd: base events ndarray onednn
+autograd: base events ndarray onednn ops
 ndarray: autograd base context dtype formats onednn ops
 executor: base context dtype ndarray onednn ops symbol
 # bar: `neomx pack` shows how far it is

@@ -8,6 +8,7 @@
 """
 
 import pathlib
+import pickle
 import sys
 
 import numpy as np
@@ -48,6 +49,8 @@ def main(arguments):
     FIXTURES.mkdir(parents=True, exist_ok=True)
     for name, saved in contents(mx).items():
         mx.nd.save(str(FIXTURES / (name + ".params")), saved)
+    pickled = {"weight": mx.nd.array([[1, 2, 3]]), "ids": mx.nd.array([7, 8], dtype="int32")}
+    (FIXTURES / "arrays.pkl").write_bytes(pickle.dumps(pickled, protocol=2))
     mx.npx.set_np()
     arrays = {"scalar": mx.np.array(3.5), "none": mx.np.zeros((0, 2)), "v": mx.np.arange(3)}
     mx.npx.save(str(FIXTURES / "np_shape.params"), arrays)

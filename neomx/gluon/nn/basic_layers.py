@@ -117,8 +117,7 @@ class Dense(HybridBlock):
         in_units: int = 0,
         **kwargs: Any,
     ):
-        check_sizes(1, units=units)
-        check_sizes(0, in_units=in_units)
+        check_sizes(0, units=units, in_units=in_units)  # of 0 units it can be made, as in MXNet, and not be run
         super().__init__(**kwargs)
         self._units, self._in_units, self._flatten = units, in_units, flatten
         self._kwargs = {"no_bias": not use_bias, "num_hidden": units, "flatten": flatten, "name": "fwd"}

@@ -182,7 +182,7 @@ class Estimator:
         """Run over `val_data` once, in predict mode; the results are in `val_metrics`."""
         _check_loader(val_data)
         handlers = self._prepare_default_validation_handlers(event_handlers)
-        called = self._categorize_handlers(handlers + progress_line("Validation", val_data))
+        called = self._called(handlers + progress_line("Validation", val_data))
         self._tell(called, "epoch_begin")
         for batch in val_data:
             self._tell(called, "batch_begin", batch=batch)
@@ -213,7 +213,7 @@ class Estimator:
         self.max_epoch, self.max_batch = _count("epochs", epochs), _count("batches", batches)
         self.batch_axis = batch_axis
         handlers = self._prepare_default_handlers(val_data, event_handlers)
-        called = self._categorize_handlers(handlers + progress_line("Training", train_data))
+        called = self._called(handlers + progress_line("Training", train_data))
         self._tell(called, "train_begin")
         for number in itertools.count():
             emit("fit_epoch", loader=train_data, number=number)
@@ -261,18 +261,26 @@ class Estimator:
         defaults: list[EventHandler] = [MetricHandler(self.val_metrics), LoggingHandler(metrics=self.val_metrics)]
         return _completed(given, defaults, self.val_metrics)
 
-    def _categorize_handlers(self, event_handlers: list[Any]) -> dict[str, list[Any]]:
-        """{event: the handlers to call, those of a lower priority first}."""
-        ordered = sorted(event_handlers, key=lambda handler: getattr(handler, "priority", 0))
-        return {event: [h for h in ordered if isinstance(h, kind)] for event, kind in EVENTS.items()}
+    def _categorize_handlers(self, event_handlers: list[Any]) -> tuple[list[Any], ...]:
+        """The handlers of each of the six events, those of a lower priority first."""
+        ordered = _by_priority(event_handlers)
+        return tuple([h for h in ordered if isinstance(h, kind)] for kind in EVENTS.values())
+
+    def _called(self, event_handlers: list[Any]) -> dict[str, list[Any]]:
+        """The handlers by event."""
+        return dict(zip(EVENTS, self._categorize_handlers(event_handlers), strict=True))
+
+
+def _by_priority(handlers: list[Any]) -> list[Any]:
+    return sorted(handlers, key=lambda handler: getattr(handler, "priority", 0))
 
 
 def _completed(given: list[EventHandler], defaults: list[EventHandler], known: list[EvalMetric]) -> list[EventHandler]:
-    """The given handlers, and the default ones of those kinds that were not given."""
+    """The given handlers, and the default ones of those kinds that were not given, by their priority."""
     handlers = given + [own for own in defaults if not any(isinstance(h, type(own)) for h in given)]
     for handler in handlers:
         _check_handler_metric_ref(handler, known)
-    return handlers
+    return _by_priority(handlers)
 
 
 def _check_loader(data: Any) -> None:
