@@ -34,7 +34,11 @@ INPUTS_NOT_TOLD = {
     "BatchNorm_v1": ["moving_mean", "moving_var"],
     "IdentityAttachKLSparseReg": ["moving_avg"],
 }
-ATTRIBUTES_TOLD_WRONGLY = {"_linspace", "smooth_l1"}  # those of _arange; a default that is not told
+ATTRIBUTES_TOLD_WRONGLY = {
+    "_contrib_SparseEmbedding",
+    "_linspace",
+    "smooth_l1",
+}  # those of _arange; a default that is not told
 COUNTED = {"num_args"}  # how many arrays were given: front ends count them
 
 
