@@ -41,6 +41,16 @@ _LOSSES = {
 }
 
 
+class NodeName(str):
+    """The name that a monitor is told. Programs for MXNet, which tells bytes, may decode it."""
+
+    __slots__ = ()
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The name itself."""
+        return str(self)
+
+
 class Executor:
     """Computes a symbol with arrays that it is bound to: `forward`, then `backward`.
 
@@ -257,7 +267,7 @@ class Executor:
         for (node, index), name, value in zip(internals._outputs, internals.list_outputs(), values, strict=True):
             found[id(node), index] = value
             if node.op is not None or self._monitor_all:
-                self._monitor(name, NDArray(value.detach(), places[id(node)]))
+                self._monitor(NodeName(name), NDArray(value.detach(), places[id(node)]))
         return [found[id(node), index] for node, index in self._computed._outputs]
 
     def get_optimized_symbol(self) -> Symbol:

@@ -20,7 +20,7 @@ def stored(array):
         return array.stype, array.shape, array.indices.asnumpy().tolist(), array.data.asnumpy().round(4).tolist()
     starts, columns = array.indptr.asnumpy(), array.indices.asnumpy()
     rows = [columns[first:last].tolist() for first, last in zip(starts, starts[1:])]
-    return array.stype, array.shape, [sorted(row) for row in rows], array.asnumpy().round(4).tolist()
+    return array.stype, array.shape, [sorted(row) for row in rows], (array.asnumpy() + 0.0).round(4).tolist()
 
 
 def pairs(mx, name, left=A, right=B):
