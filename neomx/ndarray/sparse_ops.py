@@ -118,9 +118,10 @@ _KEEP_ZERO = """
 abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign sin sinh
 sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar _scatter_plus_scalar _scatter_minus_scalar
 """
+KEEP_ZERO = frozenset(_KEEP_ZERO.split())
 
 
-@rule(*_KEEP_ZERO.split())
+@rule(*KEEP_ZERO)
 def _keeps_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     return arrays[0]._like(op.fn(arrays[0]._values.detach(), **attrs))
 

@@ -47,7 +47,7 @@ recordio: base formats
 sample: formats
 autograd: base events ndarray onednn
 ndarray: autograd base context dtype formats onednn ops
-executor: base context dtype ndarray onednn symbol
+executor: base context dtype ndarray onednn ops symbol
 # bar: `neomx pack` shows how far it is
 io: bar base context formats ndarray recordio
 metric: base ndarray registry

@@ -216,3 +216,56 @@ def formats_are_checked_when_asked(mx):
                 found.append(str(checked))
             results["%s %s" % (make.__name__, name)] = found
     return results
+
+
+def bound(mx, symbol):
+    """How an executor of 3 x 3 arrays stores arguments, outputs and gradients, and their values."""
+    executor = symbol.simple_bind(mx.cpu())
+    for array in executor.arg_arrays:
+        array[:] = mx.nd.array(A).tostype(array.stype)
+    outputs = executor.forward(is_train=True)
+    executor.backward([mx.nd.ones(output.shape) for output in outputs])
+    arrays = outputs + executor.arg_arrays + executor.grad_arrays
+    return [(array.stype, (array.asnumpy() + 0.0).round(4).tolist()) for array in arrays]
+
+
+def variable(mx, name, stype):
+    return mx.sym.var(name, shape=(3, 3), stype=stype)
+
+
+@program
+def storage_in_executors(mx):
+    s, results = mx.sym, {}
+    for stype in STORAGES:
+        a = variable(mx, "a", stype)
+        for name in ("square", "relu", "exp", "negative"):
+            results["%s %s" % (name, stype)] = bound(mx, getattr(s, name)(a))
+        results["numbers " + stype] = bound(mx, s.Group([a * 2, a + 2]))
+        results["sum " + stype] = bound(mx, s.sum(a, axis=1))
+        results["cast " + stype] = [
+            outcome(lambda: bound(mx, s.cast_storage(a, stype=other)))  # noqa: B023
+            for other in STORAGES
+        ]
+        results["used twice " + stype] = bound(mx, s.Group([a * 2, s.negative(a)]))
+        results["normalised " + stype] = outcome(lambda: len(s.BatchNorm(a).simple_bind(mx.cpu()).outputs))  # noqa: B023
+        for other in STORAGES:
+            b = variable(mx, "b", other)
+            for name in ("elemwise_add", "elemwise_sub", "elemwise_mul"):
+                results["%s %s %s" % (name, stype, other)] = bound(mx, getattr(s, name)(a, b))
+        results["add_n " + stype] = bound(mx, s.add_n(a, variable(mx, "b", stype)))
+    results["squares"] = bound(mx, s._internal._square_sum(variable(mx, "a", "row_sparse"), axis=1))
+    return results
+
+
+@program
+def storage_that_simple_bind_is_told(mx):
+    net = mx.sym.dot(mx.sym.var("x"), mx.sym.var("w"))
+    executor = net.simple_bind(
+        mx.cpu(), grad_req={"w": "write"}, stype_dict={"x": "csr", "w": "row_sparse"}, x=(3, 3), w=(3, 2)
+    )
+    executor.arg_dict["x"][:] = mx.nd.array(A).tostype("csr")
+    executor.arg_dict["w"][:] = mx.nd.array(D[:, :2]).tostype("row_sparse")
+    output = executor.forward(is_train=True)[0]
+    executor.backward(mx.nd.ones((3, 2)))
+    arrays = [output] + executor.arg_arrays + [executor.grad_dict["w"]]
+    return [(array.stype, array.asnumpy().tolist()) for array in arrays]
