@@ -37,8 +37,8 @@ def data_dir() -> str:
 
 
 def py_str(text: Any) -> str:
-    """Bytes as a string."""
-    return text.decode("utf-8")
+    """Bytes as a string; a string as it is."""
+    return text if isinstance(text, str) else text.decode("utf-8")
 
 
 def _as_list(value: Any) -> Any:

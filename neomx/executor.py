@@ -16,6 +16,7 @@ from .context import Context
 from .dtype import to_torch
 from .ndarray.invoke import own
 from .ndarray.ndarray import GradientBuffer, NDArray
+from .ndarray.sparse import zeros as sparse_zeros
 from .ndarray.utils import array as make_array
 from .onednn import explained
 from .ops.shapes import is_known
@@ -23,6 +24,7 @@ from .symbol.graph import Node
 from .symbol.infer import Shapes, Types, as_known, resolved
 from .symbol.lowering import Run, lower
 from .symbol.placement import Groups, check_states
+from .symbol.storage import declared, gradient_storage, infer_storage
 from .symbol.symbol import Symbol
 
 __all__ = ["Executor"]
@@ -39,6 +41,16 @@ _LOSSES = {
     "SoftmaxOutput",
     "make_loss",
 }
+
+
+class NodeName(str):
+    """The name that a monitor is told. Programs for MXNet, which tells bytes, may decode it."""
+
+    __slots__ = ()
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The name itself."""
+        return str(self)
 
 
 class Executor:
@@ -92,9 +104,13 @@ class Executor:
         self._run: Run = lower(self._computed, names, self._places if self._groups else None)
         self.outputs = []
         places = self._places(self._symbol._nodes())
+        stored = infer_storage(shapes, {name: a.stype for name, a in zip(names, arrays, strict=True)}, self._ctx)
         for node, index in self._symbol._outputs:
             shape, dtype = shapes.of[id(node), index], types.of[id(node), index] or torch.float32
             where = places[id(node)]
+            if stored[id(node), index] != "default":
+                self.outputs.append(sparse_zeros(stored[id(node), index], shape, where, dtype))
+                continue
             self.outputs.append(
                 NDArray(torch.zeros(shape if is_known(shape) else (0,), dtype=dtype, device=where.device), where)
             )
@@ -257,7 +273,7 @@ class Executor:
         for (node, index), name, value in zip(internals._outputs, internals.list_outputs(), values, strict=True):
             found[id(node), index] = value
             if node.op is not None or self._monitor_all:
-                self._monitor(name, NDArray(value.detach(), places[id(node)]))
+                self._monitor(NodeName(name), NDArray(value.detach(), places[id(node)]))
         return [found[id(node), index] for node, index in self._computed._outputs]
 
     def get_optimized_symbol(self) -> Symbol:
@@ -339,6 +355,8 @@ def check_array(name: str, value: Any) -> None:
 
 def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:
     """An array of another shape, in the memory of this one where it fits, as in MXNet."""
+    if array._sparse:
+        return sparse_zeros(array.stype, shape, array._ctx, array.dtype)
     size = math.prod(shape)
     if size > array.size or not array._data.is_contiguous():
         return NDArray(array._data.new_zeros(shape), array._ctx)
@@ -384,6 +402,7 @@ def simple_bind(
     ctx: Context,
     grad_req: Any,
     type_dict: dict[str, Any] | None,
+    stype_dict: dict[str, str] | None,
     group2ctx: dict[str, Context] | None,
     shared_arg_names: Iterable[str] | None,
     shared_exec: Executor | None,
@@ -404,11 +423,17 @@ def simple_bind(
             f"Give more of them: simple_bind(ctx, {unknown[0]}=(...))"
         )
     groups = Groups(group2ctx)
+    stypes = dict.fromkeys(variables, "default")
+    if shared_buffer is None:  # whose memory is dense
+        stypes = {name: (stype_dict or {}).get(name) or declared(node) for name, node in variables.items()}
+    stored = infer_storage(inferred, stypes, ctx)
 
     def make(name: str) -> NDArray:
         node = variables[name]
         shape, dtype = inferred.of[id(node), 0], types.of[id(node), 0] or torch.float32
         where = groups.of(node) or ctx.check()
+        if stypes[name] != "default":
+            return sparse_zeros(stypes[name], shape, where, dtype)
         return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
 
     try:
@@ -417,7 +442,10 @@ def simple_bind(
         raise MXNetError(f"simple_bind: {error}") from error
     arrays = _Arrays(make, shared_buffer, set(shared_arg_names or ()), shared_exec)
     args = {name: arrays.argument(name) for name in names}
-    grads = {name: arrays.gradient(name) for name in names if reqs[name] != "null"}
+    of_gradients = dict.fromkeys(names, "default")
+    if shared_buffer is None:
+        of_gradients = gradient_storage(inferred.order, symbol._outputs, stored)
+    grads = {name: arrays.gradient(name, of_gradients[name]) for name in names if reqs[name] != "null"}
     return Executor(symbol, ctx, args, grads, reqs, {name: arrays.state(name) for name in states}, group2ctx)
 
 
@@ -438,7 +466,10 @@ class _Arrays:
         others = self.executor.arg_dict if self.executor and name in self.shared else {}
         return self._shared(name, others) if name in others else self._pooled(name, name)
 
-    def gradient(self, name: str) -> NDArray:
+    def gradient(self, name: str, stype: str) -> NDArray:
+        if stype != "default":
+            like = self.make(name)
+            return sparse_zeros(stype, like.shape, like._ctx, like.dtype)
         others = self.executor.grad_dict if self.executor and name in self.shared else {}
         there = others.get(name) is not None
         found = self._shared(name, others) if there else self._pooled(name, f"grad of {name}")

@@ -76,22 +76,20 @@ def _index(source: Any, device: torch.device) -> Tensor:
     return _values(source, np.int64, device).reshape(-1)
 
 
-def _checked(result: BaseSparseNDArray) -> Any:
-    """The array, unless its parts do not fit or point outside: any op may rely on that."""
-    problem = result._shape_problem()
+def _sized(result: BaseSparseNDArray) -> Any:
+    """The array, if as many indices as values are given; where they point, `check_format` or the first op finds."""
     values, indices = result._parts[:2]
-    bound = result._shape[1 if result.stype == "csr" else 0]
-    if not problem and len(indices) and not (int(indices.min()) >= 0 and int(indices.max()) < bound):
-        problem = f"an index lies outside 0 .. {bound - 1}"
-    if not problem and result.stype == "csr":
-        starts = result._parts[2]
-        if int(starts[0]) != 0 or int(starts[-1]) != len(values) or bool((starts[1:] < starts[:-1]).any()):
-            problem = f"indptr must rise from 0 to {len(values)}"
-    if problem:
+    of_one = result._shape[1:] if result.stype == "row_sparse" else ()
+    if result.stype == "csr" and len(result._shape) != 2 or values.dim() != 1 + len(of_one):
+        raise ValueError(
+            f"a {result.stype} array of shape {result._shape} cannot have values of shape {tuple(values.shape)}"
+        )
+    if values.shape[1:] != of_one or len(values) != len(indices):
         raise MXNetError(
             f"a {result.stype} array of shape {result._shape} cannot have values {list(values.shape)} and indices "
-            f"{list(indices.shape)}: {problem}"
+            f"{list(indices.shape)}: expected one index for each value, and rows of the array's own shape"
         )
+    result.doubt()
     return result
 
 
@@ -124,13 +122,14 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
             data, indices, indptr = _values(arg1[0], dtype, device), _index(arg1[1], device), _index(arg1[2], device)
             if shape is None:
                 shape = (len(indptr) - 1, int(indices.max()) + 1 if len(indices) else 0)
-            return _checked(CSRNDArray((data, indices, indptr), tuple(shape), ctx))
+            return _sized(CSRNDArray((data, indices, indptr), tuple(shape), ctx))
         raise ValueError(f"csr_matrix: expected a tuple of 2 or 3, received {len(arg1)}")
     return _from_matrix(CSRNDArray, arg1, shape, ctx, dtype)
 
 
 def _csr_of_coordinates(arg1: Any, shape: Any, ctx: Context, dtype: Any) -> CSRNDArray:
     data, (rows, columns) = arg1
+    dtype = dtype or (data.dtype if isinstance(data, NDArray) else np.asarray(data).dtype)  # scipy's, as in MXNet
     data, rows, columns = _values(data, dtype, ctx.device), _index(rows, ctx.device), _index(columns, ctx.device)
     if not len(data) == len(rows) == len(columns):
         raise ValueError(f"csr_matrix: {len(data)} values, {len(rows)} row and {len(columns)} column indices")
@@ -138,7 +137,7 @@ def _csr_of_coordinates(arg1: Any, shape: Any, ctx: Context, dtype: Any) -> CSRN
         shape = (int(rows.max()) + 1, int(columns.max()) + 1) if len(data) else (0, 0)
     for index, bound in zip((rows, columns), shape, strict=True):
         if len(index) and not (int(index.min()) >= 0 and int(index.max()) < bound):
-            raise MXNetError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
+            raise ValueError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
     key, inverse = torch.unique(rows * shape[1] + columns, return_inverse=True)  # two at one place add up
     summed = torch.zeros(len(key), dtype=data.dtype, device=data.device).index_add_(0, inverse, data)
     parts = summed, key % max(shape[1], 1), row_starts(key // max(shape[1], 1), shape[0])
@@ -164,13 +163,13 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
         data, indices = _values(arg1[0], dtype, device), _index(arg1[1], device)
         if shape is None:
             shape = (int(indices.max()) + 1 if len(indices) else 0, *data.shape[1:])
-        return _checked(RowSparseNDArray((data, indices), tuple(shape), ctx))
+        return _sized(RowSparseNDArray((data, indices), tuple(shape), ctx))
     return _from_matrix(RowSparseNDArray, arg1, shape, ctx, dtype)
 
 
 def _from_matrix(cls: type[BaseSparseNDArray], source: Any, shape: Any, ctx: Context, dtype: Any) -> Any:
     """A sparse array of `cls` from an array, sparse already or dense."""
-    if isinstance(source, BaseSparseNDArray) or _is_scipy(source):
+    if isinstance(source, BaseSparseNDArray) or is_scipy(source):
         result = array(source, ctx, dtype)
         if not isinstance(result, cls):
             raise ValueError(f"Unexpected input type: {type(source).__name__}")
@@ -183,7 +182,7 @@ def _from_matrix(cls: type[BaseSparseNDArray], source: Any, shape: Any, ctx: Con
     return _same_shape(cls(cls._compress(dense), tuple(dense.shape), ctx), shape)
 
 
-def _is_scipy(source: Any) -> bool:
+def is_scipy(source: Any) -> bool:
     return type(source).__module__.startswith("scipy.sparse")
 
 
@@ -192,7 +191,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
     ctx = (ctx or current_context()).check()
     if isinstance(source_array, BaseSparseNDArray):
         return source_array.copyto(ctx).astype(dtype or source_array.dtype, copy=False)
-    if _is_scipy(source_array):
+    if is_scipy(source_array):
         matrix = source_array.tocsr()
         matrix.sum_duplicates()
         return csr_matrix((matrix.data, matrix.indices, matrix.indptr), matrix.shape, ctx, dtype)

@@ -54,7 +54,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
     autograd the dense tensor `_graph` is what it holds, and the parts are made from that when asked for.
     """
 
-    __slots__ = ("_stored", "_shape", "_graph")
+    __slots__ = ("_stored", "_shape", "_graph", "_doubted")
     _sparse = True
 
     def __init__(
@@ -63,6 +63,19 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         self._stored, self._shape, self._graph = parts, tuple(shape), graph
         self._ctx = ctx
         self._grad = None
+        self._doubted = False
+
+    def doubt(self) -> None:
+        """Have the parts, which a program gave, checked before anything is computed from them."""
+        self._doubted = True
+
+    def trust(self) -> None:
+        """Raise unless every stored element has a place in the array: ops rely on that."""
+        if self._doubted:
+            problem = self._shape_problem() or self._place_problem()
+            if problem:
+                raise MXNetError(f"{type(self).__name__} of shape {self._shape}: {problem}")
+            self._doubted = False
 
     @classmethod
     def _compress(cls, dense: Tensor) -> tuple[Tensor, ...]:
@@ -93,11 +106,16 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
     @property
     def _data(self) -> Tensor:  # type: ignore[override]
-        return self._densify() if self._graph is None else self._graph
+        if self._graph is not None:
+            return self._graph
+        self.trust()
+        return self._densify()
 
     @_data.setter
     def _data(self, value: Tensor) -> None:
-        self._graph, self._stored = value, None
+        if self._graph is None or value.data_ptr() != self._graph.data_ptr():  # not just detached
+            self._stored = None
+        self._graph = value
 
     @property
     def _values(self) -> Tensor:
@@ -235,7 +253,12 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
     def _shape_problem(self) -> str:
         raise NotImplementedError
 
+    def _place_problem(self) -> str:
+        """What keeps a stored element from having a place."""
+        raise NotImplementedError
+
     def _index_problem(self) -> str:
+        """What is wrong with the indices, their order included."""
         raise NotImplementedError
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -359,14 +382,21 @@ class CSRNDArray(BaseSparseNDArray):
             return f"expected as many values as indices and {self._shape[0] + 1} entries in indptr"
         return ""
 
-    def _index_problem(self) -> str:
+    def _place_problem(self) -> str:
         values, columns, starts = self._parts
         if int(starts[0]) != 0 or int(starts[-1]) != len(values) or bool((starts[1:] < starts[:-1]).any()):
             return f"indptr must rise from 0 to {len(values)}"
-        falls = (columns[1:] <= columns[:-1]) & (self._rows[1:] == self._rows[:-1])
-        if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= self._shape[1] or bool(falls.any())):
-            return f"indices must ascend in each row and lie in 0 .. {self._shape[1] - 1}"
+        if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= self._shape[1]):
+            return f"indices must lie in 0 .. {self._shape[1] - 1}"
         return ""
+
+    def _index_problem(self) -> str:
+        problem = self._place_problem()
+        if problem:
+            return problem
+        columns, rows = self._indices, self._rows
+        falls = (columns[1:] <= columns[:-1]) & (rows[1:] == rows[:-1])
+        return "indices must ascend in each row" if bool(falls.any()) else ""
 
 
 class RowSparseNDArray(BaseSparseNDArray):
@@ -438,13 +468,15 @@ class RowSparseNDArray(BaseSparseNDArray):
             return "expected one index for each row of values, and rows of the array's own shape"
         return ""
 
+    def _place_problem(self) -> str:
+        rows = self._indices
+        if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self._shape[0]):
+            return f"indices must lie in 0 .. {self._shape[0] - 1}"
+        return ""
+
     def _index_problem(self) -> str:
         rows = self._indices
-        if len(rows) and (
-            int(rows.min()) < 0 or int(rows.max()) >= self._shape[0] or bool((rows[1:] <= rows[:-1]).any())
-        ):
-            return f"indices must ascend and lie in 0 .. {self._shape[0] - 1}"
-        return ""
+        return self._place_problem() or ("indices must ascend" if bool((rows[1:] <= rows[:-1]).any()) else "")
 
 
 STORAGES: dict[str, type[BaseSparseNDArray]] = {"csr": CSRNDArray, "row_sparse": RowSparseNDArray}

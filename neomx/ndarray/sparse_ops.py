@@ -37,6 +37,9 @@ _RECORDS = {"dot"}  # rules that compute in the autograd graph themselves
 
 def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
     """`invoke.apply` for a call with a sparse array among its inputs."""
+    for array in arrays:
+        if array is not None and array._sparse:
+            array.trust()
     rule = RULES.get(op.name)
     result = None
     if rule is not None:
@@ -44,7 +47,7 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
             result = rule(op, arrays, op.with_defaults(attrs), out)
         except (RuntimeError, IndexError, ValueError, TypeError) as error:
             raise invoke.failure(op, arrays, attrs, str(error)) from error
-    stype = "default" if result is None else result.stype
+    stype, parts = ("default", None) if result is None or not result._sparse else (result.stype, result._parts)
     recorded = modes.recording and op.name not in _RECORDS and any(a is not None and _in_graph(a) for a in arrays)
     if result is None or (recorded and op.name not in _LAZY):
         dense = [NDArray(a._data, a._ctx) if a is not None and a._sparse else a for a in arrays]
@@ -53,7 +56,7 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
             arrays[i]._assign(dense[i]._data)
         if stype == "default":
             return result
-        result = STORAGES[stype](None, result.shape, result._ctx, result._data)
+        result = STORAGES[stype](parts, result.shape, result._ctx, result._data)
     if out is None or result is out:
         return result
     return _store(op, result, out)
@@ -113,11 +116,12 @@ def _check_alike(a: NDArray, b: NDArray) -> None:
 
 _KEEP_ZERO = """
 abs arcsin arcsinh arctan arctanh cbrt ceil degrees expm1 fix floor log1p negative radians relu rint round sign sin sinh
-sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar
+sqrt square tan tanh trunc _copy BlockGrad make_loss _mul_scalar _div_scalar _scatter_plus_scalar _scatter_minus_scalar
 """
+KEEP_ZERO = frozenset(_KEEP_ZERO.split())
 
 
-@rule(*_KEEP_ZERO.split())
+@rule(*KEEP_ZERO)
 def _keeps_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     return arrays[0]._like(op.fn(arrays[0]._values.detach(), **attrs))
 
@@ -132,6 +136,25 @@ _lesser_equal_scalar
 def _may_keep_zero(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     values = arrays[0]._values.detach()
     return arrays[0]._like(op.fn(values, **attrs)) if not op.fn(values.new_zeros(1), **attrs) else None
+
+
+@rule("_contrib_quadratic")
+def _quadratic(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    return _may_keep_zero(op, arrays, attrs, out) if arrays[0].stype == "csr" else None
+
+
+@rule("_square_sum")
+def _square_sum(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    array = arrays[0]
+    if array.stype != "row_sparse" or attrs["axis"] not in ((1,), (-1,)) or not attrs["keepdims"] or array.ndim != 2:
+        return None
+    parts = op.fn(array._values.detach(), **attrs), array._indices.clone()
+    return RowSparseNDArray(parts, (array.shape[0], 1), array._ctx)
+
+
+@rule("BatchNorm", "BatchNorm_v1")
+def _batch_norm(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    raise MXNetError("expected dense arrays, received sparse ones. Call tostype('default') first")
 
 
 @rule("zeros_like")
@@ -247,7 +270,17 @@ def _merge_rows(op: Op, a: RowSparseNDArray, b: RowSparseNDArray) -> RowSparseND
     return RowSparseNDArray((op.fn(a._at_rows(rows), b._at_rows(rows)), rows), a.shape, a._ctx)
 
 
-@rule("elemwise_add", "elemwise_sub", "elemwise_mul")
+@rule("_scatter_elemwise_div")
+def _scatter_divide(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
+    a, b = arrays
+    _check_alike(a, b)
+    if a.stype != "row_sparse":
+        return None
+    there = b._at_rows(a._indices) if b.stype == "row_sparse" else b._data.detach()[a._indices]
+    return a._like(op.fn(a._values.detach(), there))
+
+
+@rule("elemwise_add", "elemwise_sub", "elemwise_mul", "_hypot")
 def _elementwise(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     a, b = arrays
     _check_alike(a, b)
@@ -363,12 +396,19 @@ def _dot(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     elif stypes == ("default", "csr") and not left:
         tensor = _dense(op, arrays, attrs)
         in_graph = tensor if tensor.requires_grad else None
-        result = CSRNDArray(CSRNDArray._compress(tensor.detach()), tuple(tensor.shape), a._ctx, in_graph)
+        result = CSRNDArray(_columns_of(b, right, tensor.detach()), tuple(tensor.shape), a._ctx, in_graph)
     wanted = attrs["forward_stype"]
     if wanted in (None, "None") or wanted == (result.stype if result is not None else "default"):
         return result if result is not None else NDArray(_dense(op, arrays, attrs), a._ctx)
     dense = NDArray(_dense(op, arrays, attrs) if result is None else result._data, a._ctx)
     return dense.tostype(wanted)
+
+
+def _columns_of(csr: CSRNDArray, transposed: bool, product: Tensor) -> tuple[Tensor, ...]:
+    """The parts of dense times csr: in each row all columns that the csr has elements in, zeros among them."""
+    columns = torch.unique(csr._rows if transposed else csr._indices)
+    starts = torch.arange(len(product) + 1, device=columns.device) * len(columns)
+    return product[:, columns].reshape(-1), columns.repeat(len(product)), starts
 
 
 def _dense(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> Tensor:

@@ -73,6 +73,10 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
             return sparse_array(source_array, ctx, dtype)
         wanted = source_array._data.dtype if dtype is None else to_torch(dtype)
         return NDArray(source_array._data.detach().to(ctx.device, wanted, copy=True), ctx)
+    if type(source_array).__module__.startswith("scipy.sparse") and source_array.format == "csr":
+        from .sparse import array as sparse_array
+
+        return sparse_array(source_array, ctx, dtype)
     wanted = torch.float32 if dtype is None else to_torch(dtype)
     if isinstance(source_array, torch.Tensor):
         return NDArray(source_array.detach().to(ctx.device, wanted, copy=True), ctx)

@@ -74,7 +74,7 @@ def unsupported(value: Any) -> TypeError:
     )
 
 
-class ndarray(Methods, Indexed):
+class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take other arguments
     """An n-dimensional array with NumPy's shapes, indexing and broadcasting."""
 
     __slots__ = ()
@@ -237,7 +237,7 @@ class ndarray(Methods, Indexed):
         return np_function("matmul")(self, other, out=self)
 
 
-class _NpGradient(Gradient, ndarray):
+class _NpGradient(Gradient, ndarray):  # type: ignore[misc]
     """The gradient of an mx.np variable."""
 
     __slots__ = ()

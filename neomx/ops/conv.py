@@ -132,6 +132,8 @@ def fully_connected(
         data = data.flatten(1) if data.dim() > 2 else data.unsqueeze(1)
     if weight.shape != (num_hidden, data.shape[-1]):
         check_shape("weight", weight, num_hidden, data.shape[-1])
+    if bias is not None and bias.shape == (num_hidden, 1):
+        bias = bias.squeeze(1)
     check_bias(bias, no_bias, num_hidden)
     if data.is_meta:  # only the shape is asked for, for which torch would import its compiler
         return data.new_empty(*data.shape[:-1], num_hidden)

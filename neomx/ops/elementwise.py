@@ -110,10 +110,16 @@ _REAL: _Unary = {
 
 
 _NPX = ("erf", "erfinv", "gamma", "gammaln")  # what mx.npx has of these
+# Functions without a gradient: not zeros, which times an infinite derivative before them would be NaN.
+_FLAT = {"ceil", "fix", "floor", "rint", "round", "trunc"}
 
 
 def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, whole: bool) -> None:
+    flat = name in _FLAT
+
     def unary(data: Tensor) -> Tensor:
+        if flat:
+            data = data.detach()
         if whole or data.is_floating_point():
             return compute(data)
         # Through double: a root or logarithm of an integer that is whole must not be cut to one less.

@@ -56,6 +56,7 @@ def sparse_embedding(
     output_dim: int,
     dtype: DType = torch.float32,
     sparse_grad: bool = False,
+    deterministic: bool = False,
 ) -> Tensor:
     """Rows of `weight` at the indices `data`, none beyond the ends; the gradient of `weight` has only those rows."""
     indices = data.detach().long()

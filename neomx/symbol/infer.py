@@ -192,7 +192,10 @@ def types_of(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
     op = node.op
     assert op is not None
     if op.types is not None:
-        return op.types(inputs, op.with_defaults(node.values))
+        attrs = op.with_defaults(node.values)
+        if op is not OPS["Custom"] and "subgraphs" not in attrs:
+            inputs = [t or _type_from_output(op, attrs, inputs, i, outputs) for i, t in enumerate(inputs)]
+        return op.types(inputs, attrs)
     fixed = op.with_defaults(node.values).get("dtype")
     if isinstance(fixed, torch.dtype):
         return inputs, [fixed] * len(outputs)
@@ -200,6 +203,17 @@ def types_of(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
     if op.same_dtype or not inputs:
         return [known] * len(inputs), [known] * len(outputs)
     return [t or known for t in inputs], [inputs[0] or known] * len(outputs)
+
+
+def _type_from_output(op: Op, attrs: dict[str, Any], inputs: Sequence[Any], i: int, outputs: Sequence[Any]) -> Any:
+    """The first output's dtype if it is always that of input i; else None."""
+    assert op.types is not None
+    if not outputs or outputs[0] is None:
+        return None
+    for dtype in (outputs[0], torch.float64 if outputs[0] is not torch.float64 else torch.float32):
+        if op.types([*inputs[:i], dtype, *inputs[i + 1 :]], attrs)[1][0] is not dtype:
+            return None
+    return outputs[0]
 
 
 class Shapes(_Knowledge):

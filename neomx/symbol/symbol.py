@@ -308,7 +308,7 @@ class Symbol:
         from ..executor import simple_bind
 
         return simple_bind(
-            self, ctx, grad_req, type_dict, group2ctx, shared_arg_names, shared_exec, shared_buffer, kwargs
+            self, ctx, grad_req, type_dict, stype_dict, group2ctx, shared_arg_names, shared_exec, shared_buffer, kwargs
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> Any:

@@ -36,6 +36,7 @@ INPUTS_NOT_TOLD = {
     "IdentityAttachKLSparseReg": ["moving_avg"],
 }
 ATTRIBUTES_TOLD_WRONGLY = {
+    "_contrib_SparseEmbedding",  # a default that is not told
     "_linspace",  # those of _arange
     "smooth_l1",  # a default is not told
     "_npi_concatenate",  # `dim`, which is called `axis`

@@ -17,7 +17,21 @@ def infer(mx, symbol, np_shape=False, **shapes):
         return attempt(lambda: symbol.infer_shape_partial(**shapes)), attempt(lambda: symbol.infer_shape(**shapes)[1])
 
 
-HELPERS = {"infer": infer}
+def dtypes(symbol, **given):
+    """What is inferred of a symbol's dtypes, partially and whether in full."""
+    import numpy as np
+
+    partial = [[t and np.dtype(t).name for t in each] for each in symbol.infer_type_partial(**given)]
+    return partial, symbol.infer_type(**given)[1] is not None
+
+
+def stored(array):
+    """An array's storage and values, rounded; -0 is 0."""
+    values = (array.asnumpy() + 0.0).round(4).tolist()
+    return array.stype, str(array.shape), str(values).replace("-0.0", "0.0")
+
+
+HELPERS = {"infer": infer, "dtypes": dtypes, "stored": stored}
 
 # ---- partial shapes ----
 
@@ -287,4 +301,78 @@ def shapes(count, seed):
     return [maker.program() for _ in range(count)]
 
 
-KINDS = {"shapes": shapes}
+# ---- partial dtypes ----
+
+DTYPES = ["float16", "float32", "float64", "int32", "int8"]
+
+
+def types(count, seed):
+    """Programs that infer dtypes from those of some variables."""
+    maker, programs = Shapes(seed), []
+    while len(programs) < count:
+        text, names = maker.call(list("abcde"))
+        if maker.rng.random() < 0.5:
+            text, names = "(%s + g)" % text, dict(names, g=())
+        given = []
+        for name in names:
+            if maker.rng.random() < 0.5:
+                given.append("%s=%r" % (name, "float64" if maker.rng.random() < 0.7 else maker.rng.choice(DTYPES)))
+        made = "(lambda %s: %s)(%s)" % (", ".join(names), text, ", ".join("s.var(%r)" % name for name in names))
+        programs.append("dtypes(%s, %s)" % (made, ", ".join(given)))
+    return programs
+
+
+# ---- sparse storage ----
+
+UNARY = """abs arcsin arctan cbrt ceil clip_1 cos exp floor log1p negative relu rint round sigmoid sign sin sqrt square
+tanh trunc zeros_like ones_like BlockGrad sum_0 sum_1 mean_1 norm_1 slice quadratic""".split()
+BINARY = """elemwise_add elemwise_sub elemwise_mul elemwise_div broadcast_add broadcast_mul broadcast_sub maximum add_n
+concat dot _scatter_elemwise_div _hypot""".split()
+NUMBER = """_plus_scalar _minus_scalar _rminus_scalar _mul_scalar _div_scalar _power_scalar _maximum_scalar
+_minimum_scalar _scatter_plus_scalar _scatter_minus_scalar _equal_scalar _greater_scalar _lesser_equal_scalar
+_not_equal_scalar""".split()
+SPECIAL = {
+    "clip_1": "nd.clip(%s, -1, 1)",
+    "sum_0": "nd.sum(%s, axis=0)",
+    "sum_1": "nd.sum(%s, axis=1, keepdims=True)",
+    "mean_1": "nd.mean(%s, axis=1)",
+    "norm_1": "nd.norm(%s, axis=1)",
+    "slice": "nd.slice(%s, begin=(1,), end=(3,))",
+    "quadratic": "nd.contrib.quadratic(%s, a=1, b=2, c=0)",
+    "concat": "nd.concat(%s, dim=0)",
+}
+
+
+class Sparse:
+    """Makes programs of one to three ops on 3 x 3 arrays of any storage."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+
+    def array(self):
+        stored = [self.rng.choice([0, 0, 0, 1, -2, 3]) for _ in range(9)]
+        rows = [stored[:3], stored[3:6], stored[6:]]
+        return "nd.array(%r).tostype(%r)" % (rows, self.rng.choice(["row_sparse", "csr", "default"]))
+
+    def expression(self, depth):
+        if depth == 0:
+            return self.array()
+        kind = self.rng.choice(["unary", "binary", "binary", "number"])
+        first = self.expression(depth - 1)
+        if kind == "number":
+            return "nd._internal.%s(%s, scalar=%d)" % (self.rng.choice(NUMBER), first, self.rng.choice([0, 2]))
+        name, arguments = self.rng.choice(UNARY), first
+        if kind == "binary":
+            name, arguments = self.rng.choice(BINARY), "%s, %s" % (first, self.array())
+        if name in SPECIAL:
+            return SPECIAL[name] % arguments
+        return "nd.%s%s(%s)" % ("_internal." if name.startswith("_") else "", name, arguments)
+
+
+def sparse(count, seed):
+    """Programs that tell how a result is stored, and its values."""
+    maker = Sparse(seed)
+    return ["stored(%s)" % maker.expression(maker.rng.randint(1, 3)) for _ in range(count)]
+
+
+KINDS = {"shapes": shapes, "types": types, "sparse": sparse}
