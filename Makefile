@@ -55,6 +55,7 @@ oracle: .venv-oracle/installed
 
 record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_registry.py
+	.venv-oracle/bin/python tests/parity/record_np_names.py
 	.venv-oracle/bin/python tests/parity/record_params.py
 	.venv-oracle/bin/python tests/parity/record_zoo.py
 	.venv-oracle/bin/python tests/parity/record_states.py

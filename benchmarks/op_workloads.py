@@ -9,9 +9,9 @@ def array(mx, *shape):
     return mx.nd.array(np.random.uniform(-1, 1, shape))
 
 
-def small(call):
+def small(call, make=lambda mx: array(mx, 2, 2)):
     def setup(mx):
-        x, y = array(mx, 2, 2), array(mx, 2, 2)
+        x, y = make(mx), make(mx)
 
         def step():
             for _ in range(SMALL_CALLS):
@@ -20,6 +20,11 @@ def small(call):
         return step
 
     return setup
+
+
+def small_np(call):
+    """The same for arrays of mx.np."""
+    return small(lambda mx, x, y: call(mx.np, x, y), lambda mx: array(mx, 2, 2).as_np_ndarray())
 
 
 def small_recorded(mx):
@@ -107,6 +112,10 @@ SMALL = {
     "a += b": small(lambda mx, x, y: x.__iadd__(y)),
     "zeros": small(lambda mx, x, y: mx.nd.zeros((2, 2))),
     "record x*2+x, backward": small_recorded,
+    "np a + b": small_np(lambda np, x, y: x + y),
+    "np a * 2.0": small_np(lambda np, x, y: x * 2.0),
+    "np sin": small_np(lambda np, x, y: np.sin(x)),
+    "np add": small_np(lambda np, x, y: np.add(x, y)),
 }
 
 HEAVY = {

@@ -76,4 +76,4 @@ def _text(value: Any) -> str:
     for each in values:
         assert isinstance(each, NDArray), f"stat_func must give an NDArray or a list of them, it gave {each!r:.80}"
     # !s: a float32 formatted without it has the digits of a float64
-    return "".join(f"{each.asscalar() if each.size == 1 else each.asnumpy()!s}\t" for each in values)
+    return "".join(f"{each.as_nd_ndarray().asscalar() if each.size == 1 else each.asnumpy()!s}\t" for each in values)

@@ -89,7 +89,7 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) 
 
 def _truth(value: Any, what: str) -> bool:
     if isinstance(value, NDArray):
-        return bool(value.asscalar())
+        return bool(value.as_nd_ndarray().asscalar())
     if isinstance(value, (bool, int, float)):
         return bool(value)
     raise MXNetError(f"{what} must give an NDArray of one element, received {type(value).__name__}")

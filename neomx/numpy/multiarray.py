@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -96,8 +97,10 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
 
     def __repr__(self) -> str:
         text = repr(self.asnumpy())
+        if self.size:
+            text = re.sub(r",\s*shape=\([\d, ]*\)", "", text)  # NumPy 2 tells the shape of summaries
         if self.dtype == onp.float32:  # MXNet's default, which needs no mention
-            text = text.replace(", dtype=float32", "")
+            text = re.sub(r",\s*dtype=float32", "", text)
         elif "dtype=" not in text and self.dtype != onp.bool_:
             text = f"{text[:-1]}, dtype={self.dtype})"
         return text if self._ctx.device_type == "cpu" else f"{text[:-1]}, ctx={self._ctx})"
@@ -172,6 +175,23 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
         if not isinstance(other, (ndarray, Context)):
             raise TypeError(f"copyto expects an mx.np array or a Context, received {type(other).__name__}")
         return super().copyto(other)
+
+    def as_in_ctx(self, ctx: Context) -> Any:
+        """This array if it lives there already, else a copy there."""
+        return self.as_in_context(ctx)
+
+    def slice_assign(self, rhs: ndarray, begin: Any, end: Any, step: Any) -> Any:
+        """Write `rhs` into the elements from `begin` to `end`."""
+        return self._slice_assign("_slice_assign", (self, rhs), begin=begin, end=end, step=step)
+
+    def slice_assign_scalar(self, value: float, begin: Any, end: Any, step: Any) -> Any:
+        """Write a number into the elements from `begin` to `end`."""
+        return self._slice_assign("_slice_assign_scalar", (self,), scalar=value, begin=begin, end=end, step=step)
+
+    def _slice_assign(self, name: str, arrays: Any, **attrs: Any) -> Any:
+        op = OPS[name]
+        bound, values = op.bind(arrays, attrs, ndarray)
+        return apply(op, bound, values, self, ndarray)
 
     def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
         """A view with another shape, which shares memory. MXNet's codes 0 to -4 work, as in `mx.nd`."""

@@ -74,6 +74,11 @@ class NpSymbol(Methods, Symbol):
         """This symbol, which belongs to `mx.sym.np` already."""
         return self
 
+    @property
+    def num_outputs(self) -> int:
+        """How many outputs it has."""
+        return len(self._outputs)
+
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> NpSymbol:

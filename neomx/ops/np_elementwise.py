@@ -155,7 +155,7 @@ def _enter_binary(name: str, compute: _Binary, doc: str, types: _TypeRule | None
 
 def _copysign(a: Tensor, b: Tensor) -> Tensor:
     """|a| with the sign of b, where -0.0 counts as 0."""
-    same = (a >= 0) == (b >= 0)
+    same = (a < 0) == (b < 0)
     return a * torch.where(same, 1, -1).to(a.dtype)
 
 

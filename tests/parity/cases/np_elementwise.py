@@ -171,18 +171,24 @@ case.np("np.where", 0, 1.5, 2.5)
 case.np("np.where", f(0, 2), f(0, 2), f(0, 2))
 
 
-def in_np_mode(function):
-    """The program `function(mx, np)`, in NumPy mode."""
+def np_mode(program):
+    """A decorator that makes `function(mx, np)` a program that runs in NumPy mode."""
 
-    def run(mx):
-        mx.npx.set_np()
-        try:
-            return function(mx, mx.np)
-        finally:
-            mx.npx.reset_np()
+    def in_np_mode(function):
+        def run(mx):
+            mx.npx.set_np()
+            try:
+                return function(mx, mx.np)
+            finally:
+                mx.npx.reset_np()
 
-    run.__name__ = function.__name__
-    return program(run)
+        run.__name__ = function.__name__
+        return program(run)
+
+    return in_np_mode
+
+
+in_np_mode = np_mode(program)
 
 
 @in_np_mode

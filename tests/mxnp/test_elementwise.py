@@ -1,0 +1,127 @@
+"""Elementwise functions of mx.np beyond the recordings: against NumPy on random input, and where MXNet's are broken."""
+
+import numpy
+import pytest
+
+import neomx as mx
+
+np = mx.np
+SHAPES = [((3,), (3,)), ((2, 1), (1, 3)), ((), (2,)), ((0, 2), (1, 2)), ((2, 3), (3,)), ((4, 1, 2), (3, 1))]
+# The gradient of each function of two, by NumPy: with respect to the first and the second argument.
+GRADIENTS = {
+    "add": (lambda a, b: 1 + 0 * a, lambda a, b: 1 + 0 * b),
+    "subtract": (lambda a, b: 1 + 0 * a, lambda a, b: 0 * b - 1),
+    "multiply": (lambda a, b: b, lambda a, b: a),
+    "true_divide": (lambda a, b: 1 / b, lambda a, b: -a / b**2),
+    "power": (lambda a, b: b * a ** (b - 1), lambda a, b: a**b * numpy.log(a)),
+    "arctan2": (lambda a, b: b / (a**2 + b**2), lambda a, b: -a / (a**2 + b**2)),
+    "hypot": (lambda a, b: a / numpy.hypot(a, b), lambda a, b: b / numpy.hypot(a, b)),
+    "ldexp": (lambda a, b: 2**b, lambda a, b: a * 2**b * numpy.log(2)),
+    "copysign": (lambda a, b: numpy.copysign(1, a) * numpy.copysign(1, b), lambda a, b: 0 * b),
+}
+VALUES = {"ldexp": lambda a, b: a * 2**b}
+
+
+def summed(gradient, shape, whole):
+    """A gradient of `whole` shape as that of an array which was broadcast from `shape`."""
+    gradient = numpy.broadcast_to(gradient, whole)
+    gradient = gradient.sum(axis=tuple(range(len(whole) - len(shape))))
+    return gradient.sum(axis=tuple(i for i, n in enumerate(shape) if n == 1), keepdims=True).reshape(shape)
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+def test_values_and_gradients_of_arrays(name, shapes):
+    rng = numpy.random.RandomState(0)
+    a, b = (rng.uniform(0.5, 2, size=shape) for shape in shapes)
+    x, y = np.array(a, dtype="float64"), np.array(b, dtype="float64")
+    for variable in (x, y):
+        variable.attach_grad()
+    with mx.autograd.record():
+        result = getattr(np, name)(x, y)
+    result.backward()
+    expected = VALUES.get(name, getattr(numpy, name))(a, b)
+    numpy.testing.assert_allclose(result.asnumpy(), expected, rtol=1e-6)
+    for variable, value, gradient in zip((x, y), (a, b), GRADIENTS[name], strict=True):
+        numpy.testing.assert_allclose(
+            variable.grad.asnumpy(), summed(gradient(a, b), value.shape, expected.shape), rtol=1e-6
+        )
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_gradients_with_a_number_on_either_side(name):
+    """Those of arctan2 and copysign with a number are wrong in MXNet, or fail."""
+    values = numpy.array([0.5, 1.5, -0.7 if name in ("arctan2", "copysign") else 0.7])
+    for first in (True, False):
+        x = np.array(values, dtype="float64")
+        x.attach_grad()
+        with mx.autograd.record():
+            y = getattr(np, name)(x, 2.5) if first else getattr(np, name)(2.5, x)
+        y.backward()
+        arguments = (values, numpy.float64(2.5)) if first else (numpy.float64(2.5), values)
+        expected = GRADIENTS[name][0 if first else 1](*arguments)
+        numpy.testing.assert_allclose(x.grad.asnumpy(), numpy.broadcast_to(expected, 3), rtol=1e-6)
+
+
+def test_where_gives_gradients_to_the_elements_that_were_chosen():
+    condition = np.array([True, False], dtype="bool")
+    for choose, expected in (
+        (lambda x: np.where(condition, x, 2), [1.0, 0.0]),
+        (lambda x: np.where(condition, 2, x), [0.0, 1.0]),
+    ):
+        x = np.ones(2)
+        x.attach_grad()
+        with mx.autograd.record():
+            y = choose(x)
+        y.backward()
+        assert x.grad.tolist() == expected
+
+
+def test_integers_round_to_tens_as_in_numpy():
+    values = numpy.array([14, 15, 25, -36], dtype="int32")
+    assert np.around(np.array(values), -1).tolist() == numpy.around(values, -1).tolist()
+
+
+def test_copysign_of_nan_is_numpys():
+    assert np.copysign(np.array([-1.0, 2.0]), np.array([numpy.nan, numpy.nan])).tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("name", ["sin", "negative", "floor", "square", "around"])
+def test_booleans_must_be_cast_to_numbers_first(name):
+    with pytest.raises(mx.MXNetError, match="expected an array of numbers, got one of bool. Use astype"):
+        getattr(np, name)(np.array([True], dtype="bool"))
+
+
+def test_dtypes_that_mxnet_refuses_to_mix_meet_as_in_numpy():
+    x, i = np.array([1.5, 2.0]), np.array([1, 2], dtype="int32")
+    assert (x == i).tolist() == [False, True]
+    assert (i - np.array([1, 1], dtype="int64")).dtype == numpy.int64
+    assert np.where(np.array([True, False], dtype="bool"), x, i).tolist() == [1.5, 2.0]
+
+
+def test_deg2rad_and_rad2deg_work_where_mxnets_do_not():
+    x = np.array([30.0, 90.0])
+    numpy.testing.assert_allclose(np.deg2rad(x).asnumpy(), numpy.deg2rad(x.asnumpy()), rtol=1e-6)
+    numpy.testing.assert_allclose(np.rad2deg(np.deg2rad(x)).asnumpy(), x.asnumpy(), rtol=1e-6)
+
+
+def test_functions_that_are_numpys_are_refused_in_the_autograd_graph():
+    x = np.array([1.0, 2.0])
+    x.attach_grad()
+    with mx.autograd.record():
+        with pytest.raises(ValueError, match="nancumprod computes with NumPy, which autograd cannot record"):
+            np.nancumprod(x)
+        assert np.nancumprod(x.detach()).tolist() == [1.0, 2.0]
+
+
+def test_numpy_reads_arrays():
+    x = np.array([[1.0, 2.0]])
+    assert numpy.asarray(x).dtype == numpy.float32
+    numpy.testing.assert_array_equal(numpy.asarray(x), [[1.0, 2.0]])
+    numpy.testing.assert_allclose(x, numpy.array([[1.0, 2.0]]))
+
+
+def test_writing_into_an_array_of_another_dtype_is_refused():
+    i = np.array([1, 2], dtype="int32")
+    with pytest.raises(mx.MXNetError, match="out= must have the dtype of the result, float32, received int32"):
+        i /= 2
