@@ -136,36 +136,43 @@ def _checked(item: Tensor, shape: Sequence[int], axis: int) -> Tensor:
     return item
 
 
+def _is_plain(key: Any) -> bool:
+    """Whether torch reads a key as numpy does, and refuses it in the same cases: ints and slices without a step."""
+    kind = type(key)
+    if kind is tuple:
+        return all(type(item) is int or type(item) is slice and item.step is None for item in key)
+    return kind is int or kind is slice and key.step is None
+
+
 class Indexed(NDArray):
     """Reading and writing the elements of an `mx.np` array."""
 
     __slots__ = ()
 
     def __getitem__(self, key: Any) -> Any:
-        kind = type(key)
-        if kind is int:
-            shape = self._data.shape
-            if shape and -shape[0] <= key < shape[0]:
-                return self._view(lambda data: data.select(0, key))
-        elif kind is slice:
-            if key == _EVERYTHING and self._data.dim():
-                return self
-        elif kind is tuple and not key:
+        if type(key) is slice and key == _EVERYTHING and self._data.dim() or type(key) is tuple and not key:
             return self
-        result = self._view(self._index(key).read)
+        if _is_plain(key):
+            result = self._view(lambda data: data[key])
+        else:
+            result = self._view(self._index(key).read)
         if not result._data.is_contiguous() and not result._data.requires_grad:
             result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        index = self._index(key)
+        index = None if _is_plain(key) else self._index(key)
         target = self._writable_data(value)
+        value = _assignable(value, target)
         try:
-            index.write(target, _assignable(value, target))
+            if index is None:
+                target[key] = value
+            else:
+                index.write(target, value)
         except RuntimeError as error:
             raise BroadcastError(
                 f"x[{key!r:.80}] = value: an array of shape {self.shape} cannot take a value of shape "
-                f"{onp.shape(value)} there: {error}"
+                f"{tuple(onp.shape(value))} there: {error}"
             ) from error
 
     def _index(self, key: Any) -> NpIndex:

@@ -28,22 +28,6 @@ def np_nonzero(x: Tensor) -> Tensor:
     return torch.atleast_1d(x.detach()).nonzero()
 
 
-@op("_npi_boolean_mask_assign_scalar", infer="same")
-def boolean_mask_assign_scalar(data: Tensor, mask: Tensor, *, value: float, start_axis: int) -> Tensor:
-    """A copy of data with a number where the mask, which stands for the axes from `start_axis` on, is true."""
-    result = data.clone()
-    result[(slice(None),) * start_axis + (mask.bool(),)] = _number(value, data)
-    return result
-
-
-@op("_npi_boolean_mask_assign_tensor", types=typed([0]))
-def boolean_mask_assign_tensor(data: Tensor, mask: Tensor, value: Tensor, *, start_axis: int) -> Tensor:
-    """A copy of data with `value` where the mask, which stands for the axes from `start_axis` on, is true."""
-    result = data.clone()
-    result[(slice(None),) * start_axis + (mask.bool(),)] = value.to(data.dtype)
-    return result
-
-
 # ---- by size and by value ----
 
 

@@ -263,3 +263,10 @@ def outcome(call):
             if type(error).__name__.endswith("Error") and isinstance(error, RuntimeError)
             else type(error).__name__
         )
+
+
+def settled(call):
+    """The arrays that a call gives, when they are computed: MXNet raises some errors only then."""
+    outputs = []
+    _flatten(call(), outputs)
+    return str([plain(output).tolist() for output in outputs])
