@@ -26,12 +26,16 @@ def inner(a: Any, b: Any) -> Any:
 
 def outer(a: Any, b: Any) -> Any:
     """The products of each element of a with each of b, both flattened."""
-    return tensordot(a.reshape(-1), b.reshape(-1), 0)
+    return tensordot(_flat(a), _flat(b), 0)
 
 
 def vdot(a: Any, b: Any) -> Any:
     """The dot product of both arrays flattened."""
-    return tensordot(a.reshape(-1), b.reshape(-1), 1)
+    return tensordot(_flat(a), _flat(b), 1)
+
+
+def _flat(a: Any) -> Any:
+    return call("Reshape", (a,), shape=(-1,))
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
