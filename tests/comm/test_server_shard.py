@@ -180,11 +180,11 @@ def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
 
 def test_workers_must_mean_the_same_arrays():
     shard, slot = shard_of(2, 0)
-    shard.agree([slot.spec], "worker 1")
+    shard.agree([slot.spec], 1)
     with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
-        shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], "worker 1")
+        shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], 1)
     with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
-        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], "worker 1")
+        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
 
 
 def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
@@ -203,6 +203,26 @@ def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
     for rank, act in ((0, fail), (1, None)):
         with pytest.raises(MXNetError, match="no such optimizer"):
             shard.once("set_optimizer", 2, rank, act)
+
+
+def test_workers_that_wait_for_each_other_are_told_at_once():
+    shard, slot = shard_of(2, 0, timeout=LIMIT)
+    push(shard, 0, torch.ones(3, 2))
+    told = []
+
+    def waits_for_the_round():
+        with pytest.raises(MXNetError, match="wait for each other") as error:
+            is_ready(shard, 0)
+        told.append(str(error.value))
+
+    waiting = threading.Thread(target=waits_for_the_round)
+    waiting.start()
+    with pytest.raises(MXNetError, match="wait for each other") as error:
+        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
+    waiting.join(SOON)
+    assert told == [str(error.value)]
+    assert "worker 0 waits because round 1 of key 'k' waits for the push of worker 1" in told[0]
+    assert "worker 1 waits because worker 0 has not inited 'other'" in told[0]
 
 
 def test_large_arrays_are_split_evenly_and_others_go_where_least_is():

@@ -222,7 +222,7 @@ class Guest:
         if self.rank == 0:
             with self.space.declaring:
                 self._create(specs, self.shard.new(specs), frame.payload)
-        self.shard.agree(specs, f"worker {self.rank}")
+        self.shard.agree(specs, self.rank)
         slots = [self.shard.of_key[spec.name] for spec, _ in self._held(specs)]
         told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
         chunks = self.space.arena.chunks
