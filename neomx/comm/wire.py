@@ -84,8 +84,8 @@ def as_bytes(buffer: Any) -> memoryview:
 def split_address(address: str) -> tuple[str, int]:
     """'host:port' as a pair."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"an address is host:port, received {address!r}")
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise ValueError(f"an address is host:port, with a port up to 65535, received {address!r:.80}")
     return host.strip("[]"), int(port)
 
 
