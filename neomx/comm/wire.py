@@ -41,6 +41,8 @@ _PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in 
 GREETING_TIME = 10.0  # seconds for the whole greeting of a caller, TLS included
 _ATTEMPT, _RETRY = 2.0, 0.2  # seconds for TCP's own greeting, which a flooded listener may miss; between two attempts
 _SILENCE = 20.0
+_NAME = 80  # characters of a peer's name that are shown
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # beside errors, of which poll tells always
 HELLO = 0
 
 Into = Callable[[int, Any, int], memoryview]
@@ -79,6 +81,11 @@ def as_bytes(buffer: Any) -> memoryview:
         return memoryview(buffer.detach().reshape(-1).view(torch.uint8).numpy())
     view = memoryview(buffer)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def printable(text: str) -> str:
+    """What a peer said, for terminals and logs: control characters and what has no encoding are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -260,9 +267,18 @@ class Connection:
         """Close it; who waits for it, here or there, sees Closed."""
         shut(self._sock)
 
+    def has_ended(self) -> bool:
+        """Whether the peer has closed the connection, or it is lost; what came before may still be read."""
+        try:
+            poll = select.poll()
+            poll.register(self._sock, _HUNG_UP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed by another thread
+            return True
+
     def __str__(self) -> str:
-        who = self.peer.get("name", "a peer")
-        return f"{who} at {self.address}" if self.address else str(who)
+        who = printable(str(self.peer.get("name") or "a peer")[:_NAME])
+        return f"{who} at {self.address}" if self.address else who
 
     # ---- bytes ----
 

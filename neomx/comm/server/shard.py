@@ -330,6 +330,8 @@ class Shard:
         return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
 
     def _described(self, rank: int) -> str:
+        if rank in self.lost:
+            return f"worker {rank}"
         if rank not in self.heard:
             return f"worker {rank}, which never connected ({self._whereabouts(rank)})"
         return f"worker {rank}, last heard {time.monotonic() - self.heard[rank]:.1f} s ago ({self._whereabouts(rank)})"
