@@ -94,7 +94,7 @@ class Executor:
         for node, index in self._symbol._outputs:
             shape, dtype = shapes.of[id(node), index] or (0,), types.of[id(node), index] or torch.float32
             where = places[id(node)]
-            self.outputs.append(NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where))
+            self.outputs.append(_zeros(shape, dtype, where, f"an output of {node.name!r}"))
         self.output_dict = dict(zip(self._symbol.list_outputs(), self.outputs, strict=True))
         self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
 
@@ -376,6 +376,13 @@ def bind(
     return Executor(symbol, ctx, arguments, grads, grad_reqs(names, grad_req), states, group2ctx)
 
 
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, where: Context, what: str) -> NDArray:
+    try:
+        return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise MXNetError(f"cannot allocate {what} of shape {shape}: {error!s:.200}") from error
+
+
 def simple_bind(
     symbol: Symbol,
     ctx: Context,
@@ -406,7 +413,7 @@ def simple_bind(
         node = variables[name]
         shape, dtype = inferred.of[id(node), 0], types.of[id(node), 0] or torch.float32
         where = groups.of(node) or ctx.check()
-        return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
+        return _zeros(shape or (), dtype, where, repr(name))
 
     try:
         reqs = grad_reqs(names, grad_req)
