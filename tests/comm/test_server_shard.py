@@ -13,6 +13,7 @@ from neomx.base import MXNetError
 from neomx.comm.server import arena
 from neomx.comm.server.allocation import KeyAllocator
 from neomx.comm.server.messages import KeySpec, Segment, SparseRows
+from neomx.comm.server.service import Service
 from neomx.comm.server.shard import Shard, Slot, merged
 from neomx.comm.store import PeerError
 from neomx.comm.wire import Refused
@@ -122,7 +123,9 @@ def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
     assert is_ready(shard, 0)  # its part was in
     push(shard, 0, torch.ones(3, 2))
     began = time.monotonic()
-    with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k'"):
+    with pytest.raises(
+        PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for the push of worker 1$"
+    ):
         is_ready(shard, 0)
     assert time.monotonic() - began < SOON
 
@@ -223,6 +226,14 @@ def test_workers_that_wait_for_each_other_are_told_at_once():
     assert told == [str(error.value)]
     assert "worker 0 waits because round 1 of key 'k' waits for the push of worker 1" in told[0]
     assert "worker 1 waits because worker 0 has not inited 'other'" in told[0]
+
+
+def test_workers_with_stores_of_different_kinds_are_told_which():
+    service = Service(0, 1, 3, {}, LIMIT, lambda data: Recorder())
+    service._welcome({"rank": 0, "space": 0, "staleness": 0})
+    for staleness, kind in ((None, "'dist_async'"), (2, "'dist_stale' with staleness=2")):
+        with pytest.raises(Refused, match=f"worker 1 made a store of kind {kind}, others one of kind 'dist_sync'"):
+            service._welcome({"rank": 1, "space": 0, "staleness": staleness})
 
 
 def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
