@@ -123,9 +123,7 @@ def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
     assert is_ready(shard, 0)  # its part was in
     push(shard, 0, torch.ones(3, 2))
     began = time.monotonic()
-    with pytest.raises(
-        PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for the push of worker 1$"
-    ):
+    with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for .* worker 1$"):
         is_ready(shard, 0)
     assert time.monotonic() - began < SOON
 
