@@ -43,6 +43,6 @@ def to_torch(dtype: Any) -> torch.dtype:
     else:
         try:
             return _TORCH_OF_NAME[np.dtype(dtype).name]
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, ValueError, SyntaxError):  # numpy parses what stands for a structure
             pass
-    raise MXNetError(f"unknown dtype {dtype!r}. Expected one of {', '.join(_TORCH_OF_NAME)}")
+    raise MXNetError(f"unknown dtype {dtype!r:.80}. Expected one of {', '.join(_TORCH_OF_NAME)}")

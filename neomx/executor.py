@@ -111,9 +111,7 @@ class Executor:
             if stored[id(node), index] != "default":
                 self.outputs.append(sparse_zeros(stored[id(node), index], shape, where, dtype))
                 continue
-            self.outputs.append(
-                NDArray(torch.zeros(shape if is_known(shape) else (0,), dtype=dtype, device=where.device), where)
-            )
+            self.outputs.append(_zeros(shape if is_known(shape) else (0,), dtype, where, f"an output of {node.name!r}"))
         self.output_dict = dict(zip(self._symbol.list_outputs(), self.outputs, strict=True))
         self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
 
@@ -397,6 +395,13 @@ def bind(
     return Executor(symbol, ctx, arguments, grads, grad_reqs(names, grad_req), states, group2ctx)
 
 
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, where: Context, what: str) -> NDArray:
+    try:
+        return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
+    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        raise MXNetError(f"cannot allocate {what} of shape {shape}: {error!s:.200}") from error
+
+
 def simple_bind(
     symbol: Symbol,
     ctx: Context,
@@ -434,7 +439,7 @@ def simple_bind(
         where = groups.of(node) or ctx.check()
         if stypes[name] != "default":
             return sparse_zeros(stypes[name], shape, where, dtype)
-        return NDArray(torch.zeros(shape, dtype=dtype, device=where.device), where)
+        return _zeros(shape or (), dtype, where, repr(name))
 
     try:
         reqs = grad_reqs(names, grad_req)

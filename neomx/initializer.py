@@ -115,7 +115,7 @@ class Initializer:
             desc.global_init = self
         init = desc.attrs.get("__init__", "")
         if init:
-            create(init)._init_weight(desc, arr)
+            _noted(desc, init)._init_weight(desc, arr)
             self._verbose_print(desc, init, arr)
             return
         ending, method = _find_ending(desc, _BY_ENDING)
@@ -194,6 +194,16 @@ def _root_mean_square(array: NDArray) -> str:
 _register = registry.get_register_func(Initializer, "initializer")
 alias = registry.get_alias_func(Initializer, "initializer")
 create = registry.get_create_func(Initializer, "initializer")
+
+
+def _noted(name: str, text: str) -> Any:
+    """The initializer that a variable's `__init__` describes; a file may say anything there."""
+    try:
+        return create(text)
+    except (ValueError, TypeError, AttributeError, LookupError, AssertionError, RecursionError) as error:
+        raise MXNetError(
+            f"variable {name!r}: __init__ is {text!r:.80}, expected an initializer as `dumps` writes it: {error}"
+        ) from error
 
 
 def register(klass: Any) -> Any:

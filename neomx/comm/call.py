@@ -17,6 +17,7 @@ from typing import IO, Any
 from ..base import MXNetError
 from . import byvalue
 from .child import Child, Command
+from .descriptors import most_processes
 from .jobspec import JobSpec, new_job
 from .store import StoreServer
 from .supervision import Interrupts, Verdict, supervise
@@ -42,6 +43,8 @@ def launch(
     """
     if n < 1 or servers < 0:
         raise ValueError(f"launch needs n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
+    if n + servers > (most := most_processes()):
+        raise ValueError(f"launch starts at most {most} processes on this machine; received n={n}, servers={servers}")
     secret = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         payload = stack.enter_context(_payload(fn, args))

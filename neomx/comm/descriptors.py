@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import os
 
 try:
     import resource
 except ImportError:  # Windows, which has no such limit
     resource = None  # type: ignore[assignment]
 
+_A_CORE, _ANYWAY = 64, 256  # processes: so many for each core, and so many on any machine
+_FILES, _UNLIMITED = 8, 1 << 20  # descriptors that a launcher needs for a process; those that it has without a limit
 EXHAUSTED = "Too many open files"
+
+
+def most_processes() -> int:
+    """How many processes a launcher starts at most on this machine."""
+    files = _UNLIMITED if resource is None else resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    files = _UNLIMITED if files < 0 else files
+    return min(max(_ANYWAY, _A_CORE * (os.cpu_count() or 1)), files // _FILES)
 
 
 def raise_limit() -> None:

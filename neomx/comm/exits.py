@@ -11,11 +11,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from types import MemberDescriptorType, TracebackType
 from typing import NoReturn
+
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def on_failure(tell: Callable[[str], None]) -> None:
@@ -24,7 +28,10 @@ def on_failure(tell: Callable[[str], None]) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         tell(f"its program ended by {kind.__name__}")
-        previous(kind, error, trace)
+        if kind is KeyboardInterrupt and previous is sys.__excepthook__:
+            traceback.print_exception(kind, error, trace, limit=_depth_of_program(trace), chain=False)
+        else:
+            previous(kind, error, trace)
 
     sys.excepthook = hook
     # A built-in type refuses assignments to its attributes; its namespace, found this way in CPython, takes them.
@@ -34,6 +41,12 @@ def on_failure(tell: Callable[[str], None]) -> None:
             ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))  # attribute lookups are cached
     if sys.version_info < (3, 12):
         sys.exit = _exit  # Python's own raises no SystemExit with a code until something catches it
+
+
+def _depth_of_program(trace: TracebackType | None) -> int:
+    """How many frames of a traceback belong to the program, before it calls us: where we wait is of no use to it."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace)]
+    return next((depth for depth, file in enumerate(files) if file.startswith(_OURS)), len(files)) or len(files)
 
 
 class _Code:

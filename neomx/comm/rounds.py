@@ -29,6 +29,10 @@ _PATIENCE = 30.0  # seconds for what another worker is about to say
 _DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
 
 
+Compared = tuple[Mapping[str, object], Mapping[str, object]]
+"""What must be the same on all workers in a step: of the whole, and by parameter."""
+
+
 class Stepper(Protocol):
     """Who steps in rounds: a Trainer's exchange of gradients."""
 
@@ -110,9 +114,11 @@ class Rounds:
         self._released: set[int] = set()
         self._given: dict[int, _Given] = {}
         self._steps: Counter[int] = Counter()  # of this worker, by stepper
-        self._settings: Mapping[str, object] = {}  # of the stepper that steps
         self._barriers = Barriers()
         self._idle: Counter[int] = Counter()  # steps of others, by stepper, for which this worker should have had data
+        self._compared: Compared = ({}, {})  # of the stepper that steps
+        self._digest_of: Mapping[str, object] = {}  # whose digest is known
+        self._digest = 0
         self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
 
     def enter(self, stepper: Stepper) -> int:
@@ -141,12 +147,12 @@ class Rounds:
         samples: float = -1,
         reduces: bool = True,
         wants_flags: bool = False,
-        settings: Mapping[str, object] | None = None,
+        compared: Compared = ({}, {}),
     ) -> Round:
-        """Say that this worker steps; what all said. `settings` are those of its optimizer."""
+        """Say that this worker steps; what all said. Raises if what is `compared` is not the same on all workers."""
         follows = False
         self._steps[stepper] += reduces
-        self._settings = settings or {}
+        self._compared = compared
         state.saved.clear()
         if not math.isnan(divisor):  # as it is where a later call says it
             last = self._given.get(stepper)
@@ -170,8 +176,12 @@ class Rounds:
                 + ". Every worker must make its Trainers in the same order and step them in the same order"
             )
 
-    def prepare(self, stepper: int) -> None:
-        """Say that this worker prepares for new parameters, so that workers without data do the same."""
+    def prepare(self, stepper: int, compared: Mapping[str, object]) -> None:
+        """Say that this worker prepares for new parameters, so that workers without data do the same.
+
+        Raises if what is `compared` is not the same on all workers.
+        """
+        self._compared = compared, {}
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
     def pause(self, expected: bool = False) -> None:
@@ -253,7 +263,7 @@ class Rounds:
     ) -> Round:
         if self._group.size == 1:
             return Round([what], [divisor], [samples], reduces, wants_flags, follows, prepares)
-        digest = zlib.crc32(repr(self._settings).encode()) if what >= 0 and not prepares else 0
+        digest = self._digested() if what >= 0 else 0
         flags_here = (reduces, wants_flags, follows, prepares)
         mine = torch.tensor([what, divisor, samples, digest, *flags_here], dtype=torch.float64)
         with self._group.doing(_DOING.get(what, "a training step")):
@@ -266,8 +276,9 @@ class Rounds:
                 "the workers' programs do not run alike: the parameters that are trained have changed on some workers "
                 "only. Change grad_req, or initialise parameters, in the same step on all workers"
             )
-        if len({digests[rank] for rank in active}) > 1:
-            raise MXNetError(self._difference(active))
+        same_stepper = len({steppers[rank] for rank in active}) == 1  # else the caller says so
+        if same_stepper and len({digests[rank] for rank in active}) > 1 and (found := self._difference(active)):
+            raise MXNetError(found)
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
         self._catch_up(round)
         wrong = self._barriers.hear(round.steppers, round.reduces)
@@ -275,21 +286,37 @@ class Rounds:
             _log.warning(wrong)
         return round
 
+    def _digested(self) -> int:
+        """A number for what is compared."""
+        settings, by_parameter = self._compared
+        if by_parameter is not self._digest_of:  # long, and the same object while nothing changes
+            self._digest_of, self._digest = by_parameter, zlib.crc32(repr(by_parameter).encode())
+        return zlib.crc32(repr(settings).encode(), self._digest)
+
     def _difference(self, active: list[int]) -> str:
-        """How the settings of two workers differ that step: each leaves its own in the store."""
+        """How the settings of two workers differ that step, if they do: each leaves its own in the store."""
         store, key = self._group.store, f"{self._group.name}/settings"
         assert store is not None
         if self._group.rank in active:
-            store.set(f"{key}/{self._group.rank}", json.dumps(self._settings, default=repr))
+            settings, by_parameter = self._compared
+            store.set(f"{key}/{self._group.rank}", json.dumps({**settings, **by_parameter}, default=repr))
         found = {rank: json.loads(store.get(f"{key}/{rank}", timeout=_PATIENCE)) for rank in active}
-        first, other = next((a, b) for a in active for b in active if found[a] != found[b])
-        name = next(
-            name for name in {**found[first], **found[other]} if found[first].get(name) != found[other].get(name)
-        )
-        return (
-            "the workers' optimizers must have the same settings: "
-            f"{name} is {found[first].get(name)!r} on worker {first} and {found[other].get(name)!r} on worker {other}"
-        )
+        first = found[active[0]]
+        for rank, theirs in found.items():
+            for name in {**first, **theirs}:
+                if first.get(name) != theirs.get(name):
+                    return (
+                        f"all workers must have the same settings: {name} is {first.get(name)!r} on worker {active[0]} "
+                        f"and {theirs.get(name)!r} on worker {rank}. Set up the optimizer, the parameters (lr_mult, "
+                        "wd_mult, grad_req) and the compression alike on all workers"
+                    )
+            for mine, name in zip(first, theirs, strict=True):
+                if mine != name:
+                    return (
+                        f"all workers must have their parameters in the same order: worker {active[0]} has {mine} "
+                        f"where worker {rank} has {name}"
+                    )
+        return ""  # numbers of different types that are equal
 
     def _catch_up(self, round: Round) -> None:
         """Remember whose weights fall behind in this round; when nobody steps, bring all up to date."""

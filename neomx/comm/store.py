@@ -32,7 +32,9 @@ _KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # and what one member may have in it
 _KEY_LIMIT = 1 << 12  # characters of a key
 NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
 SERVICE = "the job's store"  # what a connection to it is for
-_HOST = "host"  # who owns what the process that keeps the store leaves in it
+_WAIT_KEYS = 1 << 16  # keys that one wait may be for
+_LOOK = 1.0  # seconds after which a wait looks whether the one that waits is still connected
+_HOST = object()  # who owns what the process that keeps the store leaves in it: equal to no member's token
 _MEMBERS = 1 << 16
 _REFUSALS = 100  # that are kept
 THE_STORE = "the job's store"  # how the roll call speaks of itself
@@ -96,7 +98,7 @@ class _Entry:
     """A value, and the token of who left it; of nobody if members share it."""
 
     value: bytes
-    owner: str | None = None
+    owner: object = None
 
 
 class _Values:
@@ -105,7 +107,7 @@ class _Values:
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
         self._bytes = 0
-        self._of: dict[str | None, list[int]] = {}  # keys and bytes, by owner
+        self._of: dict[object, list[int]] = {}  # keys and bytes, by owner
 
     def __contains__(self, key: object) -> bool:
         return key in self._entries
@@ -118,7 +120,7 @@ class _Values:
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
-    def owner(self, key: str) -> str | None:
+    def owner(self, key: str) -> object:
         """Who left it."""
         entry = self._entries.get(key)
         return None if entry is None else entry.owner
@@ -127,7 +129,18 @@ class _Values:
         """Those that have no values."""
         return sorted(key for key in keys if key not in self._entries)
 
-    def put(self, key: str, value: bytes, owner: str | None, limited: bool = True) -> None:
+    def wait_for(self, keys: Iterable[str]) -> Callable[[], bool]:
+        """A question, asked at every change, whether all keys have values or had them at an earlier question."""
+        left = list(keys)
+
+        def are_there() -> bool:
+            while left and left[-1] in self._entries:
+                left.pop()
+            return not left
+
+        return are_there
+
+    def put(self, key: str, value: bytes, owner: object, limited: bool = True) -> None:
         """Keep a value; raises OverQuota if there is no room for it."""
         old = self._entries.get(key)
         size = len(key) + len(value)
@@ -157,13 +170,26 @@ class _Values:
             self._count(old.owner, -1, -len(key) - len(old.value))
         return old is not None
 
-    def _count(self, owner: str | None, keys: int, size: int) -> None:
+    def _count(self, owner: object, keys: int, size: int) -> None:
         self._bytes += size
         now = self._of.setdefault(owner, [0, 0])
         now[0] += keys
         now[1] += size
         if not now[0]:
             del self._of[owner]
+
+
+class _Ask(dict[str, Any]):
+    """What a member asks for, and whether it still waits for the answer."""
+
+    def __init__(self, said: Any, connection: wire.Connection):
+        super().__init__(said if isinstance(said, dict) else {})
+        self._connection = connection
+        self["token"] = connection.peer.get("token")
+
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return self._connection.has_ended()
 
 
 class StoreServer:
@@ -234,11 +260,10 @@ class StoreServer:
         try:
             while True:
                 frame = connection.receive()
-                ask = frame.meta if isinstance(frame.meta, dict) else {}
+                ask = _Ask(frame.meta, connection)
                 handler = _HANDLERS.get(str(ask.get("do")))
                 if frame.kind != _ASK or handler is None:
                     raise wire.Refused(f"store: {connection} asked for {frame.meta!r:.80}")
-                ask["token"] = connection.peer.get("token")
                 try:
                     _text(ask["token"])
                     meta, payload = handler(self, ask, bytes(frame.payload))
@@ -296,19 +321,26 @@ class StoreServer:
             return True
         return now - member.running < self._silence
 
-    def _await(self, ready: Callable[[], bool], seconds: float) -> bool:
-        return self._changed.wait_for(lambda: ready() or self._closed, timeout=max(0.0, min(seconds, 86400.0)))
+    def _await(self, ready: Callable[[], bool], ask: _Ask) -> bool:
+        """Wait, for as long as the member asks and stays connected."""
+        deadline = time.monotonic() + max(0.0, min(float(ask["timeout"]), 86400.0))
+        while not self._changed.wait_for(
+            lambda: ready() or self._closed, timeout=max(0.0, min(_LOOK, deadline - time.monotonic()))
+        ):
+            if time.monotonic() >= deadline or ask.is_over():
+                return False
+        return True
 
-    def _may_change(self, ask: dict[str, Any], key: str) -> bool:
+    def _may_change(self, ask: _Ask, key: str) -> bool:
         """Whether a key is not that of another member which is here."""
         owner = self._values.owner(key)
         holder = self._member_of(owner)
         return owner in (None, ask["token"]) or owner != _HOST and (holder is None or holder.state != "here")
 
-    def _member_of(self, token: str | None) -> Member | None:
+    def _member_of(self, token: object) -> Member | None:
         return next((member for member in self._members.values() if token and member.token == token), None)
 
-    def _set(self, ask: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def _set(self, ask: _Ask, payload: bytes) -> tuple[dict[str, Any], bytes]:
         key = _text(ask["key"])
         with self._changed:
             if not self._may_change(ask, key):
@@ -319,14 +351,14 @@ class StoreServer:
             self._changed.notify_all()
         return {}, b""
 
-    def _get(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _get(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         key = _text(ask["key"])
         with self._changed:
-            self._await(lambda: key in self._values, float(ask["timeout"]))
+            self._await(lambda: key in self._values, ask)
             value = self._values.get(key)
             return ({"error": "timeout"}, b"") if value is None else ({}, value)
 
-    def _add(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _add(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         key, amount = _text(ask["key"]), int(ask["amount"])
         with self._changed:
             if not self._may_change(ask, key):
@@ -338,7 +370,7 @@ class StoreServer:
             self._changed.notify_all()
         return {"total": total}, b""
 
-    def _swap(self, ask: dict[str, Any], payload: bytes) -> tuple[dict[str, Any], bytes]:
+    def _swap(self, ask: _Ask, payload: bytes) -> tuple[dict[str, Any], bytes]:
         key, expected = _text(ask["key"]), _text(ask["expected"]).encode()
         with self._changed:
             now = self._values.get(key)
@@ -350,29 +382,31 @@ class StoreServer:
                 now = payload
             return {}, expected if now is None else now
 
-    def _wait(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _wait(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         keys = {_text(key) for key in ask["keys"]}
+        if len(keys) > _WAIT_KEYS:
+            raise ValueError(f"a wait for {len(keys)} keys, more than {_WAIT_KEYS}")
         with self._changed:
-            if not self._await(lambda: not self._values.lacking(keys), float(ask["timeout"])):
+            if not self._await(self._values.wait_for(keys), ask):
                 return {"error": "timeout", "missing": self._values.lacking(keys)[:8]}, b""
         return {}, b""
 
-    def _check(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _check(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             return {"there": all(_text(key) in self._values for key in ask["keys"])}, b""
 
-    def _delete(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _delete(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             key = _text(ask["key"])
             if not self._may_change(ask, key):
                 return _denied(f"the key {key!r:.80} belongs to another process"), b""
             return {"was": self._values.pop(key)}, b""
 
-    def _count(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _count(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             return {"count": len(self._values)}, b""
 
-    def _join(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _join(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         member = Member(_name(ask["name"]), _name(ask["host"]), int(ask["pid"]), token=ask["token"])
         with self._changed:
             before = self._members.get(member.name)
@@ -384,7 +418,7 @@ class StoreServer:
             self._changed.notify_all()
         return {"silence": self._silence}, b""
 
-    def _beat(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _beat(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         now = time.monotonic()
         with self._changed:
             me = self._me(ask)
@@ -400,24 +434,24 @@ class StoreServer:
             look = {m.name: m.pid for m in others if m.state != "left" and now - m.heard > self._silence / 4}
             return {"gone": {m.name: m.why for m in self._members.values() if m.state == "gone"}, "look": look}, b""
 
-    def _me(self, ask: dict[str, Any]) -> Member:
+    def _me(self, ask: _Ask) -> Member:
         """The member that asks: nobody speaks for another."""
         member = self._members[_text(ask["name"])]
         if not member.token or member.token != ask["token"]:
             raise ValueError(f"{member.name} is another process")
         return member
 
-    def _leave(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _leave(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             self._me(ask).state = "left"
             self._changed.notify_all()
         return {}, b""
 
-    def _roster(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _roster(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         with self._changed:
             return {"members": {m.name: m.told() for m in self._members.values()}}, b""
 
-    def _report_gone(self, ask: dict[str, Any], _: bytes) -> tuple[dict[str, Any], bytes]:
+    def _report_gone(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         name, why = _name(ask["name"]), _text(ask["why"])
         with self._changed:
             me = self._member_of(ask["token"])
@@ -425,11 +459,11 @@ class StoreServer:
                 raise ValueError(f"only {name} itself, or a launcher, says that it is gone")
             if len(self._members) >= _MEMBERS and name not in self._members:
                 return _denied(f"there are {_MEMBERS} members already"), b""
-            self.mark_gone(name, None, why[:_KEY_LIMIT])
+            self.mark_gone(name, None, wire.printable(why[:_KEY_LIMIT]))
         return {}, b""
 
 
-_HANDLERS: dict[str, Callable[[StoreServer, dict[str, Any], bytes], tuple[dict[str, Any], bytes]]] = {
+_HANDLERS: dict[str, Callable[[StoreServer, _Ask, bytes], tuple[dict[str, Any], bytes]]] = {
     "set": StoreServer._set,
     "get": StoreServer._get,
     "add": StoreServer._add,
@@ -468,6 +502,8 @@ def _text(value: Any) -> str:
 def _name(value: Any) -> str:
     if len(name := _text(value)) > _KEY_LIMIT:
         raise ValueError(f"a name of {len(name)} characters")
+    if not name.isprintable():
+        raise ValueError("a name that cannot be printed")
     return name
 
 
@@ -514,6 +550,10 @@ class StoreClient:
             with self._connection() as connection:
                 connection.send(_ASK, {"do": do, **fields}, payload)
                 frame = connection.receive(timeout=self._patience if wait is None else wait)
+        except wire.Refused as error:
+            raise PeerError(
+                f"the connection to the job's store at {self.address} cannot be trusted: {error}"
+            ) from error
         except wire.WireError as error:
             raise PeerError(
                 f"the job's store at {self.address} does not answer ({error}). It lives in the process that started "
@@ -597,9 +637,14 @@ class StoreClient:
     def join(self, name: str) -> None:
         """Enter the roll: from now on a sudden end of this process is told to all others."""
         self.name = name
-        self._life = self._dial(self._patience)
-        self._life.send(_ASK, {"do": "join", "name": name, "host": socket.gethostname(), "pid": os.getpid()})
-        answer = self._life.receive(timeout=self._patience)
+        try:
+            self._life = self._dial(self._patience)
+            self._life.send(_ASK, {"do": "join", "name": name, "host": socket.gethostname(), "pid": os.getpid()})
+            answer = self._life.receive(timeout=self._patience)
+        except wire.WireError as error:
+            raise PeerError(
+                f"{name} cannot join: the job's store at {self.address} does not answer ({error})"
+            ) from error
         if answer.kind == _ERROR:
             raise MXNetError(f"the job's store refused {name}: {answer.meta['why']}")
         self._patience = float(answer.meta["silence"])  # as patient as the store is with this process

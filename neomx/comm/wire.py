@@ -44,6 +44,8 @@ _SILENCE = 20.0
 _TLS_RECORD = b"\x16\x03"  # how TLS's handshake begins
 _SAME_SECRET = "--secret-file, or NEOMX_SECRET, must be the same on all hosts"
 _SAME_TLS = "Give the same --tls-file to all nodes, or to none"
+_NAME = 80  # characters of a peer's name that are shown
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # beside errors, of which poll tells always
 HELLO = 0
 
 Into = Callable[[int, Any, int], memoryview]
@@ -88,11 +90,16 @@ def as_bytes(buffer: Any) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
+def printable(text: str) -> str:
+    """What a peer said, for terminals and logs: control characters and what has no encoding are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def split_address(address: str) -> tuple[str, int]:
     """'host:port' as a pair."""
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"an address is host:port, received {address!r}")
+    if not host or not port.isdecimal() or len(port) > 5 or int(port) > 65535:
+        raise ValueError(f"an address is host:port, with a port up to 65535, received {address!r:.80}")
     return host.strip("[]"), int(port)
 
 
@@ -267,9 +274,18 @@ class Connection:
         """Close it; who waits for it, here or there, sees Closed."""
         shut(self._sock)
 
+    def has_ended(self) -> bool:
+        """Whether the peer has closed the connection, or it is lost; what came before may still be read."""
+        try:
+            poll = select.poll()
+            poll.register(self._sock, _HUNG_UP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # closed by another thread
+            return True
+
     def __str__(self) -> str:
-        who = self.peer.get("name", "a peer")
-        return f"{who} at {self.address}" if self.address else str(who)
+        who = printable(str(self.peer.get("name") or "a peer")[:_NAME])
+        return f"{who} at {self.address}" if self.address else who
 
     # ---- bytes ----
 

@@ -7,6 +7,7 @@ nobody launched is a world of one worker.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 import socket
@@ -242,7 +243,7 @@ def _timeout(environ: Mapping[str, str]) -> float:
         seconds = float(value) if value else DEFAULT_TIMEOUT
     except ValueError:
         seconds = 0.0
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise MXNetError(f"NEOMX_TIMEOUT must be a number of seconds above 0, received {value!r}")
     return seconds
 

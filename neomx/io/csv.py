@@ -92,7 +92,8 @@ def _table(what: str, uri: str, shape: tuple[int, ...], dtype: np.dtype) -> np.n
 def _read_table(path: str, dtype: np.dtype) -> np.ndarray:
     convert = _truncated if dtype.kind == "i" else None
     try:
-        return np.loadtxt(path, dtype, delimiter=",", ndmin=2, comments=None, converters=convert)
+        with open(path, encoding="utf-8") as file:  # opened here: by a path, numpy would unpack what is compressed
+            return np.loadtxt(file, dtype, delimiter=",", ndmin=2, comments=None, converters=convert)
     except (ValueError, OverflowError, OSError) as error:
         raise MXNetError(f"cannot read {path} as rows of {dtype.name}, equally long: {error}") from error
 

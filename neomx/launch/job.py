@@ -9,8 +9,11 @@ import re
 import sys
 
 from ..base import MXNetError
+from ..comm import descriptors
 from ..comm.wire import WireError, check_pem
 from ..comm.world import DEFAULT_TIMEOUT
+
+_IN_ALL = 1 << 16  # processes of a job, which is what its store has room for
 
 
 class ConfigurationError(MXNetError):
@@ -45,7 +48,8 @@ class Job:
         self._check_counts()
         self._check_nodes()
         self._check_layout()
-        if self.timeout <= 0:
+        self._check_room()
+        if not 0 < self.timeout < math.inf:
             raise ConfigurationError(f"--timeout is in seconds and must be above 0; received {self.timeout:g}")
         self._check_files()
 
@@ -97,11 +101,30 @@ class Job:
             raise ConfigurationError(
                 f"--nnodes {self.nodes} needs --rdzv host:port, the address of node 0, the same on every node"
             )
-        if self.rendezvous and not re.fullmatch(r".+:\d+", self.rendezvous):
-            raise ConfigurationError(f"--rdzv must be host:port, such as node0:29400; received {self.rendezvous}")
+        found = self.rendezvous and re.fullmatch(r".+:([0-9]{1,5})", self.rendezvous)
+        if self.rendezvous and (not found or int(found[1]) > 65535):
+            raise ConfigurationError(
+                f"--rdzv must be host:port, such as node0:29400, with a port up to 65535; received {self.rendezvous}"
+            )
         if self.nodes > 1 and self.tls and not self.tls_file:
             raise ConfigurationError(
                 "--tls on several nodes needs --tls-file PEM, the same certificate and key on every node"
+            )
+
+    def _check_room(self) -> None:
+        """Refuse what no machine runs: it would be out of memory before it could say so."""
+        given = [count for _, count in self.hosts]
+        workers = sum(given) if given else self.nodes * self.local_workers
+        if workers + self.servers > _IN_ALL:
+            raise ConfigurationError(
+                f"{workers} workers and {self.servers} servers are more processes than the {_IN_ALL} that a job may "
+                "have: give smaller numbers to -n, -s and --nnodes"
+            )
+        here = 0 if self.hosts else self.local_workers + -(-self.servers // self.nodes)
+        if here > (most := descriptors.most_processes()):
+            raise ConfigurationError(
+                f"{here} processes on this machine are too many: with its cores and file descriptors (ulimit -Hn) it "
+                f"may run {most}. Give smaller numbers to -n and -s"
             )
 
     def _check_layout(self) -> None:

@@ -69,7 +69,7 @@ def run(job: Job) -> int:
         tree = stack.enter_context(Tree(spec.job, job.node, job.logs))
         if job.leash:
             tree.listen(sys.stdin.fileno(), lambda: _let_loose(tree, interrupts))
-        start(tree, spec, job)
+        start(tree, spec, job, interrupts)
         supervise(tree, verdict, interrupts)
         verdict.part()
     return conclude(verdict, interrupts, quiet=job.leash)

@@ -29,6 +29,8 @@ def run(job: Job) -> int:
     from . import hosts, nodes
 
     _check_secret(job)
+    if job.logs:
+        _make_directory(job.logs)
     if job.hosts:
         return hosts.run(job)
     return nodes.run(job) if job.nodes > 1 else run_here(job)
@@ -43,6 +45,13 @@ def _check_secret(job: Job) -> None:
             say(f"--secret-file {job.secret_file} has mode {mode:04o}: other users may use it. chmod 600 protects it")
     elif "NEOMX_SECRET" in os.environ:
         checked(os.environ["NEOMX_SECRET"], "NEOMX_SECRET")
+
+
+def _make_directory(path: str) -> None:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"--logs {path}: cannot make this directory: {error.strerror}") from None
 
 
 def run_here(job: Job) -> int:
@@ -68,15 +77,22 @@ def run_here(job: Job) -> int:
             extra=settings(job),
         )
         tree = stack.enter_context(Tree(spec.job, logs=job.logs))
-        start(tree, spec, job)
+        start(tree, spec, job, interrupts)
         supervise(tree, verdict, interrupts)
     return conclude(verdict, interrupts)
 
 
-def start(tree: Tree, spec: JobSpec, job: Job) -> None:
-    """Start this node's servers and workers."""
+def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
+    """Start this node's servers and workers, unless a signal ends the job meanwhile."""
     for command in (*spec.server_commands(SERVER), *spec.worker_commands(job.python)):
-        tree.start(command)
+        if interrupts.received:
+            return
+        try:
+            tree.start(command)
+        except OSError as error:  # no processes, descriptors or memory left
+            raise ConfigurationError(
+                f"cannot start {command.name}: {error.strerror or error}. Give smaller numbers to -n and -s"
+            ) from error
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:

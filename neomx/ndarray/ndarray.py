@@ -183,7 +183,10 @@ class NDArray(PrivateNames):
         data = whole(self._data.detach())
         if data.dtype is torch.bfloat16:
             data = data.float()
-        return np.array(data.numpy(force=True), order="C")
+        try:
+            return np.array(data.numpy(force=True), order="C")
+        except ValueError as error:  # a file may have empty arrays of any shape
+            raise MXNetError(f"numpy has no arrays of shape {self.shape}: {error}") from error
 
     def asscalar(self) -> Any:
         """The number in an array of one element."""

@@ -357,8 +357,14 @@ def _int(value: Any) -> int:
     except TypeError:
         pass
     if isinstance(value, str):
-        return int(value)
+        return _of_64_bits(int(value))
     raise TypeError("expected an int")
+
+
+def _of_64_bits(value: int) -> int:
+    if value.bit_length() > 64:
+        raise ValueError("expected a number of 64 bits")
+    return value
 
 
 def _float(value: Any) -> float:
@@ -409,9 +415,10 @@ def _number(word: str) -> int | float | None:
     if word == "None":
         return None
     try:
-        return int(word.removesuffix("L"))
+        value = int(word.removesuffix("L"))
     except ValueError:
         return float(word)
+    return _of_64_bits(value)
 
 
 def _shape(value: Any) -> tuple[int | None, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -100,6 +101,10 @@ class Optimizer:
             found["lr_scheduler"] = type(self.lr_scheduler).__name__
             found["learning_rate"] = getattr(self.lr_scheduler, "base_lr", None)
         return found
+
+    def multipliers(self, indices: Sequence[Index]) -> tuple[list[float], list[float]]:
+        """The factors of these parameters' rates, and those of their decays."""
+        return self._multipliers(indices, "lr_mult"), self._multipliers(indices, "wd_mult")
 
     # ---- what a subclass gives ----
 
@@ -208,6 +213,8 @@ class Optimizer:
 
     def _multipliers(self, indices: Sequence[Index], kind: str) -> list[float]:
         """The multipliers of parameters: their own, else what was set for the index, else for the name."""
+        if self.param_dict and all(map(self.param_dict.__contains__, indices)):  # as a Trainer has it: every step asks
+            return list(map(operator.attrgetter(kind), map(self.param_dict.__getitem__, indices)))
         given: dict[Index, float] = getattr(self, kind)
         return [
             getattr(self.param_dict[index], kind)

@@ -98,19 +98,6 @@ class AllReduce(StepStrategy):
         """Take over the weights, and the optimizer's states, that the worker `source` has."""
         give_over(self.training, self.group, source)
 
-    def follow(self) -> None:
-        """Take notice of new parameters; workers without data hear of it, for all prepare together."""
-        if self._rounds is not None and self.training.trained() is not self._trained:
-            self._rounds.prepare(self._number)
-        super().follow()
-
-    def prepare_along(self) -> None:
-        """Other workers prepare for new parameters, before their next step: do the same."""
-        if self._trained is not None:
-            self._trained.unwatch()
-            self._trained = None
-        super().follow()
-
     # ---- a step ----
 
     def ready(self, i: int) -> None:
@@ -134,8 +121,8 @@ class AllReduce(StepStrategy):
     def agree(self, divisor: float) -> float:
         """What all workers divide by, where gradients have been summed before."""
         assert self._rounds is not None
-        said, settings = self.training.samples(divisor), self.training.optimizer.settings()
-        return self._rounds.step(self._number, divisor, said, reduces=False, settings=settings).divisor
+        said = self.training.samples(divisor)
+        return self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared()).divisor
 
     def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
         """Sum this round's gradients; of which parameters no worker made one."""
@@ -166,8 +153,8 @@ class AllReduce(StepStrategy):
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
         """Hear what all workers say before a step."""
         assert self._rounds is not None
-        said, settings = self.training.samples(divisor), self.training.optimizer.settings()
-        return self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, settings=settings)
+        said = self.training.samples(divisor)
+        return self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, compared=self.compared())
 
     def divisor_of(self, round: Round) -> float:
         """What all workers divide by."""

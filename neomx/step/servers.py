@@ -11,6 +11,7 @@ from .. import events
 from .. import ndarray as nd
 from ..comm.alike import check_alike, described
 from ..comm.buckets import Stamp
+from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round
 from ..kvstore.remote import RemoteStore
@@ -48,6 +49,11 @@ class Servers(InStore):
     def workers(self) -> int:  # type: ignore[override]
         """Whose gradients are summed in a step: an asynchronous store applies each worker's by themselves."""
         return self.store.num_workers if self.store.is_synchronous else 1
+
+    @property
+    def compressor(self) -> Compressor | None:  # type: ignore[override]
+        """What makes gradients small for the way to the servers."""
+        return self.store.compressor
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
         """Give all workers the first one's values of these tensors; who joins an asynchronous job late cannot."""
@@ -117,8 +123,8 @@ class Servers(InStore):
         else:
             wants_flags = len(made) < len(self.trained)
             said = self.training.samples(divisor)
-            settings = self.training.optimizer.settings()
-            round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, settings=settings)
+            compared = self.compared()
+            round = self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, compared=compared)
             stale = self._stale(round, made)
             divisor, samples = round.divisor, round.all_samples
             self.name_lacking(made, stale, self.store.rank)
@@ -195,8 +201,8 @@ class Servers(InStore):
         self.follow()
         if self._rounds is not None:
             said = self.training.samples(divisor)
-            settings = self.training.optimizer.settings()
-            divisor = self._rounds.step(self._number, divisor, said, reduces=False, settings=settings).divisor
+            compared = self.compared()
+            divisor = self._rounds.step(self._number, divisor, said, reduces=False, compared=compared).divisor
         self.update_each(divisor, ignore_stale)
 
     def _sum(self, divisor: float) -> tuple[float, list[bool]]:
@@ -233,7 +239,6 @@ class Servers(InStore):
         """Take part in the others' step with gradients of zero."""
         if not round.reduces:
             return
-        self.follow()
         self._send_zeros(list(self._sent))
         self._sent, self._waiting = {}, []
         stale = self._stale(round, ())

@@ -22,6 +22,7 @@ import torch
 
 from ..base import MXNetError
 from ..comm.alike import check_alike
+from ..comm.compress import Compressor
 from ..comm.group import Group
 from ..comm.rounds import Round, Rounds
 from ..optimizer import Optimizer
@@ -41,6 +42,7 @@ class StepStrategy(ABC):
     workers = 1  # whose gradients are summed in a step
     exchanges = True  # whether it reaches other workers, if there are any
     store: KVStoreBase | None = None  # the key-value store that it goes through, if it does
+    compressor: Compressor | None = None  # what makes gradients small for the way
 
     def __init__(self) -> None:
         self._training: Training | None = None
@@ -48,6 +50,8 @@ class StepStrategy(ABC):
         self._rounds: Rounds | None = None  # in which it steps with other workers
         self._number = 0  # in these rounds
         self._named: set[str] = set()  # parameters of which `name_lacking` has told
+        self._multipliers: tuple[list[float], list[float]] | None = None
+        self._by_parameter: dict[str, object] = {}  # these multipliers by what they are called in errors
 
     # ---- parameters ----
 
@@ -105,13 +109,47 @@ class StepStrategy(ABC):
         return group
 
     def follow(self) -> None:
-        """Take notice if the program has changed what it trains."""
+        """Take notice if the program has changed what it trains; workers that step together do so together."""
         trained = self.training.trained()
         if trained is not self._trained:
-            if self._trained is not None:
-                self._trained.unwatch()
-            self._trained = trained
-            self.prepare()
+            if self._rounds is not None:
+                self._rounds.prepare(self._number, self._described(trained))
+            self._take(trained)
+
+    def _take(self, trained: Trained) -> None:
+        if self._trained is not None:
+            self._trained.unwatch()
+        self._trained, self._multipliers = trained, None
+        self.prepare()
+
+    def _described(self, trained: Trained) -> dict[str, object]:
+        """What workers compare before they prepare: which parameters they train, and how gradients travel."""
+        found: dict[str, object] = {"compression": self._compression()}
+        for i, (name, weight) in enumerate(zip(trained.names, trained.weights[0], strict=True)):
+            stype = "row_sparse" if i in trained.sparse else "dense"
+            found[f"the gradient of {name}"] = f"{stype} {tuple(weight.shape)} {str(weight._data.dtype)[6:]}"
+        return found
+
+    def _compression(self) -> dict[str, object] | None:
+        compressor = self.compressor
+        return None if compressor is None else compressor.params
+
+    def compared(self) -> tuple[dict[str, object], dict[str, object]]:
+        """What must be the same on all workers in each step: of the whole, and, the same object while nothing changes,
+        of each parameter.
+        """
+        settings = self.training.optimizer.settings()
+        if self.compressor is not None:
+            settings["compression"] = self._compression()
+        multipliers = self.training.optimizer.multipliers(self.trained.keys)
+        if multipliers != self._multipliers:
+            self._multipliers = multipliers
+            self._by_parameter = {
+                f"{kind} of {name}": float(factor)
+                for kind, factors in zip(("lr_mult", "wd_mult"), multipliers, strict=True)
+                for name, factor in zip(self.trained.names, factors, strict=True)
+            }
+        return settings, self._by_parameter
 
     def prepare(self) -> None:  # noqa: B027
         """Make ready for new parameters: they are in `trained`."""
@@ -146,7 +184,7 @@ class StepStrategy(ABC):
 
     def prepare_along(self) -> None:
         """Other workers prepare for new parameters, before their next step: do the same."""
-        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
+        self._take(self.training.trained())
 
     def shadow(self, round: Round) -> None:
         """Take part in the others' step without data of one's own."""

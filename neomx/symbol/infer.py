@@ -37,6 +37,7 @@ def _nowhere(device: str) -> Context:
 _META, _CPU = _nowhere("meta"), _nowhere("cpu")
 # Two lengths to try in place of an unknown one: where the results differ, they are unknown too.
 _TRIALS = (24, 48)
+_MOST_DIMS = 32  # as in MXNet's files of arrays
 _MOST_ZEROS = 1 << 27  # elements that inference allocates to try an op which reads values
 
 
@@ -230,7 +231,10 @@ class Shapes(_Knowledge):
         if text is None or is_known(given):
             return given
         try:
-            return as_known([int(n or 0) for n in numbers_in(text)])
+            shape = [int(n or 0) for n in numbers_in(text)]
+            if len(shape) > _MOST_DIMS or not all(-1 <= n < 1 << 63 for n in shape):
+                raise ValueError("out of range")
+            return as_known(shape)
         except (ValueError, OverflowError):
             raise MXNetError(f"variable {node.name!r}: __shape__ is {text!r:.80}, expected a shape") from None
 

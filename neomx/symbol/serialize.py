@@ -14,7 +14,7 @@ from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
 from .symbol import Symbol
 
-_MOST_OUTPUTS, _MOST_DEPTH = 1 << 18, 32  # of the nodes of a file together; of graphs within graphs
+_MOST_OUTPUTS, _MOST_DEPTH = 1 << 16, 32  # of the nodes of a file together; of graphs within graphs
 VERSION = 10901  # of the MXNet whose format this is
 _NAME_IN_FILES = {"cumsum": "_np_cumsum"}
 _NAME_HERE = {name: ours for ours, name in _NAME_IN_FILES.items()}

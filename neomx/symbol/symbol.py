@@ -110,7 +110,8 @@ class Symbol:
 
     def list_outputs(self) -> list[str]:
         """The names of its outputs: `fc1_output`."""
-        return [node.output_names()[index] for node, index in self._outputs]
+        names = {node: node.output_names() for node in dict.fromkeys(node for node, _ in self._outputs)}
+        return [names[node][index] for node, index in self._outputs]
 
     def get_internals(self) -> Symbol:
         """All outputs of all nodes."""

@@ -1,15 +1,17 @@
 """The ground of talking: frames among those who hold the secret, the store and its roll call, a process's place."""
 
 import os
+import signal
 import socket
 import struct
 import subprocess
 import sys
+import textwrap
 import threading
 
 import pytest
 import torch
-from launching import LIMIT, until
+from launching import LIMIT, environment, until
 
 from neomx.base import MXNetError
 from neomx.comm import listener, wire
@@ -328,3 +330,22 @@ def test_the_code_of_a_system_exit_can_still_be_read_and_set():
     program = "found = Own(4)\nprint(found.code)\nfound.code = 5\nprint(found.code, SystemExit().code)\n"
     run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
     assert run.stdout.split() == ["4", "5", "None"] and run.returncode == 0, run.stderr
+
+
+def test_an_interrupt_shows_where_the_program_was_and_not_where_we_wait(tmp_path):
+    script = """
+        from neomx.comm import exits, wire
+
+        class Name(str):
+            def startswith(self, _):
+                raise KeyboardInterrupt
+
+        exits.on_failure(lambda why: print(why, flush=True))
+        wire.is_loopback(Name("host"))
+    """
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(script))
+    ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT, env=environment())
+    assert ended.returncode == -signal.SIGINT and ended.stdout == "its program ended by KeyboardInterrupt\n"
+    assert 'wire.is_loopback(Name("host"))' in ended.stderr and "wire.py" not in ended.stderr
+    assert ended.stderr.endswith("\nKeyboardInterrupt\n")

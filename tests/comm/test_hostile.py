@@ -240,6 +240,12 @@ BAD_PUSHES = {
     "rows without number": lambda slot: (m.PUSH_ROWS, {"k": [slot], "rows": "all"}, torch.tensor([1]), torch.zeros(3)),
     "an unknown code": lambda slot: (m.PUSH_CODED, {"k": [slot], "codec": {"type": "zip"}}, torch.zeros(2)),
     "a code too short": lambda slot: (m.PUSH_CODED, {"k": [slot], "codec": {"type": "2bit"}}, bytes(1)),
+    "a huge threshold": lambda slot: (
+        m.PUSH_CODED,
+        {"k": [slot], "codec": {"type": "2bit", "threshold": 10**400}},
+        bytes(4),
+    ),
+    "settings beyond 64 bits": lambda slot: (m.COMMIT, {"k": [slot], "s": {"lr": 10**400}}),
     "pulled rows outside": lambda slot: (m.PULL_ROWS, {"k": [slot]}, torch.tensor([9])),
     "half a row number": lambda slot: (m.PULL_ROWS, {"k": [slot]}, b"1234"),
     "settings of no sense": lambda slot: (m.COMMIT, {"k": [slot], "s": {"lr": "fast"}}),

@@ -13,6 +13,7 @@ from neomx.base import MXNetError
 from neomx.comm.server import arena
 from neomx.comm.server.allocation import KeyAllocator
 from neomx.comm.server.messages import KeySpec, Segment, SparseRows
+from neomx.comm.server.service import Service
 from neomx.comm.server.shard import Shard, Slot, merged
 from neomx.comm.store import PeerError
 from neomx.comm.wire import Refused
@@ -122,7 +123,7 @@ def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
     assert is_ready(shard, 0)  # its part was in
     push(shard, 0, torch.ones(3, 2))
     began = time.monotonic()
-    with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k'"):
+    with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for .* worker 1$"):
         is_ready(shard, 0)
     assert time.monotonic() - began < SOON
 
@@ -180,11 +181,11 @@ def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
 
 def test_workers_must_mean_the_same_arrays():
     shard, slot = shard_of(2, 0)
-    shard.agree([slot.spec], "worker 1")
+    shard.agree([slot.spec], 1)
     with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
-        shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], "worker 1")
+        shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], 1)
     with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
-        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], "worker 1")
+        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
 
 
 def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
@@ -203,6 +204,34 @@ def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
     for rank, act in ((0, fail), (1, None)):
         with pytest.raises(MXNetError, match="no such optimizer"):
             shard.once("set_optimizer", 2, rank, act)
+
+
+def test_workers_that_wait_for_each_other_are_told_at_once():
+    shard, slot = shard_of(2, 0, timeout=LIMIT)
+    push(shard, 0, torch.ones(3, 2))
+    told = []
+
+    def waits_for_the_round():
+        with pytest.raises(MXNetError, match="wait for each other") as error:
+            is_ready(shard, 0)
+        told.append(str(error.value))
+
+    waiting = threading.Thread(target=waits_for_the_round)
+    waiting.start()
+    with pytest.raises(MXNetError, match="wait for each other") as error:
+        shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
+    waiting.join(SOON)
+    assert told == [str(error.value)]
+    assert "worker 0 waits because round 1 of key 'k' waits for the push of worker 1" in told[0]
+    assert "worker 1 waits because worker 0 has not inited 'other'" in told[0]
+
+
+def test_workers_with_stores_of_different_kinds_are_told_which():
+    service = Service(0, 1, 3, {}, LIMIT, lambda data: Recorder())
+    service._welcome({"rank": 0, "space": 0, "staleness": 0})
+    for staleness, kind in ((None, "'dist_async'"), (2, "'dist_stale' with staleness=2")):
+        with pytest.raises(Refused, match=f"worker 1 made a store of kind {kind}, others one of kind 'dist_sync'"):
+            service._welcome({"rank": 1, "space": 0, "staleness": staleness})
 
 
 def test_large_arrays_are_split_evenly_and_others_go_where_least_is():

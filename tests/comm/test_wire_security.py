@@ -21,7 +21,7 @@ from neomx.base import MXNetError
 from neomx.comm import listener, wire
 from neomx.comm import store as store_module
 from neomx.comm.server import messages as m
-from neomx.comm.store import StoreClient, StoreServer
+from neomx.comm.store import PeerError, StoreClient, StoreServer
 
 SECRET = b"s" * 32
 
@@ -451,6 +451,103 @@ def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
     one.close()
     other.set("server/0", b"after it")
     assert [one.add("n", 1) for one in (other, member("worker 1"))] == [1, 2]
+
+
+def asking(store, ask, **hello):
+    """A connection that says `hello` and asks for something, and waits for no answer."""
+    connection = wire.connect(store.address, SECRET, {"name": "x", "token": "t", **hello}, None, LIMIT, "store")
+    connection.send(1, ask)
+    return connection
+
+
+def test_no_token_owns_the_keys_of_the_process_that_keeps_the_store(store):
+    store.set("launch/end", b"no")
+    with contextlib.closing(asking(store, {"do": "delete", "key": "launch/end"}, token="host")) as connection:
+        assert "belongs to another process" in connection.receive(timeout=LIMIT).meta["why"]
+    assert store.get("launch/end") == b"no"
+
+
+def test_waits_end_with_their_connection(store, member, monkeypatch):
+    ended = []
+    handle = store_module._HANDLERS["wait"]
+    monkeypatch.setitem(store_module._HANDLERS, "wait", lambda *args: (handle(*args), ended.append(1))[0])
+    asking(store, {"do": "wait", "keys": ["never"], "timeout": LIMIT}).close()
+    assert until(lambda: ended, SOON)
+
+
+def test_a_wait_is_for_so_many_keys_and_changes_do_not_look_at_all_of_them(store, member):
+    ask = {"do": "wait", "keys": [str(i) for i in range(1 << 17)], "timeout": LIMIT}
+    with contextlib.closing(asking(store, ask)) as connection, pytest.raises(wire.Closed):
+        connection.receive(timeout=LIMIT)
+    looked = []
+
+    class Entries(dict):
+        def __contains__(self, key):
+            looked.append(key)
+            return super().__contains__(key)
+
+    values = store_module._Values()
+    values._entries = Entries()
+    are_there = values.wait_for([str(i) for i in range(1000)])
+    for _ in range(100):
+        assert not are_there()
+    assert len(looked) == 100
+    for i in range(1000):
+        values.put(str(i), b"", None)
+    assert are_there() and not values.lacking(["1", "2"])
+
+
+def test_what_members_call_themselves_reaches_no_terminal_unescaped(store, caplog):
+    name = "\ud800\n\x1b[2J"
+    with contextlib.closing(asking(store, {"do": "nonsense"}, name=name)) as connection:
+        with pytest.raises(wire.Closed):
+            connection.receive(timeout=LIMIT)
+        assert until(lambda: caplog.text, SOON)
+        (text,) = [record.getMessage() for record in caplog.records]
+        assert text.isprintable() and r"\ud800\n\x1b[2J at 127.0.0.1" in text
+    ask = {"do": "join", "name": name, "host": "h", "pid": 1}
+    with contextlib.closing(asking(store, ask)) as connection, pytest.raises(wire.Closed):
+        connection.receive(timeout=LIMIT)
+    assert not store.roster()
+
+
+def test_a_caller_has_its_connection_once_it_is_greeted_whatever_strangers_do(store, monkeypatch):
+    """Strangers fill the listener after the proofs, before the caller says who it is: it counts as a member already."""
+    send, opened = wire.Connection.send, []
+
+    def flood_first(connection, kind, *said):
+        if kind == wire.HELLO:
+            place = wire.split_address(store.address)
+            opened.extend(socket.create_connection(place, timeout=LIMIT) for _ in range(200))
+            while opened[0].recv(100):  # until the oldest stranger is dropped
+                pass
+        send(connection, kind, *said)
+
+    monkeypatch.setattr(wire.Connection, "send", flood_first)
+    with contextlib.closing(asking(store, {"do": "count"})) as connection:
+        assert connection.receive(timeout=LIMIT).meta == {"count": 0}
+    for sock in opened:
+        sock.close()
+
+
+def test_a_store_that_cannot_be_reached_or_trusted_is_named(store, member, monkeypatch):
+    def changed_frame(*_, **__):
+        raise wire.Refused("a frame was changed")
+
+    def ended(*_, **__):
+        raise wire.Closed("it closed the connection")
+
+    one = member("worker 0")
+    with monkeypatch.context() as patch:
+        patch.setattr(wire.Connection, "receive", changed_frame)
+        with pytest.raises(PeerError, match="store at .* cannot be trusted: a frame was changed$"):
+            one.num_keys()
+    joining = StoreClient(store.address, SECRET, timeout=LIMIT)
+    with monkeypatch.context() as patch:
+        patch.setattr(wire.Connection, "receive", ended)
+        with pytest.raises(PeerError, match="worker 1 cannot join: the job's store at .* does not answer"):
+            joining.join("worker 1")
+    joining.close()
 
 
 def test_the_store_has_quotas(store, member, monkeypatch):

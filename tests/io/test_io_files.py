@@ -1,6 +1,9 @@
 """CSVIter and LibSVMIter: files, parts and errors; the numbers are compared with MXNet in parity/cases/io_files.py."""
 
+import bz2
+import gzip
 import inspect
+import lzma
 import pathlib
 
 import numpy as np
@@ -144,3 +147,15 @@ def test_numbers_with_a_point_become_integers_as_in_mxnet(tmp_path):
     (tmp_path / "a.csv").write_text("1.000,2.7\n3.2,-4.9\n9007199254740993,-5\n")
     batch = mx.io.CSVIter(data_csv=str(tmp_path / "a.csv"), data_shape=(2,), batch_size=3, dtype="int64").next()
     assert batch.data[0].asnumpy().tolist() == [[1, 2], [3, -4], [9007199254740993, -5]]
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz"])
+def test_nothing_is_unpacked_and_noise_is_told(ending, tmp_path):
+    module = {"gz": gzip, "bz2": bz2, "xz": lzma}[ending]
+    path = tmp_path / f"d.csv.{ending}"
+    path.write_bytes(module.compress(b"1,2,3\n" * 1000))
+    with pytest.raises(MXNetError, match=f"cannot read .*d.csv.{ending} as rows"):
+        mx.io.CSVIter(data_csv=str(path), data_shape=(3,), batch_size=2)
+    path.write_bytes(b"1,2,3\n4,5,6\n")  # by its name only
+    (batch,) = mx.io.CSVIter(data_csv=str(path), data_shape=(3,), batch_size=2)
+    assert batch.data[0].asnumpy().tolist() == [[1, 2, 3], [4, 5, 6]]

@@ -207,3 +207,8 @@ def test_local_classes_travel_by_value():
     assert again is not Pair and again(3).total() == 6
     assert dataclasses.fields(again)[0].default is dataclasses.MISSING
     assert sent(os.path.join) is os.path.join and sent(Pair(1)).total() == 4
+
+
+def test_more_processes_than_a_machine_can_run_are_refused():
+    with pytest.raises(ValueError, match="launch starts at most [0-9]+ processes on this machine; received n=99999999"):
+        launch(print, n=99999999)

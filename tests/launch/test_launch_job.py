@@ -1,14 +1,18 @@
 """What `neomx run` is asked for: read, checked as a whole, refused with the reason. No process is started here."""
 
 import os
+import signal
 import subprocess
 
 import pytest
 
+from neomx.comm.jobspec import JobSpec
+from neomx.comm.supervision import Interrupts
 from neomx.launch import slurm
 from neomx.launch.cli import main, read_job
 from neomx.launch.hosts import remote_command
 from neomx.launch.job import ConfigurationError, parse_hosts
+from neomx.launch.run import start
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +52,14 @@ def test_one_worker_and_no_server_is_the_default():
         ("-n 2 nothing.py", "no such script: nothing.py"),
         ("-n 0 train.py", "nodes x workers on each = 1 x 0 = 0"),
         ("--nnodes 2 --rdzv h:1 -n -1 train.py", "2 x -1 = -2"),
+        ("-n 99999999 train.py", "more processes than the 65536"),
+        ("-n 60000 train.py", "60000 processes on this machine are too many"),
+        ("-s 60000 train.py", "60001 processes on this machine are too many"),
+        ("--hosts a:40000,b:40000 train.py", "80000 workers and 0 servers"),
+        ("--timeout nan train.py", "must be above 0; received nan"),
+        ("--timeout inf train.py", "must be above 0; received inf"),
+        ("--rdzv h:99999 train.py", "a port up to 65535; received h:99999"),
+        ("--logs /dev/null/x train.py", "--logs /dev/null/x: cannot make this directory: Not a directory"),
         ("-s -1 train.py", "-s must be 0 or more; received -1"),
         ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "0 <= 2 < 2"),
         ("--nnodes 2 train.py", "needs --rdzv host:port"),
@@ -116,6 +128,19 @@ def test_flags_of_neomx_run_after_the_script_are_pointed_out(monkeypatch, capsys
     assert main(["run", "-n", "1", "train.py", "-n", "2"]) == 0
     assert main(["run", "train.py", "--epochs", "2"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_signal_during_the_start_starts_no_more_processes():
+    started, interrupts = [], Interrupts()
+
+    class Tree:
+        def start(self, command):
+            started.append(command.name)
+            if len(started) == 3:
+                interrupts.received.append(signal.SIGTERM)
+
+    start(Tree(), JobSpec("job", "secret", "h:1", size=9, local_size=9, servers=1), asked("-n 9 train.py"), interrupts)
+    assert started == ["server 0", "worker 0", "worker 1"]
 
 
 def test_a_layout_tells_how_many_workers_there_are():

@@ -17,10 +17,22 @@ if case == "layer" and here:
 net.initialize()
 rate = 0.2 if case == "rate" and here else 0.1
 how = {"learning_rate": rate, "clip_gradient": 1.0 if case == "clip" and here else None}
+more = {}
 name = "adam" if case == "optimizer" and here else "sgd"
 if name == "adam":
     del how["clip_gradient"]
-trainer = gluon.Trainer(net.collect_params(), name, how, kvstore="dist_sync")
+if case == "compression" and here:
+    more["compression_params"] = {"type": "2bit", "threshold": 0.5}
+trainer = gluon.Trainer(net.collect_params(), name, how, kvstore="dist_sync", **more)
+if case == "lr_mult" and here:
+    net[0].weight.lr_mult = 0.5
+if case == "wd_mult" and here:
+    net[1].bias.wd_mult = 0.0
+if case == "grad_req" and here:
+    net[0].weight.grad_req = "null"
+if case == "two trainers":
+    other = gluon.Trainer(net.collect_params(), "sgd", how, kvstore="dist_sync")
+    trainer = other if here else trainer
 batches = 5 if case in ("data", "barrier first") and not here else 4
 for step in range(batches):
     with autograd.record():
@@ -51,6 +63,11 @@ def run(case, folder, servers=0):
         ("rate", "the same settings: learning_rate is 0.1 on worker 0 and 0.2 on worker 1"),
         ("clip", "the same settings: clip_gradient is None on worker 0 and 1.0 on worker 1"),
         ("optimizer", "the same settings: optimizer is 'SGD' on worker 0 and 'Adam' on worker 1"),
+        ("lr_mult", "the same settings: lr_mult of dense0_weight is 1.0 on worker 0 and 0.5 on worker 1"),
+        ("wd_mult", "the same settings: wd_mult of dense1_bias is 1.0 on worker 0 and 0.0 on worker 1"),
+        ("grad_req", "the gradient of dense0_weight is 'dense (3, 4) float32' on worker 0 and None on worker 1"),
+        ("compression", "compression is None on worker 0 and {'type': '2bit', 'threshold': 0.5} on worker 1"),
+        ("two trainers", "worker 0 steps its Trainer number 0, worker 1 steps its Trainer number 1"),
         ("later", "the same settings: learning_rate is 0.1 on worker 0 and 0.5 on worker 1"),
         ("shape", "_bias (2,) float32, worker 1 has Parameter "),
         ("layer", "_bias (2,) float32, which worker 0 lacks"),

@@ -6,6 +6,7 @@ import pytest
 
 import neomx as mx
 from neomx.base import MXNetError
+from neomx.symbol.graph import Node
 
 
 @mx.operator.register("takes_any_attribute")
@@ -84,3 +85,71 @@ def test_names_of_nodes_are_data(tmp_path, name):
     net = imported(tmp_path, graph("relu", {}, name=name))
     net.hybridize()
     assert net(mx.nd.array([-1, 2])).asnumpy().tolist() == [0, 2]
+
+
+def variable(attrs, op="square"):
+    """A graph of one op on one variable with these attributes."""
+    nodes = [
+        {"op": "null", "name": "data", "inputs": [], "attrs": attrs},
+        {"op": op, "name": "node", "inputs": [[0, 0, 0]], "attrs": {}},
+    ]
+    return json.dumps({"nodes": nodes, "arg_nodes": [0], "heads": [[1, 0, 0]]})
+
+
+def test_names_of_many_outputs_are_made_once_for_each_node(monkeypatch):
+    symbol = mx.sym.load_json(graph("SliceChannel", {"num_outputs": "5000"}))
+    made, names = [], Node.output_names
+    monkeypatch.setattr(Node, "output_names", lambda node: made.append(node) or names(node))
+    assert symbol.get_internals().list_outputs()[-1] == "node_output4999"
+    assert len(made) == 2
+    with pytest.raises(MXNetError, match="a file's nodes can have 65536 outputs together"):
+        mx.sym.load_json(graph("SliceChannel", {"num_outputs": "70000"}))
+
+
+@pytest.mark.parametrize("dtype", ["i4,(2,", "(None,1)", "f4,f4", "O" * 10000])
+def test_dtypes_that_are_none(dtype):
+    with pytest.raises(MXNetError, match="unknown dtype"):
+        mx.sym.load_json(variable({"__dtype__": dtype})).infer_type()
+
+
+@pytest.mark.parametrize("shape", [",".join("1" * 100), "9223372036854775808", "(-2, 3)", "9" * 5000, "(1e400,)"])
+def test_shapes_that_cannot_be(shape):
+    with pytest.raises(MXNetError, match="variable 'data': __shape__ is "):
+        mx.sym.load_json(variable({"__shape__": shape})).simple_bind(mx.cpu())
+
+
+def test_shapes_that_no_memory_holds():
+    with pytest.raises(MXNetError, match="cannot allocate 'data' of shape"):
+        mx.sym.load_json(variable({"__shape__": "(1048576, 4398046511104)"})).simple_bind(mx.cpu())
+
+
+def test_a_dimension_of_minus_1_is_unknown():
+    symbol = mx.sym.load_json(variable({"__shape__": "(-1, 4)"}))
+    assert symbol.infer_shape(data=(2, 4))[1] == [(2, 4)]
+    with pytest.raises(MXNetError, match="cannot infer the shapes of data"):
+        symbol.simple_bind(mx.cpu())
+
+
+def test_numbers_of_more_than_64_bits_are_refused():
+    with pytest.raises(MXNetError, match="node 1, FullyConnected 'node': .*64 bits"):
+        mx.sym.load_json(graph("FullyConnected", {"num_hidden": "9" * 4000, "no_bias": "True"}))
+
+
+INITS = [
+    "{}",
+    '[["a"]]',
+    '["Load", {"param": 3}]',
+    '["Constant"]',
+    "[1, 2]",
+    '["zero", 3]',
+    '["uniform", {"x": 1}]',
+    "[",
+]
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_initializers_that_are_none(init):
+    module = mx.mod.Module(mx.sym.load_json(variable({"__init__": init, "__shape__": "(2,)"})), (), ())
+    module.bind([])
+    with pytest.raises(MXNetError, match="variable 'data': __init__ is "):
+        module.init_params()

@@ -183,11 +183,17 @@ def settings(said: Any) -> Settings:
     plain = [value for value in _values(said) if not isinstance(value, list)] + (
         [pair[1] for pair in pairs] if sound else []
     )
-    if any(isinstance(value, float) and not math.isfinite(value) for value in plain):
-        raise Refused(f"settings of an optimizer must be finite, received {said!r:.120}")
+    if any(_is_unsound(value) for value in plain):
+        raise Refused(f"settings of an optimizer must be finite and fit 64 bits, received {said!r:.120}")
     if not sound or not all(value is None or isinstance(value, (bool, int, float)) for value in plain):
         raise Refused(f"settings must be numbers, or lists of keys and numbers, received {said!r:.120}")
     return dict(said)
+
+
+def _is_unsound(value: Any) -> bool:
+    if isinstance(value, int):
+        return not -(1 << 63) <= value < 1 << 63
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def _values(said: Any) -> list[Any]:

@@ -68,7 +68,7 @@ class Service:
         why = "its connection to the server broke"
         try:
             Guest(self, space, rank, connection).talk()
-            why = "it has left"
+            why = "it has closed its store, as at the end of a program"
         except Refused as error:
             _tell(connection, error)
             why = f"the server refused what it sent: {error}"
@@ -96,7 +96,8 @@ class Service:
             space = self._spaces[number]
         if space.shard.staleness != staleness:
             raise Refused(
-                f"worker {rank} made its store with staleness {staleness}, others with {space.shard.staleness}"
+                f"worker {rank} made a store of kind {_kind(staleness)}, others one of kind "
+                f"{_kind(space.shard.staleness)}. Pass the same kvstore on all workers"
             )
         return rank, space
 
@@ -222,7 +223,7 @@ class Guest:
         if self.rank == 0:
             with self.space.declaring:
                 self._create(specs, self.shard.new(specs), frame.payload)
-        self.shard.agree(specs, f"worker {self.rank}")
+        self.shard.agree(specs, self.rank)
         slots = [self.shard.of_key[spec.name] for spec, _ in self._held(specs)]
         told = [[slot.number, slot.chunk, slot.offset] for slot in slots]
         chunks = self.space.arena.chunks
@@ -330,8 +331,8 @@ class Guest:
         try:
             codec = compress.make(frame.meta.get("codec"))
             codec.decode(torch.frombuffer(frame.payload, dtype=torch.uint8), memory)
-        except (MXNetError, AssertionError, TypeError, ValueError, RuntimeError) as error:
-            raise Refused(f"{self.connection} pushed what cannot be decoded: {error}") from error
+        except (MXNetError, AssertionError, TypeError, ValueError, OverflowError, RuntimeError) as error:
+            raise Refused(f"{self.connection} pushed what cannot be decoded: {error!s:.200}") from error
         self.shard.push(self.rank, [slot], [memory])
         self._commit_with(frame, [slot])
 
@@ -405,6 +406,13 @@ _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
     m.STATES: Guest.states,
     m.RESTORE: Guest.restore,
 }
+
+
+def _kind(staleness: int | None) -> str:
+    """Which kvstore has such a bound."""
+    if staleness is None:
+        return "'dist_async'"
+    return f"'dist_stale' with staleness={staleness}" if staleness else "'dist_sync'"
 
 
 def _tell(connection: Connection, error: MXNetError) -> None:

@@ -128,6 +128,7 @@ class Shard:
         self._changed = threading.Condition()
         self._applying = threading.Lock()
         self._broken = ""
+        self._waits: dict[int, tuple[Callable[[], object], Callable[[], str]]] = {}  # what each worker waits for
 
     @property
     def synchronous(self) -> bool:
@@ -186,11 +187,12 @@ class Shard:
                 self.slots[slot.number] = self.of_key[slot.spec.name] = slot
             self._changed.notify_all()
 
-    def agree(self, specs: list[KeySpec], who: str) -> None:
+    def agree(self, specs: list[KeySpec], rank: int) -> None:
         """Wait until worker 0 has declared these keys, and see that it did so in the same way."""
 
         with self._changed:
             self._until(
+                rank,
                 lambda: not self._unknown(specs),
                 lambda: f"worker 0 has not inited {_listed([spec.key for spec in self._unknown(specs)])}",
                 lambda: {0},
@@ -199,8 +201,9 @@ class Shard:
                 known = self.directory[spec.name]
                 if known != spec:
                     raise MXNetError(
-                        f"key {spec.key!r}: worker 0 inited it as {_described(known)}, {who} as {_described(spec)}. "
-                        "All workers must init the same keys, with the same shapes, in the same order"
+                        f"key {spec.key!r}: worker 0 inited it as {_described(known)}, "
+                        f"worker {rank} as {_described(spec)}. All workers must init the same keys, with the same "
+                        "shapes, in the same order"
                     )
 
     def _unknown(self, specs: list[KeySpec]) -> list[KeySpec]:
@@ -299,7 +302,7 @@ class Shard:
 
         while waiting:
             with self._changed:
-                self._until(readable, lambda: self._late(first(), rank), lambda: self._needed(first()))
+                self._until(rank, readable, lambda: self._late(first(), rank), lambda: self._needed(first()))
                 now = readable()
             for slot in now:
                 del waiting[slot]
@@ -327,14 +330,26 @@ class Shard:
         return f"{waits} {', '.join(self._described(other) for other in sorted(late))}"
 
     def _described(self, rank: int) -> str:
+        if rank in self.lost:
+            return f"worker {rank}"
         if rank not in self.heard:
             return f"worker {rank}, which never connected ({self._whereabouts(rank)})"
         return f"worker {rank}, last heard {time.monotonic() - self.heard[rank]:.1f} s ago ({self._whereabouts(rank)})"
 
-    def _until(self, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
+    def _until(
+        self, rank: int, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]
+    ) -> None:
         """Wait, within the limit of time, unless who is needed is gone. Called with `_changed` held."""
+        self._waits[rank] = ready, late
+        try:
+            self._await(ready, late, needs)
+        finally:
+            del self._waits[rank]
+
+    def _await(self, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]) -> None:
         deadline = time.monotonic() + self.timeout
         while not ready():
+            self._check_circle()
             if self._broken:
                 raise MXNetError(self._broken)
             needed = needs()
@@ -347,6 +362,16 @@ class Shard:
             self._changed.wait(min(left, 1.0))
         if self._broken:
             raise MXNetError(self._broken)
+
+    def _check_circle(self) -> None:
+        """Have all workers raise if each of them waits for another: what one would do next comes after its wait."""
+        waits = self._waits
+        if self.synchronous and len(waits) == self.workers and not any(ready() for ready, _ in waits.values()):
+            doing = "; ".join(f"worker {rank} waits because {late()}" for rank, (_, late) in sorted(waits.items()))
+            self._broken = self._broken or (
+                f"the workers wait for each other: {doing}. All workers must make the same calls in the same order"
+            )
+            self._changed.notify_all()
 
     # ---- the rule ----
 
@@ -368,6 +393,7 @@ class Shard:
         if do is None:
             with self._changed:
                 self._until(
+                    rank,
                     lambda: self.generations[what] >= generation,
                     lambda: f"worker 0 has not called {what}",
                     needs=lambda: {0},
