@@ -6,9 +6,14 @@ from typing import Any
 
 from ..context import Context
 from ..numpy.random import at_least_0, draw
-from ..random import seed
+from ..random import seed as _seed
 
 __all__ = ["bernoulli", "normal_n", "seed", "uniform_n"]
+
+
+def seed(seed: int, ctx: Any = "all") -> None:
+    """Seed the random numbers of a context, or of all."""
+    _seed(seed, ctx)
 
 
 def bernoulli(
