@@ -144,6 +144,11 @@ def _is_plain(key: Any) -> bool:
     return kind is int or kind is slice and key.step is None
 
 
+def _is_index(tensor: Tensor) -> bool:
+    """Whether torch takes a tensor for what numpy takes it for, and checks it: indices or a mask, on a CPU."""
+    return tensor.dtype in (torch.int64, torch.bool) and tensor.dim() > 0 and tensor.is_cpu
+
+
 class Indexed(NDArray):
     """Reading and writing the elements of an `mx.np` array."""
 
@@ -154,6 +159,8 @@ class Indexed(NDArray):
             return self
         if _is_plain(key):
             result = self._view(lambda data: data[key])
+        elif isinstance(key, Indexed) and _is_index(key._data):
+            result = self._view(lambda data: data[key._data])
         else:
             result = self._view(self._index(key).read)
         if not result._data.is_contiguous() and not result._data.requires_grad:
