@@ -332,7 +332,8 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
 
 def _is_unfinished(node: Node) -> bool:
     """Whether a node makes an array of a shape that is not known yet."""
-    return node.op is not None and not node.inputs and 0 in (node.values.get("shape") or ())
+    shape = node.values.get("shape")  # `shape` of a gamma distribution is a number
+    return node.op is not None and not node.inputs and isinstance(shape, tuple) and 0 in shape
 
 
 def _is_complete(shape: Shape | None) -> bool:

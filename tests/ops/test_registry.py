@@ -35,7 +35,7 @@ INPUTS_NOT_TOLD = {
     "BatchNorm_v1": ["moving_mean", "moving_var"],
     "IdentityAttachKLSparseReg": ["moving_avg"],
 }
-ATTRIBUTES_TOLD_WRONGLY = {"_linspace", "smooth_l1"}  # those of _arange; a default that is not told
+ATTRIBUTES_TOLD_WRONGLY = {"_linspace", "smooth_l1", "_npi_norm"}  # those of _arange; a default that is not told; none
 COUNTED = {"num_args"}  # how many arrays were given: front ends count them
 
 

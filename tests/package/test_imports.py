@@ -65,7 +65,7 @@ numpy: base context dtype ndarray ops symbol
 operator: autograd base context dtype name ndarray ops symbol
 profiler: base comm formats ops symbol
 visualization: base symbol
-numpy_extension: context ndarray numpy ops symbol util
+numpy_extension: context ndarray numpy ops random symbol util
 step: base comm context events kvstore ndarray optimizer
 # comm: datasets and SyncBatchNorm know the workers
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray ops optimizer

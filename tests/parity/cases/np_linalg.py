@@ -1,6 +1,6 @@
 """Linear algebra of mx.np."""
 
-from ..spec import const, f, family, ints
+from ..spec import const, f, family
 
 case, program = family(__name__)
 
