@@ -359,7 +359,12 @@ def _stretch(data: Tensor, axes: tuple[int, ...], sizes: tuple[int, ...]) -> Ten
 # ---- diagonals, borders, patches ----
 
 
-@op("diag", may_alias=True)
+def _diagonal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
+    """A diagonal is as long as the shorter side, which may be the unknown one."""
+    return shapes if is_known(shapes[0]) else (shapes, outputs)
+
+
+@op("diag", may_alias=True, infer=_diagonal_shapes)
 def diag(data: Tensor, *, k: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """The k-th diagonal of two dimensions; of an array of one dimension, the matrix with that diagonal."""
     if data.dim() == 1:
