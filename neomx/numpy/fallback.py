@@ -84,11 +84,12 @@ from numpy import (
 )
 
 from .dispatch import computed_by_numpy
+from .methods import np_function
 
 __all__ = [
     "allclose", "alltrue", "apply_along_axis", "apply_over_axes", "argpartition", "argwhere", "array_equal",
     "array_equiv", "choose", "compress", "corrcoef", "correlate", "count_nonzero", "cov", "digitize", "divmod",
-    "extract", "flatnonzero", "float_power", "frexp", "heaviside", "histogram2d", "histogram_bin_edges",
+    "extract", "flatnonzero", "float_power", "frexp", "genfromtxt", "heaviside", "histogram2d", "histogram_bin_edges",
     "histogramdd", "i0", "in1d", "interp", "intersect1d", "isclose", "isin", "ix_", "lexsort", "min_scalar_type",
     "mirr", "modf", "msort", "nanargmax", "nanargmin", "nancumprod", "nancumsum", "nanmax", "nanmedian", "nanmin",
     "nanpercentile", "nanprod", "nanquantile", "ndim", "npv", "packbits", "partition", "piecewise", "poly",
@@ -124,6 +125,11 @@ def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
     """The integral of y by the trapezoidal rule."""
     rule: Any = getattr(onp, "trapezoid", None) or onp.trapz  # type: ignore[attr-defined]  # its name before NumPy 2
     return rule(y, x=x, dx=dx, axis=axis)
+
+
+def genfromtxt(*args: Any, **kwargs: Any) -> Any:
+    """An array of the numbers in a text file, read by NumPy's function of that name."""
+    return np_function("array")(onp.genfromtxt(*args, **kwargs))
 
 
 def _financial(name: str) -> Any:

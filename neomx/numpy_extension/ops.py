@@ -36,9 +36,24 @@ def _signature(row: Op) -> inspect.Signature:
     return inspect.Signature([*inputs, *attributes, *others, Parameter("kwargs", Parameter.VAR_KEYWORD)])
 
 
-__all__ = []
+def constraint_check(x: Any, msg: str) -> Any:
+    """True if all elements of a boolean array are; otherwise an error with this message."""
+    return call("_npx_constraint_check", (x,), msg=msg)
+
+
+def nonzero(a: Any) -> Any:
+    """The positions of the elements that are not 0, one row for each."""
+    return call("_npx_nonzero", (a,))
+
+
+def reshape(a: Any, newshape: Any, reverse: bool = False, order: str = "C") -> Any:
+    """Another shape, in which -1 to -6 are codes: -2 keeps a length, -4 keeps all that follow, -5 joins two..."""
+    return call("_npx_reshape", (a,), newshape=newshape, reverse=reverse, order=order)
+
+
+__all__ = ["constraint_check", "nonzero", "reshape"]
 for _name in OPS:
     _short = _name.removeprefix("_npx_")
-    if _short != _name and not _short.startswith("_"):
+    if _short != _name and not _short.startswith("_") and _short not in __all__:
         globals()[_short] = make_function(_name, _short)
         __all__.append(_short)

@@ -382,4 +382,6 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
 def _is_unfinished(node: Node) -> bool:
     """Whether a node makes an array of a shape that is not known yet."""
     shape = node.values.get("shape")  # of a gamma distribution it is a number
-    return node.op is not None and not node.inputs and isinstance(shape, tuple) and not is_known(as_known(shape))
+    if node.op is None or node.inputs or not isinstance(shape, tuple) or not shape:
+        return False
+    return not is_known(as_known(shape))

@@ -113,8 +113,6 @@ def same(ours, text: str) -> bool:
 # Ops whose numbers MXNet cannot give here; the tests that show them instead.
 SHOWN_ELSEWHERE = {
     "test_random.py": r"_(random|sample)_.*|_shuffle",  # their numbers are the generator's: moments, repetition
-    "test_np_random.py": r"_npi_(bernoulli|choice|exponential|gamma|gumbel|logistic|multinomial|normal|normal_n|pareto|"
-    r"power|powerd|rayleigh|uniform|uniform_n|weibull)",
     "test_image_random.py": r"_image_random_.*",
     "test_layers.py": "BatchNorm_v1|IdentityAttachKLSparseReg",  # MXNet's nd cannot call them
     "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # on GPUs or sparse arrays alone
@@ -162,7 +160,7 @@ def test_every_op_has_a_case(monkeypatch):
         shown = {name for name in missing if re.fullmatch(pattern, name)}
         assert shown, f"{pattern} matches no op without a case"
         for name in shown:
-            short = re.sub(r"^_(contrib|random|sample|image|npi)?_?", "", name).removesuffix("_like")
+            short = re.sub(r"^_(contrib|random|sample|image)?_?", "", name).removesuffix("_like")
             assert short in text, f"{file} does not speak of {short}"
         missing -= shown
     assert not missing, sorted(missing)
