@@ -60,7 +60,9 @@ def call(name: str, arrays: Sequence[Any], out: Any = None, **attrs: Any) -> Any
         for array in arrays:
             if not isinstance(array, ndarray):
                 ndarray.refuse(array, f"{name}: an argument")
-    bound, values = op.bind(arrays, attrs, ndarray)
+    defaults = op.defaults  # which need no conversion: most calls give many of them
+    given = {key: value for key, value in attrs.items() if key not in defaults or value is not defaults[key]}
+    bound, values = op.bind(arrays, given, ndarray)
     return apply(op, bound, values, out, ndarray)
 
 

@@ -285,7 +285,9 @@ def _truth(condition: Tensor) -> Tensor:
 @op("_npi_where", types=_meeting())
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """x where condition is true, else y."""
-    return torch.where(_truth(condition), *_met(x, y))
+    if x.dtype is not y.dtype:
+        x, y = _met(x, y)
+    return torch.where(_truth(condition), x, y)
 
 
 @op("_npi_where_lscalar", types=typed([1]))

@@ -17,6 +17,8 @@ def np_dot(a: Tensor, b: Tensor) -> Tensor:
     """Sum over the last dimension of a and the last but one of b, or the only one; numbers multiply."""
     if not a.dim() or not b.dim():
         return a * b
+    if b.dim() <= 2 and b.dtype is not torch.bool:
+        return torch.matmul(a, b)
     return _contracted(a, b, (-1,), (-1 if b.dim() == 1 else -2,))
 
 

@@ -48,16 +48,18 @@ def _accumulating_dtype(data: Tensor, result: torch.dtype) -> torch.dtype:
     return torch.int64 if result is torch.bool else result
 
 
-@op("_np_sum", may_alias=True, types=_total_types)
+@op("_np_sum", types=_total_types)
 def np_sum(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The sum of the elements."""
     _refuse_initial(initial)
+    if dtype is None and a.dtype is torch.float32 and axis != () and a.dim():  # the common case, in short
+        return torch.sum(a) if axis is None and not keepdims else torch.sum(a, axis, keepdims)
     result = _total_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
     if not axes:
-        return a.to(result)
+        return a.to(result, copy=True)
     return torch.sum(a, axes, keepdims, dtype=_accumulating_dtype(a, result)).to(result)
 
 
@@ -114,18 +116,20 @@ def _as_floats(data: Tensor) -> Tensor:
     return data if data.is_floating_point() else data.double()
 
 
-@op("_npi_mean", may_alias=True, types=_mean_types)
+@op("_npi_mean", types=_mean_types)
 def np_mean(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The average of the elements, float32 for integers; where an integer is asked for it is cut."""
     _refuse_initial(initial)
+    if dtype is None and a.dtype is torch.float32 and axis != () and a.dim():  # the common case, in short
+        return torch.mean(a) if axis is None and not keepdims else torch.mean(a, axis, keepdims)
     result = _mean_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
     wide = _as_floats(a)
     if result.is_floating_point and result.itemsize > wide.dtype.itemsize:
         wide = wide.to(result)
-    return torch.mean(wide, axes, keepdims).to(result) if axes else a.to(result)
+    return torch.mean(wide, axes, keepdims).to(result) if axes else a.to(result, copy=True)
 
 
 def _spread_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
