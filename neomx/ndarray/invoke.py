@@ -68,7 +68,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
                     return on_tape(cls(result, ctx))
             if out is None:
                 return cls(result, ctx)
-            return store(op.name, (result,), out)
+            return store(op.name, (result,), out, converts=op.on_arrays is not None)
         return _several(op, result, tensors, in_graph, out, ctx, cls)
     except OP_ERRORS as error:
         kind = OutOfBoundsError if isinstance(error, OutOfBoundsError) else MXNetError
@@ -94,7 +94,7 @@ def _several(
     if recorded:
         results = join(results, inputs)
     if out is not None:
-        return store(op.name, results, out)
+        return store(op.name, results, out, converts=op.on_arrays is not None)
     return [on_tape(cls(result, ctx)) if recorded else cls(result, ctx) for result in results]
 
 
@@ -154,15 +154,15 @@ def on_tape(array: Any) -> Any:
     return array
 
 
-def store(name: str, results: Sequence[torch.Tensor], out: Any) -> Any:
-    """Write results into the arrays of `out=`."""
+def store(name: str, results: Sequence[torch.Tensor], out: Any, converts: bool = False) -> Any:
+    """Write results into the arrays of `out=`, which must have their dtype unless mixed precision `converts` them."""
     targets = out if isinstance(out, (list, tuple)) else (out,)
     if len(targets) != len(results) or not all(hasattr(t, "_assign") for t in targets):
         raise MXNetError(f"{name}: out= must be {len(results)} array(s), received {out!r:.80}")
     for target, result in zip(targets, results, strict=True):
         if target.shape != tuple(result.shape):
             raise MXNetError(f"{name}: out= has shape {target.shape}, the result has {tuple(result.shape)}")
-        if target._data.dtype is not result.dtype:
+        if target._data.dtype is not result.dtype and not converts:
             expected, received = NAME_OF_TORCH[result.dtype], NAME_OF_TORCH[target._data.dtype]
             raise MXNetError(f"{name}: out= must have the dtype of the result, {expected}, received {received}")
         target._assign(result)
