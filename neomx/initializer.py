@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from . import ndarray, random, registry
-from .base import MXNetError, string_types
+from .base import MXNetError, modes, string_types
 from .ndarray import NDArray, load
 from .ops.random import generator
 from .ops.rnn import rnn_param_size
@@ -115,11 +115,12 @@ class Initializer:
             desc.global_init = self
         init = desc.attrs.get("__init__", "")
         if init:
-            _noted(desc, init)._init_weight(desc, arr)
+            noted = _noted(desc, init)
+            noted._init_weight(desc, _shown(noted, arr))
             self._verbose_print(desc, init, arr)
             return
         ending, method = _find_ending(desc, _BY_ENDING)
-        getattr(self, method)(desc, arr)
+        getattr(self, method)(desc, _shown(self, arr))
         self._verbose_print(desc, ending, arr)
 
     def _legacy_init(self, name: str, arr: NDArray) -> None:
@@ -196,12 +197,22 @@ alias = registry.get_alias_func(Initializer, "initializer")
 create = registry.get_create_func(Initializer, "initializer")
 
 
+class WrongInitializerError(MXNetError, AssertionError):
+    """What a variable or Parameter names is not an initializer. An AssertionError too, as in MXNet."""
+
+
+def _shown(initializer: Any, array: NDArray) -> NDArray:
+    """The array as an initializer sees it: a program's own gets an `mx.np` array in NumPy mode, ours use `mx.nd`."""
+    own = type(initializer).__module__.startswith("neomx.")
+    return array.as_np_ndarray() if modes.np_array and not own else array
+
+
 def _noted(name: str, text: str) -> Any:
     """The initializer that a variable's `__init__` describes; a file may say anything there."""
     try:
         return create(text)
     except (ValueError, TypeError, AttributeError, LookupError, AssertionError, RecursionError) as error:
-        raise MXNetError(
+        raise WrongInitializerError(
             f"variable {name!r}: __init__ is {text!r:.80}, expected an initializer as `dumps` writes it: {error}"
         ) from error
 

@@ -18,7 +18,7 @@ from ..numpy.multiarray import ndarray
 from ..numpy.symbol import NpSymbol
 from ..numpy_extension import fronts
 
-__all__ = ["array_type", "front_of", "is_eager", "make_array", "of_kind", "symbol_front_of"]
+__all__ = ["array_type", "front_of", "is_eager", "is_np", "make_array", "of_kind", "symbol_front_of"]
 
 
 def array_type() -> type[NDArray]:
@@ -44,6 +44,11 @@ def front_of(x: Any) -> Any:
 def symbol_front_of(x: Any) -> Any:
     """`F` for a `hybrid_forward` of this symbol."""
     return fronts.SYMBOLS if isinstance(x, NpSymbol) else symbol
+
+
+def is_np(F: Any) -> bool:
+    """Whether `F` gives arrays or symbols of `mx.np`."""
+    return isinstance(F, fronts.Front)
 
 
 def is_eager(F: Any) -> bool:

@@ -9,7 +9,7 @@ from ..base import numeric_types
 from ..ndarray.invoke import apply
 from ..ops.cross_entropy import CROSS_ENTROPY
 from .block import HybridBlock
-from .kinds import is_eager
+from .kinds import is_eager, is_np
 
 __all__ = [
     "CTCLoss",
@@ -35,7 +35,7 @@ __all__ = [
 def _apply_weighting(F: Any, loss: Any, weight: float | None = None, sample_weight: Any = None) -> Any:
     """`loss` times an array that broadcasts to it, times a number; None is left out."""
     if sample_weight is not None:
-        loss = F.broadcast_mul(loss, sample_weight)
+        loss = loss * sample_weight if is_np(F) else F.broadcast_mul(loss, sample_weight)
     if weight is not None:
         if not isinstance(weight, numeric_types):
             raise AssertionError(f"weight must be a number, received {weight!r:.80}")

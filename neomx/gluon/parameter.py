@@ -546,7 +546,7 @@ class _ConstantValue(initializer.Initializer):
         self.name, self.value = name, value
 
     def _init_weight(self, _: str, array: NDArray) -> None:
-        self.value.copyto(array)
+        self.value.as_nd_ndarray().copyto(array)
 
     def dumps(self) -> str:
         """Its name in a graph's attributes."""

@@ -126,7 +126,7 @@ def summed(arrays: list[NDArray]) -> NDArray:
     if len(arrays) == 1:
         return arrays[0]
     first = arrays[0].context
-    total: NDArray = nd.add_n(*[array.as_in_context(first) for array in arrays])
+    total: NDArray = nd.add_n(*[array.as_nd_ndarray().as_in_context(first) for array in arrays])
     return total
 
 

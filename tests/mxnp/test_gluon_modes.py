@@ -147,6 +147,73 @@ def test_metrics_take_np_arrays(np_mode):
     assert accuracy.get() == ("accuracy", 0.5)
 
 
+def test_an_initializer_of_the_program_gets_np_arrays(np_mode):
+    class Own(mx.init.Initializer):
+        def _init_weight(self, name, data):
+            data[:] = mx.np.random.uniform(-10, 10, data.shape)
+            data *= mx.np.abs(data) >= 5
+
+    np_mode()
+    layer = gluon.nn.Dense(20, in_units=30)
+    layer.initialize(Own())
+    values = onp.abs(layer.weight.data().asnumpy())
+    assert ((values == 0) | (values >= 5)).all() and values.any()
+
+
+def test_constants_of_np_arrays(np_mode):
+    class Layer(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.c = self.params.get_constant("c", mx.np.array([1.0, 2.0]))
+
+        def hybrid_forward(self, F, x, c):
+            return x * c
+
+    np_mode()
+    layer = Layer()
+    layer.initialize()
+    assert layer(mx.np.ones(2)).tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["local", "device"])
+def test_a_store_sums_np_arrays(kind, np_mode):
+    np_mode()
+    store = mx.kv.create(kind)
+    store.init(3, mx.np.ones(2))
+    store.push(3, [mx.np.ones(2), mx.np.ones(2)])
+    out = mx.np.zeros(2)
+    store.pull(3, out=out)
+    assert out.tolist() == [2, 2]
+    store.pushpull(3, [mx.np.ones(2), 2 * mx.np.ones(2)], out=out)
+    assert out.tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "float32"])
+def test_sample_weights_of_any_dtype(dtype, np_mode):
+    np_mode()
+    weights = mx.np.array(onp.array([[1], [0]]), dtype=dtype)
+    loss = gluon.loss.L2Loss()(mx.np.ones((2, 3)), mx.np.zeros((2, 3)), weights)
+    assert loss.dtype == onp.float32 and loss.tolist() == [0.5, 0]
+
+
+@pytest.mark.parametrize("merge", [True, False])
+@pytest.mark.parametrize("lengths", [None, [2, 3]])
+def test_cells_unroll_np_arrays_as_nd_ones(merge, lengths, np_mode):
+    seen = []
+    for array in (mx.nd.array, mx.np.array):
+        if seen:
+            np_mode()
+        cell = gluon.rnn.LSTMCell(3, input_size=4)
+        cell.initialize(mx.init.Constant(0.3))
+        x = array(onp.random.RandomState(0).normal(size=(2, 3, 4)).astype("float32"))
+        valid = None if lengths is None else array(onp.array(lengths, "float32"))
+        outputs, states = cell.unroll(3, x, layout="NTC", merge_outputs=merge, valid_length=valid)
+        seen.append([each.asnumpy() for each in ([outputs] if merge else outputs)] + [s.asnumpy() for s in states])
+    assert type(states[0]) is mx.np.ndarray
+    for ours, theirs in zip(*seen, strict=True):
+        onp.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
 WORKER = """
     import sys
 

@@ -19,7 +19,7 @@ nd, contrib = mx.nd, mx.nd.contrib
 CALLS = {
     "fc weight": (lambda: nd.FullyConnected(X, ones(3, 99), ones(3), **FC), "weight of shape (3, 100)"),
     "fc num_hidden": (lambda: nd.FullyConnected(X, ones(3, 100), ones(3), num_hidden=4), "weight of shape (4, 100)"),
-    "fc bias": (lambda: nd.FullyConnected(X, ones(3, 100), ones(3, 1), **FC), "bias of shape (3,)"),
+    "fc bias": (lambda: nd.FullyConnected(X, ones(3, 100), ones(3, 2), **FC), "bias of shape (3,)"),
     "fc no bias": (lambda: nd.FullyConnected(X, ones(3, 100), **FC), "no_bias=True does without"),
     "fc two biases": (lambda: nd.FullyConnected(X, ones(3, 100), ones(3), no_bias=True, **FC), "expected no bias"),
     "fc dtype": (lambda: nd.FullyConnected(X, ones(3, 100, dtype="float64"), ones(3), **FC), "one dtype"),

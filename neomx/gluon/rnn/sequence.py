@@ -8,7 +8,7 @@ from ... import ndarray, symbol
 from ...base import MXNetError
 from ...ndarray import NDArray
 from ...symbol import Symbol
-from ..kinds import of_kind
+from ..kinds import front_of, of_kind, symbol_front_of
 
 if TYPE_CHECKING:
     from .recurrent_cell import RecurrentCell
@@ -17,8 +17,8 @@ TENSORS = (NDArray, Symbol)
 
 
 def front_end(tensor: Any) -> Any:
-    """`nd` for an array, `sym` for a symbol."""
-    return symbol if isinstance(tensor, Symbol) else ndarray
+    """`F` for an array or a symbol."""
+    return symbol_front_of(tensor) if isinstance(tensor, Symbol) else front_of(tensor)
 
 
 def as_list(parts: Any) -> list:

@@ -97,7 +97,6 @@ def what_search_functions_refuse(mx):
             lambda: m.argmax(m.zeros(0)),
             lambda: m.argmax(x, axis=2),
             lambda: m.where(x, m.ones(3), m.ones(2)),
-            lambda: m.where(x, x, m.ones((2, 3), dtype="int32")),
             lambda: m.unique(m.ones(3), axis=1),
             lambda: m.take(x, m.array([7]), axis=0).asnumpy(),
             lambda: m.take(x, m.array([0]), axis=0, mode="x"),
