@@ -73,6 +73,7 @@ bench: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/module.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/records.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/memory.py
+	.venv/bin/python benchmarks/np_step.py
 
 # Two workers on one machine and on two (network namespaces, so as root).
 bench-dist: .venv/installed .venv-oracle/installed
