@@ -1,4 +1,4 @@
-"""A training step in NumPy mode against the same in nd mode: a small MLP, alternating, as a ratio of medians of CPU time.
+"""A training step of a small MLP in NumPy mode against nd mode: alternating, a ratio of medians of CPU time.
 
 python benchmarks/np_step.py [--rounds 30]
 """
@@ -55,8 +55,8 @@ def main():
             times["np"].append(np_steps(50))
             mx.npx.reset_np()
         medians = {kind: statistics.median(each) * 1e6 for kind, each in times.items()}
-        name = "hybridized" if hybrid else "eager"
-        print(f"{name}: nd {medians['nd']:.0f} us, np {medians['np']:.0f} us, ratio {medians['np'] / medians['nd']:.3f}")
+        name, ratio = "hybridized" if hybrid else "eager", medians["np"] / medians["nd"]
+        print(f"{name}: nd {medians['nd']:.0f} us, np {medians['np']:.0f} us, ratio {ratio:.3f}")
 
 
 if __name__ == "__main__":
