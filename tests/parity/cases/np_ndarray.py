@@ -281,3 +281,29 @@ def symbols(mx, np):
             bound = symbol.bind(mx.cpu(), inputs)
             results += [bound.forward()[0].as_np_ndarray(), str(numpy.dtype(out_type)), symbol.name]
     return results
+
+
+@in_np_mode
+def backward_of_comparisons_and_indices(mx, np):
+    heads = [
+        lambda x: ((x > 0) * 1.0).sum(),
+        lambda x: (x == x).astype("float32"),
+        lambda x: x > 0,
+        lambda x: np.isnan(x),
+        lambda x: np.argmax(x),
+        lambda x: np.argsort(x),
+        lambda x: np.where(x > x, -1, 2),
+        lambda x: (x > 0).sum(),
+        lambda x: [x * 2, x > 0],
+        lambda x: x * (x > 0),
+        lambda x: x.astype("int32"),
+    ]
+    gradients = []
+    for head in heads:
+        x = np.array([1.0, -2.0])
+        x.attach_grad()
+        with mx.autograd.record():
+            y = head(x)
+        mx.autograd.backward(y)
+        gradients.append(x.grad)
+    return gradients
