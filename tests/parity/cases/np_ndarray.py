@@ -307,3 +307,27 @@ def backward_of_comparisons_and_indices(mx, np):
         mx.autograd.backward(y)
         gradients.append(x.grad)
     return gradients
+
+
+@in_np_mode
+def booleans_as_numbers(mx, np):
+    results = []
+    for value in (True, False):
+        x = np.array([1.0, 2.0])
+        x -= value
+        y = np.array([1.0, 2.0])
+        y += value
+        z = np.array([1.0, 2.0])
+        z *= value
+        results += [x, y, z]
+    return results + [-(np.array([1.0, 0.0]) > 0)]
+
+
+@in_np_mode
+def integers_through_extensions(mx, np):
+    whole = np.array([-40, -6, -5, 0, 3, 5, 6, 17, 18, 40], dtype="int32")
+    lengths, ones = np.array([1, 2]), np.ones((3, 2), dtype="uint8")
+    results = [mx.npx.sequence_mask(ones, lengths, True, value=value) for value in (-1, 300, 1.7, -1.5)]
+    for dtype in ("int32", "int64", "int8"):
+        results += [mx.npx.erf(whole.astype(dtype)), mx.npx.sigmoid(whole.astype(dtype))]
+    return results
