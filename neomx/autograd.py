@@ -12,7 +12,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from .base import Backward, MXNetError, modes
 from .events import emit, heard
-from .ndarray.invoke import join, on_tape
+from .ndarray.invoke import in_graph, join, on_tape
 from .ndarray.ndarray import Gradient, NDArray
 from .onednn import explained
 from .ops.precision import cast_from, forget_cast
@@ -134,7 +134,7 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
     if len(given) != len(heads):
         raise ValueError(f"heads and head_grads must be as many: received {len(heads)} and {len(given)}")
     for head, gradient in zip(heads, given, strict=True):
-        if head._data.grad_fn is None and not head._data.requires_grad:
+        if in_graph(head._data) is None:
             raise MXNetError(
                 "cannot differentiate: the array is not in a computational graph. Compute it inside "
                 "`with autograd.record():` from arrays with attach_grad(); to differentiate the same graph twice pass "
@@ -144,11 +144,16 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
             raise MXNetError(f"a head gradient must have its head's shape {head.shape}, received {gradient.shape}")
     last: dict[int, Any] = {id(head): gradient for head, gradient in zip(heads, given, strict=True)}
     heads = list({id(head): head for head in heads}.values())  # a head counts once, as in MXNet
-    starts = [
-        torch.ones_like(head._data) if last[id(head)] is None else last[id(head)]._data.to(head._data.dtype)
-        for head in heads
-    ]
-    return heads, [head._data for head in heads], starts
+    tensors = [tensor for head in heads if (tensor := in_graph(head._data)) is not None]
+    starts = [_start(head, tensor, last[id(head)]) for head, tensor in zip(heads, tensors, strict=True)]
+    return heads, tensors, starts
+
+
+def _start(head: NDArray, tensor: torch.Tensor, given: NDArray | None) -> torch.Tensor:
+    """The gradient that backward starts from at `tensor`: ones unless a program gives another for `head`."""
+    if given is None or tensor.shape != head.shape:
+        return torch.ones_like(tensor)
+    return given._data.to(head._data.dtype).to(tensor.dtype)
 
 
 def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
@@ -175,7 +180,7 @@ def _release(heads: list[NDArray]) -> None:
     for array in (*heads, *(reference() for reference in modes.tape)):
         if array is not None and (node := _node(array._data)) is not None:
             held.setdefault(node, []).append(array)
-    nodes = [head._data.grad_fn for head in heads]
+    nodes = [_node(head._data) for head in heads]
     seen: set[Any] = set()
     for node in nodes:  # breadth first: what a program still holds is mostly near the heads
         if not held:
@@ -193,9 +198,9 @@ def _release(heads: list[NDArray]) -> None:
 
 
 def _node(tensor: torch.Tensor) -> Any:
-    """The node of torch's graph that computed a tensor, or the floats that integers were cast from; None of a leaf."""
-    source = None if tensor.is_floating_point() else cast_from(tensor)
-    return (tensor if source is None else source).grad_fn
+    """The node of torch's graph that computed a tensor, or what stands there for it; None of a leaf."""
+    source = in_graph(tensor)
+    return None if source is None else source.grad_fn
 
 
 def _reaches(tensors: list[torch.Tensor], variable: torch.Tensor) -> bool:

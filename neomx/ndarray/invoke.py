@@ -16,6 +16,7 @@ from ..base import MXNetError, OutOfBoundsError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
+from ..ops.precision import cast_from
 from ..ops.table import OP_ERRORS, Accepting, Op
 from . import distributed
 
@@ -26,7 +27,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
     tensors: list[torch.Tensor | None] = []
-    in_graph, same_dtype, dtype = False, op.same_dtype, None
+    recorded, same_dtype, dtype = False, op.same_dtype, None
     for array in arrays:
         if array is None:
             tensors.append(None)
@@ -37,8 +38,8 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
             return apply_sparse(op, arrays, attrs, out, cls)
         tensor = array._data
         tensors.append(tensor)
-        if tensor.requires_grad:
-            in_graph = True
+        if tensor.requires_grad or (modes.recording and _place(tensor) is not None):
+            recorded = True
         if same_dtype:
             if dtype is None:
                 dtype = tensor.dtype
@@ -54,7 +55,7 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
     if op.needs_ctx:
         attrs["ctx"] = ctx
     # Only what comes from a variable can build a graph: just then torch's grad mode must be ours.
-    switch = in_graph and is_grad_enabled() is not modes.recording
+    switch = recorded and is_grad_enabled() is not modes.recording
     if switch:
         set_grad_enabled(modes.recording)
     try:
@@ -62,14 +63,14 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
         if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
             if op.may_alias:
                 result = own(result, tensors)
-            if modes.recording and (in_graph or result.requires_grad) and not modes.plain:
+            if modes.recording and (recorded or result.requires_grad) and not modes.plain:
                 (result,) = join((result,), tensors)
                 if out is None:
                     return on_tape(cls(result, ctx))
             if out is None:
                 return cls(result, ctx)
             return store(op.name, (result,), out, converts=op.on_arrays is not None)
-        return _several(op, result, tensors, in_graph, out, ctx, cls)
+        return _several(op, result, tensors, recorded, out, ctx, cls)
     except OP_ERRORS as error:
         kind = OutOfBoundsError if isinstance(error, OutOfBoundsError) else MXNetError
         raise failure(op, arrays, attrs, str(error), kind) from error
@@ -82,7 +83,7 @@ def _several(
     op: Op,
     results: Sequence[torch.Tensor],
     inputs: Sequence[torch.Tensor | None],
-    in_graph: bool,
+    recorded: bool,
     out: Any,
     ctx: Context,
     cls: type,
@@ -90,7 +91,7 @@ def _several(
     """Wrap the results of an op that has several."""
     if op.may_alias:
         results = [own(result, inputs) for result in results]
-    recorded = in_graph and modes.recording and not modes.plain
+    recorded = recorded and modes.recording and not modes.plain
     if recorded:
         results = join(results, inputs)
     if out is not None:
@@ -137,9 +138,34 @@ def join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None])
     They are in the graph also where the op has no gradient (x > 0, argmax), so that backward may start there, and when
     backward has gone through one of them, it has gone through all.
     """
-    if len(results) == 1 and (results[0].requires_grad or not results[0].is_floating_point()):
+    if len(results) == 1 and results[0].requires_grad:
         return results
-    return _Joined.apply(len(inputs), *inputs, *results)
+    if is_compiling():
+        return results if len(results) == 1 and not results[0].is_floating_point() else _joined(results, inputs)
+    inputs = [tensor if tensor is None or (place := _place(tensor)) is None else place for tensor in inputs]
+    if len(results) > 1 or results[0].is_floating_point():
+        return _joined(results, inputs)
+    if cast_from(results[0]) is None:
+        (results[0]._place,) = _joined((torch.empty(0),), inputs)  # type: ignore[attr-defined]
+    return results
+
+
+def _joined(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+    joined: Sequence[torch.Tensor] = _Joined.apply(len(inputs), *inputs, *results)
+    return joined
+
+
+def _place(tensor: torch.Tensor) -> torch.Tensor | None:
+    """What stands in the graph for integers or booleans that were recorded: torch keeps only floats there."""
+    return None if is_compiling() or tensor.is_floating_point() else getattr(tensor, "_place", None)
+
+
+def in_graph(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor from which backward starts for `tensor`; None if it was not recorded."""
+    if tensor.requires_grad:
+        return tensor
+    source = None if tensor.is_floating_point() else cast_from(tensor)
+    return _place(tensor) if source is None else source
 
 
 def on_tape(array: Any) -> Any:

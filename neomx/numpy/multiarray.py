@@ -49,7 +49,8 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             same = value.dtype is data.dtype and value.shape == data.shape and other._ctx is self._ctx
             op_name, arrays, attrs = array_op, (self, other), {}
         elif isinstance(other, numeric_types):
-            same, op_name, arrays, attrs = True, scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
+            same = not isinstance(other, (bool, onp.bool_))  # torch subtracts no booleans
+            op_name, arrays, attrs = scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
         else:
             raise unsupported(other)
         if direct is None or not same or not data.is_floating_point() or modes.recording:
@@ -237,12 +238,16 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
     __iand__ = _in_place("_npi_bitwise_and", "_npi_bitwise_and_scalar")
     __ior__ = _in_place("_npi_bitwise_or", "_npi_bitwise_or_scalar")
     __ixor__ = _in_place("_npi_bitwise_xor", "_npi_bitwise_xor_scalar")
-    __neg__ = _unary("_npi_negative")
     __abs__ = _unary("_npi_absolute")
     __invert__ = _unary("_npi_bitwise_not")
     __floor__ = _unary("_npi_floor")
     __ceil__ = _unary("_npi_ceil")
     __trunc__ = _unary("_npi_trunc")
+
+    def __neg__(self) -> Any:
+        if self._data.dtype is torch.bool:  # of which there is no negative, but a product
+            return self * -1
+        return apply(OPS["_npi_negative"], (self,), {}, None, ndarray)
 
     def __round__(self, n: int = 0) -> Any:
         return self.round(n or 0)

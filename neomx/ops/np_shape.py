@@ -48,6 +48,8 @@ def np_squeeze(a: Tensor, *, axis: Axis = None) -> Tensor:
     """Without the dimensions of length 1, or without those of `axis`."""
     if axis is None:
         return a.squeeze()
+    if not a.dim() and axis in ((0,), (-1,)):  # as NumPy has it of an array without dimensions
+        return a
     for each in axis:
         if a.size(each) != 1:
             raise MXNetError(f"axis {each} has length {a.size(each)}; only those of length 1 can be removed")

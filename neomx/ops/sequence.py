@@ -36,6 +36,8 @@ def sequence_mask(
     lengths = _lengths(data, sequence_length, use_sequence_length, axis)
     if lengths is None:
         return data
+    if not data.is_floating_point():  # cut and wrapped, as C converts it
+        value = torch.tensor(int(value)).to(data.dtype).item()
     ended = _steps(data, axis) >= lengths
     return data.masked_fill(ended.reshape(*ended.shape, *[1] * (data.dim() - 2)), value)
 

@@ -182,6 +182,8 @@ def split_v2(
     if sections > 0:
         short, longer = divmod(length, sections)
         return _parts(data, [short + (i < longer) for i in range(sections)], axis, squeeze_axis)
+    if not length:
+        indices = (0,) * len(indices)  # nothing to part: MXNet takes any
     ends = (*indices[1:], length)
     sizes = [end - start for start, end in zip(indices, ends, strict=True)]
     if not indices or indices[0] != 0 or min(sizes) < 0:

@@ -281,3 +281,53 @@ def symbols(mx, np):
             bound = symbol.bind(mx.cpu(), inputs)
             results += [bound.forward()[0].as_np_ndarray(), str(numpy.dtype(out_type)), symbol.name]
     return results
+
+
+@in_np_mode
+def backward_of_comparisons_and_indices(mx, np):
+    heads = [
+        lambda x: ((x > 0) * 1.0).sum(),
+        lambda x: (x == x).astype("float32"),
+        lambda x: x > 0,
+        lambda x: np.isnan(x),
+        lambda x: np.argmax(x),
+        lambda x: np.argsort(x),
+        lambda x: np.where(x > x, -1, 2),
+        lambda x: (x > 0).sum(),
+        lambda x: [x * 2, x > 0],
+        lambda x: x * (x > 0),
+        lambda x: x.astype("int32"),
+    ]
+    gradients = []
+    for head in heads:
+        x = np.array([1.0, -2.0])
+        x.attach_grad()
+        with mx.autograd.record():
+            y = head(x)
+        mx.autograd.backward(y)
+        gradients.append(x.grad)
+    return gradients
+
+
+@in_np_mode
+def booleans_as_numbers(mx, np):
+    results = []
+    for value in (True, False):
+        x = np.array([1.0, 2.0])
+        x -= value
+        y = np.array([1.0, 2.0])
+        y += value
+        z = np.array([1.0, 2.0])
+        z *= value
+        results += [x, y, z]
+    return results + [-(np.array([1.0, 0.0]) > 0)]
+
+
+@in_np_mode
+def integers_through_extensions(mx, np):
+    whole = np.array([-40, -6, -5, 0, 3, 5, 6, 17, 18, 40], dtype="int32")
+    lengths, ones = np.array([1, 2]), np.ones((3, 2), dtype="uint8")
+    results = [mx.npx.sequence_mask(ones, lengths, True, value=value) for value in (-1, 300, 1.7, -1.5)]
+    for dtype in ("int32", "int64", "int8"):
+        results += [mx.npx.erf(whole.astype(dtype)), mx.npx.sigmoid(whole.astype(dtype))]
+    return results
