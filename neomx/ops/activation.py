@@ -25,6 +25,8 @@ _ACTIVATIONS = {
 @op("Activation", "_npx_activation", infer="same")
 def activation(data: Tensor, *, act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh"]) -> Tensor:
     """max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
+    if not data.is_floating_point():
+        raise MXNetError("expected an array of floats. Use astype")
     return _ACTIVATIONS[act_type](data)
 
 

@@ -22,6 +22,8 @@ def _along(
     beyond: Tensor | None = None,
 ) -> Tensor:
     """`compute` (softmax or log_softmax) of data / temperature without what is `beyond`, in the wider dtype."""
+    if not data.is_floating_point():
+        raise MXNetError("expected an array of floats. Use astype")
     if temperature is not None and temperature != 1:
         data = data / temperature
     if beyond is not None:
