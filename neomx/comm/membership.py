@@ -113,13 +113,13 @@ class Membership:
 
     def get(self, key: str, members: list[int] | None = None) -> bytes:
         """A value that another member leaves; `members` are those who might."""
-        others = list(range(self.size)) if members is None else members
+        others = [member for member in range(self.size) if member != self.rank] if members is None else members
         deadline = time.monotonic() + self.world.timeout
         while True:
             try:
                 return self.store.get(key, timeout=min(1.0, self.world.timeout))
             except PeerError:
-                self._check(lambda: others)
+                self._check(lambda: others, known=members is not None)
                 if time.monotonic() > deadline:
                     raise Absent(others, self.world.timeout) from None
 
@@ -144,11 +144,12 @@ class Membership:
 
     def check_everyone(self, late: Late) -> None:
         """A check for a wait that the end of any member ends."""
-        self._check(lambda: list(range(self.size)))
+        self._check(lambda: [member for member in range(self.size) if member != self.rank], known=False)
 
-    def _check(self, late: Late) -> None:
+    def _check(self, late: Late, known: bool = True) -> None:
+        """Raise if the wait can never end. Unless `known`, only some of `late` are waited for, nobody knows which."""
         if not self.tasks:  # whose ranks are numbers among few
-            self.store.waits(self.world.rank).look(lambda: [self.ranks[member] for member in late()])
+            self.store.waits(self.world.rank).look(lambda: [self.ranks[member] for member in late()], known)
         gone = self.store.gone  # read before `late`: a member that came and then went is not late
         if not gone:
             return

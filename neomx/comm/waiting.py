@@ -68,8 +68,12 @@ class Waits:
                 with suppress(MXNetError):  # another has said it, or the store is lost
                     self._store.set(self._key(self._rank), b"")
 
-    def look(self, late: Callable[[], list[int]]) -> None:
-        """Called again and again in a wait for the workers that `late()` gives. Raises Stuck if it can never end."""
+    def look(self, late: Callable[[], list[int]], known: bool = True) -> None:
+        """Called again and again in a wait for the workers that `late()` gives. Raises Stuck if it can never end.
+
+        Unless `known`, the wait is for one of them, and which is unknown: it ends with the last of them, and nothing
+        follows from what they wait for.
+        """
         if time.monotonic() - self._looked < _EVERY or threading.current_thread() is not threading.main_thread():
             return
         if not self._what:
@@ -79,6 +83,8 @@ class Waits:
         mine = _Wait(self._number, self._said + 1, self._what, late())
         left = {name for name, member in members.items() if member["state"] == "left"}
         ended = [rank for rank in mine.late if f"worker {rank}" in left]
+        if not known and len(ended) < len(mine.late):
+            return
         if ended:
             raise Stuck({self._rank: self._what} | dict.fromkeys(ended, "its program is over"))
         self._said = mine.said

@@ -455,7 +455,8 @@ def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
 
 def asking(store, ask, **hello):
     """A connection that says `hello` and asks for something, and waits for no answer."""
-    connection = wire.connect(store.address, SECRET, {"name": "x", "token": "t", **hello}, None, LIMIT, "store")
+    who = {"name": "x", "token": "t", **hello}
+    connection = wire.connect(store.address, SECRET, who, None, LIMIT, store_module.SERVICE)
     connection.send(1, ask)
     return connection
 
