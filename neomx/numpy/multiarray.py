@@ -269,8 +269,3 @@ class _NpGradient(Gradient, ndarray):  # type: ignore[misc]
 
 
 ndarray._kind, ndarray._gradient_kind = ndarray, _NpGradient
-
-
-def from_tensor(tensor: torch.Tensor, ctx: Any = None) -> ndarray:
-    """An mx.np array that holds `tensor`: shared memory, and one autograd graph."""
-    return ndarray(tensor, ctx)

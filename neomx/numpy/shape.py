@@ -53,8 +53,6 @@ __all__ = [
     "vstack",
 ]
 
-newaxis = None
-
 
 def shape(a: Any) -> tuple[int, ...]:
     """The length of each dimension."""
