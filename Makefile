@@ -1,22 +1,38 @@
-# The two commands of the README: make demo, make test. PYTHON chooses the interpreter that makes .venv.
+# `make help` lists the targets: the comment above each one begins with the line that it shows.
+# PYTHON chooses the interpreter that makes .venv.
 PYTHON ?= python3
 ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: demo test quick fuzz test-isa check secrets audit format oracle record bench bench-dist bench-layouts bench-versions companions clean
+.PHONY: help demo test quick coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions companions docs docs-serve clean
 
+# List the targets.
+help:
+	@awk '/^# /{if (!line) line = substr($$0, 3); next} \
+		/^[a-z][a-z-]*:/{printf "make %-16s %s\n", substr($$1, 1, index($$1, ":") - 1), line} \
+		!/^[A-Z]+ \?=/{line = ""}' $(MAKEFILE_LIST)
+
+# Train on two workers and on one, and compare them.
 demo: .venv/installed
 	.venv/bin/python examples/demo.py
 
+# Run all tests.
 test: .venv/installed
 	.venv/bin/python -m pytest -n 2
 
-# Without the files whose tests start processes.
+# Run the tests of files that start no processes.
 quick: .venv/installed
 	.venv/bin/python -m pytest -n 2 -m 'not processes'
 
-# Damaged files and frames, by seeded mutators. SEED, CASES (for each kind) and SECONDS (for each runner) choose others.
+# Measure which lines of the package the quick tests run.
+coverage: .venv/installed
+	.venv/bin/python -m coverage run -m pytest -n 2 -m 'not processes'
+	.venv/bin/python -m coverage combine --quiet
+	.venv/bin/python -m coverage report
+
+# Read damaged files and frames, made by seeded mutators.
+# SEED, CASES (for each kind) and SECONDS (for each runner) choose others.
 SEED ?= 0
 CASES ?= 100000
 SECONDS ?= 600
@@ -25,34 +41,57 @@ fuzz: .venv/installed
 		.venv/bin/python $$runner --cases $(CASES) --seconds $(SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
 
-# The numeric tests with the kernels of each instruction set that this CPU has, from SSE to AMX.
+# Run the numeric tests with each instruction set that this CPU has.
 test-isa: .venv/installed
 	.venv/bin/python tests/instruction_sets.py
 
-check: .venv/installed
-	.venv/bin/ruff format --check .
-	.venv/bin/ruff check .
-	.venv/bin/mypy
-	.venv/bin/python -m pytest tests/package/test_imports.py
-	$(MAKE) --no-print-directory secrets
+# Build the wheel and the source distribution in dist/.
+dist: .venv/installed
+	rm -rf dist
+	.venv/bin/python -m build --no-isolation
+
+# Test the wheel in an empty virtual environment, alone and with each extra (needs a network).
+test-wheel: .venv/installed
+	.venv/bin/python tests/wheel.py --python $(PYTHON)
+
+# Check style, types, imports and secrets.
+# `make -j 2 check` runs two of these at a time.
+check: style types imports secrets
 	@echo 'Known vulnerabilities are looked up by `make audit`, which needs a network; all else was checked without one.'
 
-# Keys, tokens and passwords in tracked files. SHA-1 checksums, of 40 digits, are no secrets.
-secrets: .venv/installed
-	git ls-files -z -- . ':!*.npz' ':!*.gz' ':!*.params' ':!*.rec' | xargs -0 \
-		.venv/bin/detect-secrets-hook --no-verify --exclude-secrets '^[0-9a-f]{40}$$'
+# Check format, lint and spelling.
+style: .venv/installed
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/codespell
 
-# The pinned versions in PyPI's list of known vulnerabilities. A version that the list does not know is a failure.
+# Check types.
+types: .venv/installed
+	.venv/bin/mypy
+
+# Check the imports between rooms.
+# They are part of `make test` too; here they answer at once.
+imports: .venv/installed
+	.venv/bin/python -m pytest tests/package/test_imports.py
+
+# Look for keys, tokens and passwords in tracked files.
+secrets: .venv/installed
+	git ls-files -z -- . ':!*.npz' ':!*.gz' ':!*.params' ':!*.rec' | xargs -0 .venv/bin/python scripts/find_secrets.py
+
+# Look up the pinned versions in PyPI's list of known vulnerabilities (needs a network).
+# A version that the list does not know is a failure.
 audit: .venv-audit/installed
 	.venv-audit/bin/pip-audit --strict --no-deps --disable-pip --requirement constraints.txt
 
+# Format the code and fix what ruff can fix.
 format: .venv/installed
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-# Real MXNet, to record what it gives and to race against. Not needed to run the tests.
+# Install real MXNet 1.9.1, to record its results and to race against; no test needs it.
 oracle: .venv-oracle/installed
 
+# Record the results of real MXNet that the tests compare with.
 record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/record_registry.py
 	.venv-oracle/bin/python tests/parity/record_np_names.py
@@ -67,29 +106,45 @@ record: .venv-oracle/installed
 	.venv-oracle/bin/python tests/parity/check_exports.py
 	.venv-oracle/bin/python tests/parity/record.py
 
+# Measure speed and memory against real MXNet and plain torch.
 bench: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/ops.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/train.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/module.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/records.py --oracle .venv-oracle/bin/python
 	.venv/bin/python benchmarks/memory.py
+	.venv/bin/python benchmarks/np_ops.py
 	.venv/bin/python benchmarks/np_step.py
 
-# Two workers on one machine and on two (network namespaces, so as root).
+# Measure two workers on one machine and on two (network namespaces, so as root).
 bench-dist: .venv/installed .venv-oracle/installed
 	.venv/bin/python benchmarks/dist.py --oracle .venv-oracle/bin/python
 
-# Layouts on two workers against the same written by hand in torch.
+# Measure layouts on two workers against the same programs in plain torch.
 bench-layouts: .venv/installed
 	.venv/bin/python benchmarks/layouts.py
 
-# This checkout against another one: `make bench-versions BEFORE=../older`.
+# Measure this checkout against another one: `make bench-versions BEFORE=../older`.
 bench-versions: .venv/installed
 	.venv/bin/python benchmarks/versions.py --before $(BEFORE)
 
-# Libraries written for MXNet, from PyPI, on neomx: gluoncv, gluonnlp, mxboard, d2l. Not part of `make test`.
+# Test libraries written for MXNet on neomx: gluoncv, gluonnlp, mxboard, d2l.
 companions: .venv-companions/installed
 	.venv-companions/bin/python -m pytest -c tests/companions/pytest.ini tests/companions
+
+# Build the documentation site in build/site; any warning is a failure.
+docs: .venv/docs
+	.venv/bin/mkdocs build --strict
+
+# Serve the documentation at http://127.0.0.1:8000 and rebuild changed pages.
+docs-serve: .venv/docs
+	.venv/bin/mkdocs serve
+
+docs docs-serve: export NO_MKDOCS_2_WARNING = 1
+
+.venv/docs: .venv/installed
+	.venv/bin/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	touch $@
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -112,5 +167,6 @@ companions: .venv-companions/installed
 	.venv-companions/bin/pip install --quiet --no-deps --requirement tests/companions/libraries.txt --editable .
 	touch $@
 
+# Remove virtual environments, caches and what was built.
 clean:
-	rm -rf .venv .venv-audit .venv-companions .venv-oracle build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-audit .venv-companions .venv-oracle build dist *.egg-info .coverage* .pytest_cache .mypy_cache .ruff_cache .hypothesis

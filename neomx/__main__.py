@@ -1,4 +1,4 @@
-"""`python -m neomx` is the `neomx` command."""
+"""`python -m neomx` is the `neomx` command, and runs scripts: `python -m neomx train.py`."""
 
 import sys
 

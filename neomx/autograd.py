@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from importlib import import_module
 from time import perf_counter
 from typing import Any
 
@@ -12,10 +13,11 @@ from torch.autograd.graph import get_gradient_edge
 
 from .base import Backward, MXNetError, modes
 from .events import emit, heard
+from .ndarray.history import step
 from .ndarray.invoke import in_graph, join, on_tape
 from .ndarray.ndarray import Gradient, NDArray
 from .onednn import explained
-from .ops.precision import cast_from, forget_cast
+from .ops.table import Op
 
 __all__ = [
     "Function",
@@ -33,6 +35,24 @@ __all__ = [
     "set_training",
     "train_mode",
 ]
+
+
+def _uncomputable(name: str, what: str) -> Op:
+    """What stands in a symbol for a recorded step that a graph cannot compute; `count` are its outputs."""
+
+    def refuse(*data: torch.Tensor, count: int = 1) -> Any:
+        raise MXNetError(what)
+
+    return Op(refuse, (name,), same_dtype=False, may_alias=False, mutates=(), outputs=lambda attrs: attrs["count"])
+
+
+_FUNCTION = _uncomputable(
+    "_CustomFunction", "a graph cannot compute an autograd.Function. Write it as an mx.operator.CustomOp"
+)
+_GRADIENT = _uncomputable(
+    "_gradient",
+    "a graph cannot compute a gradient of autograd.grad(create_graph=True). Differentiate the graph instead",
+)
 
 
 class _Scope:
@@ -126,7 +146,7 @@ def mark_variables(
         Gradient.attach(variable, grad_req, buffer=gradient)
 
 
-def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tensor], list[torch.Tensor]]:
+def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tensor], list[torch.Tensor | None]]:
     """The arrays to differentiate, their tensors, and the gradients to start from (ones where not given)."""
     heads = [heads] if isinstance(heads, NDArray) else list(heads)
     given = [None] * len(heads) if head_grads is None else head_grads
@@ -149,10 +169,13 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
     return heads, tensors, starts
 
 
-def _start(head: NDArray, tensor: torch.Tensor, given: NDArray | None) -> torch.Tensor:
-    """The gradient that backward starts from at `tensor`: ones unless a program gives another for `head`."""
-    if given is None or tensor.shape != head.shape:
-        return torch.ones_like(tensor)
+def _start(head: NDArray, tensor: torch.Tensor, given: NDArray | None) -> torch.Tensor | None:
+    """The gradient that backward starts from at `tensor`: ones unless a program gives another for `head`.
+
+    None stands for a single one, which torch makes itself: to check a given one it would first import SymPy.
+    """
+    if given is None:
+        return None if tensor.numel() == 1 else torch.ones_like(tensor)
     return given._data.to(head._data.dtype).to(tensor.dtype)
 
 
@@ -189,10 +212,7 @@ def _release(heads: list[NDArray]) -> None:
             continue
         seen.add(node)
         for array in held.pop(node, ()):
-            if cast_from(array._data) is None:
-                array._data = array._data.detach()
-            else:
-                forget_cast(array._data)
+            array._data, array._history = array._data.detach(), None
         nodes.extend(following for following, _ in node.next_functions)
     modes.tape = [weakref.ref(array) for arrays in held.values() for array in arrays]
 
@@ -250,7 +270,7 @@ def grad(
 
     With `create_graph` they can be differentiated again; the derivative of one that is constant is zero.
     """
-    _, tensors, starts = _heads(heads, head_grads)
+    arrays, tensors, starts = _heads(heads, head_grads)
     variables = [variables] if isinstance(variables, NDArray) else list(variables)
     if not variables:
         raise ValueError("grad: expected at least one variable")
@@ -271,17 +291,17 @@ def grad(
             accumulating=False,
         )
     return [
-        _gradient(i, result, variable, tensors, create_graph)
+        _gradient(i, result, variable, arrays, create_graph)
         for i, (result, variable) in enumerate(zip(results, variables, strict=True))
     ]
 
 
 def _gradient(
-    i: int, result: torch.Tensor | None, variable: NDArray, heads: list[torch.Tensor], create_graph: bool
+    i: int, result: torch.Tensor | None, variable: NDArray, heads: list[NDArray], create_graph: bool
 ) -> NDArray:
     """The gradient with respect to variable `i`; zeros where it went through ops that have none."""
     if result is None:
-        if not _reaches(heads, variable._data):
+        if not _reaches([tensor for head in heads if (tensor := in_graph(head._data)) is not None], variable._data):
             raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
         result = torch.zeros_like(variable._data, requires_grad=False)
     elif result.is_sparse:
@@ -290,12 +310,18 @@ def _gradient(
         return variable._kind(result, variable._ctx)
     with torch.enable_grad():
         (result,) = join((result,), (variable._data,))
-    return on_tape(variable._kind(result, variable._ctx))
+    return on_tape(variable._kind(result, variable._ctx), step(_GRADIENT, {}, (*heads, variable)))
 
 
 def get_symbol(x: NDArray) -> Any:
-    """MXNet's symbol of a recorded computation: torch's graph does not keep one."""
-    raise MXNetError("autograd.get_symbol is not available: trace a HybridBlock to get a Symbol")
+    """The Symbol of the recorded computation of an array.
+
+    Its arguments are the arrays that the computation started from: `var0`, `var1`, ... for those with a gradient,
+    `null2`, ... for the others. They are numbered in the order in which they are first seen.
+    """
+    if not isinstance(x, NDArray):
+        raise AssertionError(f"get_symbol expects an NDArray, received {type(x).__name__}")
+    return import_module("neomx.symbol.history").recorded_symbol(x)  # a room above this one
 
 
 class Function:
@@ -335,7 +361,9 @@ class Function:
         results = [outputs] if single else list(outputs)
         with torch.enable_grad():
             tensors = _Bridge.apply(self, results, *[x._data for x in inputs])
-        wrapped = [on_tape(r._kind(t, r._ctx)) for t, r in zip(tensors, results, strict=True)]
+        call = step(_FUNCTION, {"count": len(tensors)}, inputs)
+        pairs = zip(tensors, results, strict=True)
+        wrapped = [on_tape(r._kind(t, r._ctx), (call, number)) for number, (t, r) in enumerate(pairs)]
         return wrapped[0] if single else wrapped
 
 

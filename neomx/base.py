@@ -54,8 +54,12 @@ class OutOfBoundsError(MXNetError, IndexError):
     """An index beyond the data: an IndexError where MXNet raises that, and an MXNetError as all errors of ops are."""
 
 
-class WrongSizeError(MXNetError, ValueError):
-    """Another number of elements than there are: a ValueError where MXNet raises that, and an MXNetError too."""
+class InvalidValueError(MXNetError, ValueError):
+    """A value that cannot be used, such as a shape of another size: a ValueError as in MXNet, and an MXNetError too."""
+
+
+class InvalidDTypeError(MXNetError, TypeError):
+    """A dtype that does not exist or does not fit: a TypeError as in MXNet, and an MXNetError too."""
 
 
 class NotImplementedForSymbol(MXNetError):

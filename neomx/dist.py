@@ -1,7 +1,8 @@
-"""`mx.dist`: who am I among the workers, and what workers do together with NDArrays and torch tensors.
+"""`mx.dist`: ranks, and collective calls on NDArrays and torch tensors.
 
-Nothing is opened by importing it: the first call that needs the others finds them. In a single process everything works
-too, with one worker. All workers make the same calls in the same order. None of them is recorded by autograd.
+Importing the module opens no connection; the first call that needs other workers connects to them. Everything also
+works in a single process, as one worker. All workers must make the same calls in the same order. Autograd does not
+record these calls.
 """
 
 from __future__ import annotations
@@ -50,22 +51,22 @@ Array = TypeVar("Array", NDArray, torch.Tensor)
 
 
 class Handle:
-    """What a call with `async_op=True` gives at once: the way to its result."""
+    """The future result of a call with `async_op=True`."""
 
     def __init__(self, future: Any) -> None:
         self._future = future
 
     def wait(self) -> Any:
-        """Wait for the result, or raise what went wrong."""
+        """Wait for the result and return it, or raise the error of the call."""
         return self._future.result()
 
     def is_done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether `wait` would return immediately."""
         return self._future.done()
 
 
 class Workers:
-    """Some of the workers, to be given as `group=`. `rank` is this worker's place among them, -1 if it is not one."""
+    """A subset of the workers, passed as `group=`. `rank` is the rank of this worker in it, or -1 if not a member."""
 
     def __init__(self, ranks: Sequence[int], group: Group | None) -> None:
         self.ranks = list(ranks)
@@ -87,11 +88,11 @@ class Workers:
 
     def _members(self) -> Any:
         if self._group is None:
-            raise MXNetError(f"this worker, of rank {rank()}, is not in the group of workers {self.ranks}")
+            raise MXNetError(f"this worker, rank {rank()}, is not in the group of workers {self.ranks}")
         return self._group
 
     def _do(self, action: Callable[[Any], Any], async_op: bool) -> Any:
-        """Act on the group: now, or in its thread, and after all that waits there."""
+        """Run `action` on the group: now, or in its thread after all pending calls."""
         group = self._members()
         if async_op and self._courier is None:
             self._courier = Courier("mx.dist")
@@ -111,52 +112,52 @@ class Workers:
 
 
 def init() -> None:
-    """Find the other workers. Every call that needs them does this by itself; a second one does nothing."""
+    """Connect to the other workers. Calls that need them do this implicitly. Repeated calls do nothing."""
     _workers(None)
 
 
 def shutdown() -> None:
-    """Part from the other workers, when all have come to it. The next call would find them again."""
+    """Disconnect from the other workers once all have called this. A later call connects again."""
     _session.close()
 
 
 def is_initialized() -> bool:
-    """Whether the others have been found."""
+    """Whether this process is connected to the other workers."""
     return _session.is_open() and "workers" in _session.session().kept
 
 
 def rank() -> int:
-    """This worker's number among all, from 0."""
+    """The rank of this worker, from 0."""
     return _session.session().world.rank
 
 
 def size() -> int:
-    """How many workers there are."""
+    """The number of workers."""
     return _session.session().world.size
 
 
 def local_rank() -> int:
-    """This worker's number among those on this host."""
+    """The rank of this worker among those on this host."""
     return _session.session().world.local_rank
 
 
 def local_size() -> int:
-    """How many workers are on this host."""
+    """The number of workers on this host."""
     return _session.session().world.local_size
 
 
 def node() -> int:
-    """This host's number among all."""
+    """The index of this host, from 0."""
     return _session.session().world.node
 
 
 def nodes() -> int:
-    """How many hosts there are."""
+    """The number of hosts."""
     return _session.session().world.nodes
 
 
 def new_group(ranks: Sequence[int]) -> Workers:
-    """Some of the workers, for `group=`. All workers call it, also those that are not among `ranks`."""
+    """Create a group of some workers, for `group=`. All workers must call it, including those not in `ranks`."""
     ranks = [int(rank) for rank in ranks]
     made = Workers(ranks, _workers(None)._do(lambda group: group.subgroup(ranks), False))
     _session.session().at_close.append(made._close)
@@ -164,9 +165,9 @@ def new_group(ranks: Sequence[int]) -> Workers:
 
 
 def barrier(group: Workers | None = None) -> None:
-    """Wait until all workers have come here.
+    """Wait until all workers reach the barrier.
 
-    A worker that waits here for all goes on taking part in the steps of the Trainers of those that still have data.
+    While a worker waits for all others, it joins the Trainer steps of workers that still have data.
     """
     if group is None:
         init()
@@ -178,10 +179,10 @@ def barrier(group: Workers | None = None) -> None:
 def all_reduce(
     x: Array, op: str = "sum", inplace: bool = False, group: Workers | None = None, async_op: bool = False
 ) -> Any:
-    """The sum over all workers, or their mean, min, max or prod: the same bits on each.
+    """The sum over all workers, or the mean, min, max or prod. The result is bitwise equal on all workers.
 
-    The result is a new array, or `x` itself if `inplace`. The mean of integers drops the fraction. With `async_op` a
-    Handle comes back at once; leave `x` alone until it is done.
+    The result is a new array, or `x` itself if `inplace`. The mean of integers drops the fraction. With `async_op`, a
+    Handle is returned immediately; do not use `x` until it is done.
     """
     return _on_copy(x, inplace, group, async_op, lambda group, data: group.all_reduce_(data, op))
 
@@ -189,19 +190,19 @@ def all_reduce(
 def broadcast(
     x: Array, root: int = 0, inplace: bool = False, group: Workers | None = None, async_op: bool = False
 ) -> Any:
-    """The values that `x` has on the worker `root`: in a new array of the same kind, or in `x` itself if `inplace`."""
+    """The values of `x` on the worker `root`, in a new array of the same kind, or in `x` itself if `inplace`."""
     place = _workers(group)._place("root", root)
     return _on_copy(x, inplace, group, async_op, lambda group, data: group.broadcast_(data, place))
 
 
 def all_gather(x: Array, group: Workers | None = None, async_op: bool = False) -> Any:
-    """A list of every worker's `x`. Their first dimensions may differ."""
+    """A list with the `x` of every worker. The first dimensions may differ."""
     data = _data(x)
     return _workers(group)._do(lambda group: [_like(x, out) for out in group.all_gather(data)], async_op)
 
 
 def reduce_scatter(x: Array, op: str = "sum", group: Workers | None = None, async_op: bool = False) -> Any:
-    """This worker's part of the sum (mean, min, max, prod) over all: the first dimension is divided among them."""
+    """This worker's part of the sum (mean, min, max, prod) over all workers, split along the first dimension."""
     data = _data(x)
     return _workers(group)._do(lambda group: _like(x, group.reduce_scatter(data, op)), async_op)
 
@@ -209,10 +210,10 @@ def reduce_scatter(x: Array, op: str = "sum", group: Workers | None = None, asyn
 def all_to_all(
     x: Array, splits: Sequence[int] | None = None, group: Workers | None = None, async_op: bool = False
 ) -> Any:
-    """A part of the rows of `x` to each worker; what all sent to this one, in their order.
+    """Send a part of the rows of `x` to each worker, and return the rows received, in rank order.
 
-    The parts are equal, or `splits` tells how many rows go to each: then the result is a pair of the rows and
-    the list of how many came from each.
+    The parts are equal, or `splits` gives the number of rows for each worker. In that case the result is a pair: the
+    rows, and the list of the numbers received from each worker.
     """
     data, sent = _data(x), None if splits is None else [int(rows) for rows in splits]
 
@@ -224,16 +225,16 @@ def all_to_all(
 
 
 def send(x: Array, to: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
-    """Send to one worker, and wait until it receives as many elements of the same type with the same tag.
+    """Send to one worker. Wait until it receives the same number of elements of the same dtype with the same tag.
 
-    With `async_op` the sender goes on: workers that send to each other at the same time need that.
+    With `async_op` the call does not wait. Workers that send to each other at the same time need this.
     """
     place, data = _workers(group)._place("to", to), _data(x)
     return _ended(_workers(group)._members().start_send(data, place, tag), async_op)
 
 
 def recv(x: Array, from_: int, tag: int = 0, group: Workers | None = None, async_op: bool = False) -> Any:
-    """Receive into `x` what one worker sends. Gives `x`."""
+    """Receive into `x` what one worker sends, and return `x`."""
     place, data = _workers(group)._place("from_", from_), _data(x)
     data = x._writable_data() if isinstance(x, NDArray) else data
     finish = _workers(group)._members().start_recv(data, place, tag)
@@ -246,7 +247,7 @@ def recv(x: Array, from_: int, tag: int = 0, group: Workers | None = None, async
 
 
 def _ended(finish: Callable[[], Any], async_op: bool) -> Any:
-    """Wait for it here, or in a thread of its own: messages between two workers need no order with other calls."""
+    """Wait for the result here, or in a new thread: point-to-point messages need no order with other calls."""
     if not async_op:
         return finish()
     courier = Courier("mx.dist message")
@@ -256,7 +257,7 @@ def _ended(finish: Callable[[], Any], async_op: bool) -> Any:
 
 
 def _workers(group: Workers | None) -> Workers:
-    """The group, or that of all workers, found now if it was not."""
+    """The group, or the group of all workers, connecting to them if necessary."""
     if group is not None:
         if not isinstance(group, Workers):
             raise TypeError(f"group must come from mx.dist.new_group, received {group!r}")
@@ -264,7 +265,7 @@ def _workers(group: Workers | None) -> Workers:
     opened = _session.session()
     if "workers" not in opened.kept:
         if opened.world.role != "worker":
-            raise MXNetError(f"this process is a {opened.world.role} of its job: only workers exchange arrays")
+            raise MXNetError(f"this process is a {opened.world.role}: only workers can exchange arrays")
         made = opened.kept["workers"] = Workers(range(opened.world.size), opened.group)
         opened.at_close.append(made._end_calls)
     return opened.kept["workers"]
@@ -274,7 +275,9 @@ def _data(x: Any) -> torch.Tensor:
     """The values of an array or a tensor."""
     if isinstance(x, NDArray):
         if x.stype != "default":
-            raise MXNetError(f"expected a dense array, received one of storage type {x.stype}: x.tostype('default')")
+            raise MXNetError(
+                f"expected a dense array, received storage type {x.stype}. Convert it with x.tostype('default')"
+            )
         return x._data.detach()
     if isinstance(x, torch.Tensor):
         return x.detach()
@@ -282,14 +285,14 @@ def _data(x: Any) -> torch.Tensor:
 
 
 def _like(x: Any, data: torch.Tensor) -> Any:
-    """A tensor as what `x` is: an array on its context, or a tensor."""
+    """A tensor as the same kind of object as `x`: an array on its context, or a tensor."""
     return x._kind(data, x.context) if isinstance(x, NDArray) else data
 
 
 def _on_copy(
     x: Any, inplace: bool, group: Workers | None, async_op: bool, action: Callable[[Any, torch.Tensor], Any]
 ) -> Any:
-    """Act in place on the values of `x`, or on a copy of them."""
+    """Run `action` in place on the values of `x`, or on a copy of them."""
     data = _data(x)
     if not inplace:
         data = data.clone(memory_format=torch.contiguous_format)
@@ -308,13 +311,13 @@ def _on_copy(
 def launch(
     fn: Callable[..., Any], n: int = 1, args: Sequence[Any] = (), servers: int = 0, timeout: float | None = None
 ) -> list[Any]:
-    """Run `fn(*args)` on `n` new workers of this machine, with so many parameter servers; each rank's result, in order.
+    """Run `fn(*args)` on `n` new worker processes on this machine, and return the results in rank order.
 
-    `fn` may be defined anywhere: in a notebook's cell, at the top of a script, inside another function. It and the
-    globals that it uses are sent to fresh processes, so they must be picklable, and what it changes in them stays
-    there. A worker that fails raises an MXNetError with its traceback here; no process is left, then or after Ctrl-C.
-    `timeout` is how many seconds a worker waits for another.
+    `servers` parameter servers are started too. `fn` may be defined anywhere: in a notebook cell, at the top level of a
+    script, or inside another function. It and the globals that it uses are sent to new processes, so they must be
+    picklable, and changes to them are not visible here. If a worker fails, an MXNetError with its traceback is raised.
+    No process is left behind, then or after Ctrl-C. `timeout` is the number of seconds that a worker waits for another.
     """
-    from .comm.call import launch as start  # starting processes needs a Unix system; the rest of this module does not
+    from .comm.call import launch as start  # only starting processes requires Unix
 
     return start(fn, n, args, servers, timeout, SERVER, STARTUP)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .base import MXNetError
+from .base import InvalidDTypeError
 
 # MXNet's type flag, which `.params` and `-symbol.json` files carry, beside the name and torch's dtype.
 _TABLE: list[tuple[int, str, torch.dtype]] = [
@@ -33,16 +33,23 @@ NUMPY_OF_TORCH: dict[torch.dtype, Any] = {
 }
 
 
+# How programs mostly write them; NumPy knows the other spellings.
+_TORCH_OF: dict[Any, torch.dtype] = {
+    **_TORCH_OF_NAME,
+    **{dtype: dtype for dtype in FLAG_OF_TORCH},
+    **{kind: dtype for dtype, kind in NUMPY_OF_TORCH.items()},
+}
+
+
 def to_torch(dtype: Any) -> torch.dtype:
     """torch's dtype for anything a program may write: 'float32', np.float32, float, torch.float32."""
-    if isinstance(dtype, torch.dtype):
-        if dtype in FLAG_OF_TORCH:
-            return dtype
-    elif isinstance(dtype, str) and dtype in _TORCH_OF_NAME:
-        return _TORCH_OF_NAME[dtype]
-    else:
+    try:
+        return _TORCH_OF[dtype]
+    except (KeyError, TypeError):  # a TypeError: it has no hash
+        pass
+    if not isinstance(dtype, torch.dtype):
         try:
             return _TORCH_OF_NAME[np.dtype(dtype).name]
         except (TypeError, KeyError, ValueError, SyntaxError):  # numpy parses what stands for a structure
             pass
-    raise MXNetError(f"unknown dtype {dtype!r:.80}. Expected one of {', '.join(_TORCH_OF_NAME)}")
+    raise InvalidDTypeError(f"unknown dtype {dtype!r:.80}. Expected one of {', '.join(_TORCH_OF_NAME)}")

@@ -22,25 +22,16 @@ from .onednn import explained
 from .ops.shapes import is_known
 from .symbol.graph import Node
 from .symbol.infer import Shapes, Types, as_known, resolved
+from .symbol.losses import is_loss, losses_inside
 from .symbol.lowering import Run, lower
 from .symbol.placement import Groups, check_states
+from .symbol.rewrite import deduplicated
 from .symbol.storage import declared, gradient_storage, infer_storage
 from .symbol.symbol import Symbol
 
 __all__ = ["Executor"]
 
 Arrays = dict[str, NDArray]
-# Ops that know their own gradient: backward may start there without being given one.
-_LOSSES = {
-    "Custom",
-    "LinearRegressionOutput",
-    "LogisticRegressionOutput",
-    "MAERegressionOutput",
-    "MakeLoss",
-    "SVMOutput",
-    "SoftmaxOutput",
-    "make_loss",
-}
 
 
 class NodeName(str):
@@ -97,10 +88,9 @@ class Executor:
         types = Types(self._symbol, {name: a._data.dtype for name, a in zip(names, arrays, strict=True)})
         shapes = Shapes(self._symbol, {name: a.shape for name, a in zip(names, arrays, strict=True)}, types)
         self._graph = resolved(self._symbol, shapes)
-        inner = [(n, 0) for n in self._graph._nodes() if n.op is not None and n.op.name in _LOSSES]
-        heads = {id(node) for node, _ in self._graph._outputs}
-        # Losses inside start a gradient of their own, even where what follows passes none back, as in MXNet.
-        self._computed = Symbol([*self._graph._outputs, *(entry for entry in inner if id(entry[0]) not in heads)])
+        if any(req != "null" for req in self._grad_req.values()):
+            self._graph = Symbol(deduplicated(self._graph._outputs, with_heads=False))
+        self._computed = Symbol([*self._graph._outputs, *losses_inside(self._graph._outputs)])
         self._run: Run = lower(self._computed, names, self._places if self._groups else None)
         self.outputs = []
         places = self._places(self._symbol._nodes())
@@ -201,7 +191,7 @@ class Executor:
     def _start(self, i: int, result: torch.Tensor, start: NDArray | None) -> torch.Tensor:
         node = self._symbol._outputs[i][0]
         if start is None:
-            if node.op is None or node.op.name not in _LOSSES:
+            if not is_loss(node):
                 raise MXNetError(
                     f"backward: output {node.name!r} is no loss, so it needs a gradient to start from: "
                     "backward(out_grads). To minimise it, wrap it in MakeLoss"

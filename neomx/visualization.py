@@ -132,7 +132,7 @@ def plot_network(
     try:
         from graphviz import Digraph
     except ImportError as error:
-        raise MXNetError("plot_network needs the package graphviz: pip install neomx[viz]") from error
+        raise MXNetError('plot_network needs the package graphviz: pip install "neomx[viz]"') from error
     inferred = _Inferred(symbol)
     if shape is not None:
         inferred.infer_shapes(shape)

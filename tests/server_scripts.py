@@ -157,7 +157,7 @@ def mistakes():
     with raises(mx.base.MXNetError, "a", "duplicate init"):
         kv.init("a", mx.nd.ones((2, 2)))
     kv.init([3, "3"], [mx.nd.ones((2, 2)), mx.nd.zeros((2, 2))])  # numbers and strings, which are different keys
-    with raises(mx.base.MXNetError, "b", "inited"):
+    with raises(mx.base.MXNetError, "b", "not been initialized"):
         kv.push("b", mx.nd.ones((2, 2)))
     with raises(mx.base.MXNetError, "(2, 2)", "(4,)"):
         kv.push("a", mx.nd.ones((4,)))

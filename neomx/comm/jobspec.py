@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import secrets
+from collections.abc import Mapping
 
 from .child import Command
 from .world import DEFAULT_TIMEOUT
@@ -82,8 +83,13 @@ class JobSpec:
         ours.setdefault("MALLOC_TRIM_THRESHOLD_", str((1 << 31) - 1))
         ours.setdefault("PYTHONUNBUFFERED", "1")  # lines are shown when they are printed
         ours.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code prints a stack trace
-        ours["PYTHONPATH"] = os.pathsep.join(filter(None, [self.startup, ours.get("PYTHONPATH")]))
+        ours["PYTHONPATH"] = python_path(self.startup, ours)
         return ours
+
+
+def python_path(startup: str, environ: Mapping[str, str]) -> str:
+    """PYTHONPATH with the directory `startup` first."""
+    return os.pathsep.join(filter(None, [startup, environ.get("PYTHONPATH")]))
 
 
 def new_job() -> str:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-_BUILTINS = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object}
-_BUILTINS |= {"str": str, "unicode": str}
-_RENAMED = {
+# Names that meant Python's own types, and names that were replaced by others.
+BUILTINS = {"bool": bool, "complex": complex, "float": float, "int": int, "long": int, "object": object}
+BUILTINS |= {"str": str, "unicode": str}
+RENAMED = {
     "Inf": "inf",
     "Infinity": "inf",
     "NaN": "nan",
@@ -30,9 +31,9 @@ _RENAMED = {
 def restore() -> None:
     """Give NumPy back the names that it lacks, for programs as old as MXNet, and `fromstring` of bytes."""
     names = vars(np)
-    for name, value in _BUILTINS.items():
+    for name, value in BUILTINS.items():
         names.setdefault(name, value)
-    for name, later in _RENAMED.items():
+    for name, later in RENAMED.items():
         if later in names:
             names.setdefault(name, names[later])
     if not hasattr(np.fromstring, "__wrapped__"):

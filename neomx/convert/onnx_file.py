@@ -24,7 +24,7 @@ def onnx_package(name: str = "onnx") -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise MXNetError(f"ONNX files need the package {name}: pip install 'neomx[onnx]' ({error})") from error
+        raise MXNetError(f'ONNX files need the package {name}: pip install "neomx[onnx]" ({error})') from error
 
 
 @contextmanager

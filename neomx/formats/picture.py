@@ -35,7 +35,7 @@ def _opencv() -> Any:
     try:
         import cv2
     except ImportError as error:
-        raise MXNetError("reading, writing and resizing pictures needs OpenCV: pip install neomx[image]") from error
+        raise MXNetError('reading, writing and resizing pictures needs OpenCV: pip install "neomx[image]"') from error
     finally:
         if said is None:
             del os.environ[_OPENCV_LIMIT]

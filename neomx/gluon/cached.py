@@ -12,7 +12,7 @@ import torch
 from .. import symbol
 from ..base import MXNetError, suggest
 from ..ndarray import NDArray
-from ..symbol.cached_op import outputs_to_copy, run_as_one, wrapped
+from ..symbol.cached_op import outputs_to_copy, run_as_one, with_losses, wrapped
 from ..symbol.infer import run_for_any_shape
 from ..symbol.lowering import LOWERED, Run
 from .structure import ARRAY, flatten, regroup
@@ -95,7 +95,7 @@ class CachedGraph:
         """Make the function that runs it."""
         self.compiled_for = backend, options
         finish = (lambda run: run) if backend is None else partial(_compiled, backend=backend, **options)
-        self.run = run_for_any_shape(self.symbol, self.order, finish)
+        self.run = run_for_any_shape(with_losses(self.symbol), self.order, finish)
 
     def infer_shapes(self, args: Any) -> None:
         """Give the parameters the shapes that these arguments ask for."""
@@ -121,16 +121,19 @@ class CachedGraph:
     def __call__(self, args: Any, hook: Hook | None = None) -> Any:
         flat = args if self.as_given else flatten(args)[0]
         ctx = next(each for each in flat if each is not None)._ctx.computing
-        tensors = [flat[at]._data for at in self.positions]
-        tensors += [param.data(ctx)._data for param in self.params]
+        given = [flat[at] for at in self.positions]
+        parameters = [param.data(ctx)._data for param in self.params]
+        tensors = [each._data for each in given] + parameters
         run = self.run if hook is None else partial(self._monitored, hook)
-        arrays = wrapped(run_as_one(run, ctx, tensors, self.views), ctx, self.kind)
+        results = run_as_one(run, ctx, tensors, self.views, len(self.symbol))
+        arrays = wrapped(results, ctx, self.kind, self.symbol, self.order, given, parameters)
         return arrays[0] if self.out_format == ARRAY else regroup(arrays, self.out_format)
 
     def _monitored(self, hook: Hook, ctx: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         """Run it so that `hook` sees what every op gives, and takes."""
         callback, inputs_too = hook
-        every = self.symbol.get_internals()
+        wanted = with_losses(self.symbol)
+        every = wanted.get_internals()
         values = run_for_any_shape(every, self.order)(ctx, tensors)
         by_entry = {(id(node), i): value for (node, i), value in zip(every._outputs, values, strict=True)}
         told = set()
@@ -143,4 +146,4 @@ class CachedGraph:
                     callback(f"{node.name}_{name}", node.op.name, NDArray(by_entry[id(source), i], ctx))
             for i, name in enumerate(node.output_names()):
                 callback(name, node.op.name, NDArray(by_entry[id(node), i], ctx))
-        return [by_entry[id(node), i] for node, i in self.symbol._outputs]
+        return [by_entry[id(node), i] for node, i in wanted._outputs]

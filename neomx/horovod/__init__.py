@@ -1,8 +1,8 @@
 """Horovod's API for MXNet: `import horovod.mxnet as hvd` in a launched script, `import neomx.horovod as hvd` elsewhere.
 
-All workers make the same calls in the same order; where they do not, the error says what each one called. A worker that
-comes to a call while others still train takes part in their steps with nothing until they come too: unequal numbers of
-batches hang nobody, with `join` and without.
+All workers must make the same calls in the same order. If they do not, the error states what each worker called. A
+worker that reaches a call while others still train joins their steps without data until they reach the call too. So
+workers may have different numbers of batches, with or without `join`.
 """
 
 from .collectives import (

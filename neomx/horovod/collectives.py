@@ -1,4 +1,4 @@
-"""Arrays and objects, summed, gathered and sent over workers."""
+"""Collective calls on arrays and objects."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _REDUCED_BY = {Average: "sum", Sum: "sum", Min: "min", Max: "max", Product: "pro
 
 def tensor_of(value: Any, call: str) -> torch.Tensor:
     if not isinstance(value, NDArray):
-        raise TypeError(f"hvd.{call} takes an NDArray, received {type(value).__name__} {value!r:.80}")
+        raise TypeError(f"hvd.{call} expects an NDArray, received {type(value).__name__} {value!r:.80}")
     if value.stype != "default":
-        raise MXNetError(f"hvd.{call} takes dense arrays, received {value.stype}: use tostype('default')")
+        raise MXNetError(f"hvd.{call} expects a dense array, received {value.stype}. Use tostype('default')")
     if value._data.dtype not in DTYPES:
-        raise MXNetError(f"hvd.{call} does not take arrays of {value._data.dtype}")
+        raise MXNetError(f"hvd.{call} does not support arrays of {value._data.dtype}")
     return value._data.detach()
 
 
 def told(call: str, name: str | None) -> str:
-    """A call as errors speak of it."""
+    """A call as it is named in errors."""
     return f"{call} of {name}" if name else call
 
 
 def _operation(average: bool | None, op: str | None) -> str:
     if average is not None and op is not None:
-        raise ValueError(f"give average= or op=, not both; received average={average!r} and op={op!r}")
+        raise ValueError(f"pass average= or op=, not both; received average={average!r} and op={op!r}")
     op = op or (Average if average is None or average else Sum)
     if op == Adasum:
-        raise MXNetError("Adasum is not here. Use hvd.Average or hvd.Sum")
+        raise MXNetError("Adasum is not supported. Use hvd.Average or hvd.Sum")
     if op not in _REDUCED_BY:
         raise ValueError(f"op must be hvd.Average, Sum, Min, Max or Product, received {op!r}")
     return op
 
 
 def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    """Times the factor, in the same dtype: what whole numbers have after the point is dropped."""
+    """The tensor times the factor, in the same dtype. Integers are truncated."""
     if factor == 1:
         return tensor
     if tensor.is_floating_point():
@@ -58,7 +58,7 @@ def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
 def _reduced(
     tensors: Sequence[torch.Tensor], op: str, before: float, after: float, process_set: Any, name: str | None
 ) -> list[torch.Tensor]:
-    """New tensors, those of one dtype having travelled together."""
+    """Reduce tensors into new ones, with one call per dtype."""
     of = [[i for i, tensor in enumerate(tensors) if tensor.dtype == dtype] for dtype in DTYPES]
     counts = [sum(tensors[i].numel() for i in places) for places in of]
     kind = SUMS if _REDUCED_BY[op] == "sum" else ELSE
@@ -84,9 +84,9 @@ def grouped_allreduce(
     process_set: ProcessSet | None = None,
     op: str | None = None,
 ) -> list[NDArray]:
-    """The average (or the sum, or `op`) over workers of each array, in new arrays.
+    """The average (or the sum, or `op`) of each array over the workers, in new arrays.
 
-    They are multiplied by `prescale_factor` before and by `postscale_factor` afterwards.
+    Arrays are multiplied by `prescale_factor` before the reduction and by `postscale_factor` after it.
     """
     given = [tensor_of(each, "allreduce") for each in tensors]
     found = _reduced(given, _operation(average, op), prescale_factor, postscale_factor, process_set, name)
@@ -110,7 +110,7 @@ def allreduce(
     process_set: ProcessSet | None = None,
     op: str | None = None,
 ) -> NDArray:
-    """The average (or with `average=False` the sum, or `op`) over workers, in a new array."""
+    """The average over the workers, in a new array. With `average=False` the sum, or the reduction `op`."""
     rest = (average, name, priority, prescale_factor, postscale_factor, process_set, op)
     return grouped_allreduce([tensor], *rest)[0]
 
@@ -130,7 +130,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[NDArray]:
-    """This worker's rows of the average (or sum) over workers; the first workers have one row more if it must be."""
+    """This worker's rows of the average (or sum) over the workers. The first workers may have one more row."""
     if op not in (Average, Sum):
         raise ValueError(f"op must be hvd.Average or hvd.Sum, received {op!r}")
     rest = (None, name, priority, prescale_factor, postscale_factor, process_set, op)
@@ -140,14 +140,14 @@ def grouped_reducescatter(
 
 
 def reducescatter(tensor: NDArray, *args: Any, **kwargs: Any) -> NDArray:
-    """This worker's rows of the average (or sum) over workers."""
+    """This worker's rows of the average (or sum) over the workers."""
     return grouped_reducescatter([tensor], *args, **kwargs)[0]
 
 
 def allgather(
     tensor: NDArray, name: str | None = None, priority: int = 0, process_set: ProcessSet | None = None
 ) -> NDArray:
-    """All workers' arrays, one after the other; their first dimensions may differ."""
+    """The arrays of all workers, concatenated in rank order. The first dimensions may differ."""
     values = tensor_of(tensor, "allgather")
     with meet(told("allgather", name), process_set, ELSE) as (group, _):
         return NDArray(torch.cat(group.all_gather(values, name or "")), tensor._ctx)
@@ -198,9 +198,9 @@ def alltoall(
     priority: int = 0,
     process_set: ProcessSet | None = None,
 ) -> Any:
-    """Rows of this array to each worker, theirs to this one: equal parts, or `splits[i]` rows to worker i.
+    """Send rows of the array to each worker and receive theirs: equal parts, or `splits[i]` rows to worker i.
 
-    With `splits` the result is a pair: the rows, and how many came from each worker.
+    With `splits`, the result is a pair: the rows, and the number received from each worker.
     """
     values = tensor_of(tensor, "alltoall")
     rows = None if splits is None else np.asarray(splits.asnumpy() if isinstance(splits, NDArray) else splits).tolist()
@@ -219,13 +219,13 @@ def _gathered(tensor: torch.Tensor, what: str) -> list[torch.Tensor]:
 
 
 def _packed(value: Any) -> torch.Tensor:
-    """A value as bytes: by JSON and plain arrays, which run no code where they are read."""
+    """A value as bytes, in JSON and plain arrays. Reading them executes no code."""
     try:
         return torch.frombuffer(bytearray(dumps({"object": value}, None)), dtype=torch.uint8)
     except MXNetError:
         raise TypeError(
-            f"{value!r:.80} cannot travel: expected numbers, strings, None, NDArrays, and lists, tuples and dicts of "
-            "them. For a numpy array send mx.nd.array(it)"
+            f"cannot send {value!r:.80}: expected numbers, strings, None, NDArrays, and lists, tuples and dicts of "
+            "them. Convert a NumPy array with mx.nd.array"
         ) from None
 
 
@@ -242,7 +242,7 @@ def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> A
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
-    """The objects of all workers, in their order; of the kinds that `broadcast_object` takes."""
+    """The objects of all workers, in rank order. `broadcast_object` lists the supported types."""
     return [_unpacked(each) for each in _gathered(_packed(obj), told("allgather_object", name))]
 
 

@@ -1,4 +1,4 @@
-"""The job, sets of its workers, and where they meet before arrays travel."""
+"""The job, process sets, and how workers synchronize before collective calls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from ..comm.session import Session, close, is_open, session
 from ..comm.store import PeerError
 
 DTYPES = torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.uint8, torch.int8, torch.int32, torch.int64
-JOINS, SUMS, ELSE = range(3)  # what a worker comes to a meeting for
+JOINS, SUMS, ELSE = range(3)  # the purpose for which a worker synchronizes
 
 # ---- the job ----
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:
-    """Find this worker's place among all; `process_sets` are made too."""
+    """Connect to the other workers, and create `process_sets`."""
     workers = list(range(session().world.size))
     if comm is not None and list(comm) != workers:
         raise MXNetError(
-            f"hvd.init takes all workers of the job, {workers}, received comm={comm!r:.80}. Start as many as are "
-            "needed, and use process sets for some of them"
+            f"hvd.init expects all workers of the job, {workers}, received comm={comm!r:.80}. Start only the workers "
+            "that are needed, and use process sets for subsets"
         )
     _meeting()
     for each in [] if process_sets in (None, "dynamic") else process_sets:
@@ -34,7 +34,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
 
 
 def shutdown() -> None:
-    """Take leave of the other workers, once all have come to it; `init` finds them again."""
+    """Disconnect from the other workers once all have called this. `init` connects again."""
     close()
 
 
@@ -45,42 +45,42 @@ def is_initialized() -> bool:
 
 def _world() -> Any:
     if not is_open():
-        raise ValueError("Horovod has no place in a job yet: call hvd.init() first")
+        raise ValueError("Horovod is not initialized. Call hvd.init() first")
     return session().world
 
 
 def rank() -> int:
-    """This worker's number, from 0."""
+    """The rank of this worker, from 0."""
     return _world().rank
 
 
 def size() -> int:
-    """How many workers there are."""
+    """The number of workers."""
     return _world().size
 
 
 def local_rank() -> int:
-    """This worker's number on its host."""
+    """The rank of this worker on its host."""
     return _world().local_rank
 
 
 def local_size() -> int:
-    """How many workers are on this host."""
+    """The number of workers on this host."""
     return _world().local_size
 
 
 def cross_rank() -> int:
-    """The number of this worker's host."""
+    """The index of this worker's host."""
     return _world().node
 
 
 def cross_size() -> int:
-    """How many hosts there are."""
+    """The number of hosts."""
     return _world().nodes
 
 
 def mpi_built() -> bool:
-    """Whether MPI carries arrays: no, it may only start the processes."""
+    """Whether MPI transfers arrays. Always False: MPI can only start the processes."""
     return False
 
 
@@ -88,7 +88,7 @@ mpi_enabled = mpi_threads_supported = ddl_built = ccl_built = mpi_built
 
 
 def gloo_built() -> bool:
-    """Whether gloo carries arrays: between hosts it does."""
+    """Whether gloo transfers arrays. Always True: it does so between hosts."""
     return True
 
 
@@ -96,28 +96,28 @@ gloo_enabled = gloo_built
 
 
 def cuda_built() -> bool:
-    """Whether arrays can be on NVIDIA's GPUs."""
+    """Whether NVIDIA GPUs are supported."""
     return torch.backends.cuda.is_built()
 
 
 def rocm_built() -> bool:
-    """Whether arrays can be on AMD's GPUs."""
+    """Whether AMD GPUs are supported."""
     return torch.version.hip is not None
 
 
 def nccl_built() -> int:
-    """The version of NCCL, which carries arrays between GPUs, as 10000 * major + 100 * minor + patch; 0 without."""
+    """The version of NCCL as 10000 * major + 100 * minor + patch, or 0 if it is unavailable."""
     if not cuda_built():
         return 0
     major, minor, patch = torch.cuda.nccl.version()[:3]  # type: ignore[no-untyped-call]
     return 10000 * major + 100 * minor + patch
 
 
-# ---- some of the workers ----
+# ---- process sets ----
 
 
 class ProcessSet:
-    """Some of the workers, for calls with `process_set=` that only they make."""
+    """A subset of the workers, for calls with `process_set=` that only they make."""
 
     def __init__(self, ranks: Sequence[int] | None):
         self._ranks = None if ranks is None else sorted(int(each) for each in ranks)
@@ -126,21 +126,21 @@ class ProcessSet:
 
     @property
     def ranks(self) -> list[int]:
-        """The numbers of its workers."""
+        """The ranks of its workers."""
         return list(range(size())) if self._ranks is None else self._ranks
 
     def included(self) -> bool:
-        """Whether this worker is one of them."""
+        """Whether this worker is in the set."""
         return rank() in self.ranks
 
     def rank(self) -> int:
-        """This worker's number among them."""
+        """The rank of this worker within the set."""
         if not self.included():
             raise ValueError(f"worker {rank()} is not in the process set of {self.ranks}")
         return self.ranks.index(rank())
 
     def size(self) -> int:
-        """How many they are."""
+        """The number of workers in the set."""
         return len(self.ranks)
 
     def __repr__(self) -> str:
@@ -152,10 +152,10 @@ global_process_set.process_set_id = 0
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Make a set usable. All workers of the job call it, those outside of the set too."""
+    """Register a process set. All workers of the job must call it, including those outside the set."""
     made = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     if made.process_set_id is not None:
-        raise ValueError(f"{made} was added before")
+        raise ValueError(f"{made} is already registered")
     meeting = _meeting()
     made._group = meeting.group.subgroup(made.ranks)
     meeting.sets += 1
@@ -164,7 +164,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Make a set unusable; whether there was something to do."""
+    """Remove a process set. Return whether it was registered."""
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
     if process_set._group is not None:
@@ -173,11 +173,11 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     return True
 
 
-# ---- meeting the others ----
+# ---- synchronization ----
 
 
 class _Meeting:
-    """Where the workers of a session come together for calls of this module."""
+    """Synchronizes the workers of a session for the calls of this module."""
 
     def __init__(self, here: Session):
         self.session = here
@@ -185,7 +185,7 @@ class _Meeting:
         self.sets = 0
 
     def come(self, call: str, kind: int, counts: Sequence[int] = ()) -> list[list[int]]:
-        """Wait for all workers, stepping along with those that train; the kinds and counts that they came with."""
+        """Wait for all workers, joining the steps of those that train. Return the kinds and counts of all workers."""
         said = torch.zeros(1 + len(DTYPES), dtype=torch.int64)
         said[: 1 + len(counts)] = torch.tensor([kind, *counts])
         try:
@@ -213,7 +213,7 @@ def _meeting() -> _Meeting:
 def meet(
     call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[int] = ()
 ) -> Iterator[tuple[Any, bool]]:
-    """The group for a call, once all of it have come, and whether some have joined."""
+    """The group for a call after all its workers have reached the call, and whether some have joined."""
     began = time.perf_counter()
     group, joined = _met(call, process_set, kind, counts)
     waiting = time.perf_counter() - began
@@ -234,10 +234,10 @@ def _met(call: str, process_set: ProcessSet | None, kind: int, counts: Sequence[
 
 
 def join() -> int:
-    """Say that this worker has no more data, and wait until all have said so; the last one that did.
+    """Announce that this worker has no more data, and wait until all have. Return the rank of the last one.
 
-    Until then this worker counts as zero in what the others sum, and as no samples in their steps. Then it has the
-    weights that the others came to.
+    Until then, this worker contributes zero to sums and no samples to steps. Afterwards it has the final weights of the
+    other workers.
     """
     meeting = _meeting()
     if meeting.group.size == 1:
@@ -245,6 +245,6 @@ def join() -> int:
     place = meeting.session.store.add("horovod/joined", 1)  # type: ignore[union-attr]
     while sums := [said[1:] for said in meeting.come("join", JOINS) if said[0] == SUMS]:
         for dtype, count in zip(DTYPES, sums[0], strict=True):
-            if count:  # be the zero in what the others sum
+            if count:  # contribute zero to the sum of the others
                 meeting.group.all_reduce_(torch.zeros(count, dtype=dtype), "sum")
     return int(meeting.group.all_gather_small(torch.tensor([place]), "join").argmax())

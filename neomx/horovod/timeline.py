@@ -1,4 +1,4 @@
-"""A timeline of the calls, for the trace viewers of browsers."""
+"""A timeline of calls, for trace viewers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .job import rank
 
 
 class _Timeline:
-    """Writes down what is exchanged from now on."""
+    """Records all exchanges from now on."""
 
     def __init__(self, path: str):
         self._path = path
@@ -35,9 +35,9 @@ class _Timeline:
 
 
 def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
-    """Have worker 0 write its calls, and the sums of gradients, to a file: at `stop_timeline`, or at the end.
+    """Record the calls and gradient sums of worker 0, and write them at `stop_timeline` or at exit.
 
-    Browsers show it (chrome://tracing). Calls come one by one here, so there are no cycles to mark.
+    Open the file in chrome://tracing. Calls are not batched into cycles, so `mark_cycles` is ignored.
     """
     stop_timeline()
     if rank() == 0:
@@ -45,5 +45,5 @@ def start_timeline(file_path: str, mark_cycles: bool = False) -> None:
 
 
 def stop_timeline() -> None:
-    """Write the file, if a timeline runs."""
+    """Write the file, if a timeline is active."""
     process.stop("timeline")

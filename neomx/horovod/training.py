@@ -1,4 +1,4 @@
-"""Training: parameters given to all workers, a Trainer and an Optimizer that average over them."""
+"""Training: broadcast of parameters, and a Trainer and an Optimizer that average gradients over workers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .job import ELSE, ProcessSet, global_process_set, meet, size
 
 
 def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = None) -> None:
-    """Give all workers the parameters of the worker `root_rank`: a ParameterDict, or a dict of Parameters or arrays.
+    """Broadcast parameters from the worker `root_rank`: a ParameterDict, or a dict of Parameters or arrays.
 
-    Parameters whose shape is not known yet follow when it is, at the first forward.
+    Parameters of unknown shape are broadcast at the first forward, when the shape is known.
     """
     if not isinstance(params, (dict, ParameterDict)):
         raise ValueError(f"expected a dict of arrays or Parameters, or a ParameterDict, received {params!r:.80}")
@@ -42,7 +42,7 @@ def broadcast_parameters(params: Any, root_rank: int = 0, prefix: str | None = N
 
 
 def _waits(param: Parameter, root_rank: int) -> bool:
-    """Whether a parameter has no values yet; then it will be broadcast when it gets them."""
+    """Whether a parameter has no values yet. If so, it is broadcast when it is initialized."""
     if param._arrays is not None or not param._deferred_init:
         return False
     init, contexts, default_init, data = param._deferred_init
@@ -61,7 +61,7 @@ def _initialize(default_init: Callable[[Any, NDArray], None], root_rank: int, de
 
 
 class NoneCompressor:
-    """Gradients travel as they are."""
+    """Send gradients without compression."""
 
     @staticmethod
     def compress(tensor: NDArray) -> tuple[NDArray, Any]:
@@ -75,7 +75,7 @@ class NoneCompressor:
 
 
 class FP16Compressor:
-    """Gradients travel as float16, at half the size."""
+    """Send gradients as float16, at half the size."""
 
     @staticmethod
     def compress(tensor: NDArray) -> tuple[NDArray, Any]:
@@ -90,7 +90,7 @@ class FP16Compressor:
 
 
 class Compression:
-    """How gradients travel."""
+    """The available kinds of gradient compression."""
 
     none = NoneCompressor
     fp16 = FP16Compressor
@@ -106,9 +106,9 @@ def _check_training(gradient_predivide_factor: float, num_groups: int) -> None:
 class DistributedTrainer(Trainer):
     """A gluon Trainer whose `step(batch_size)` takes this worker's number of samples.
 
-    Gradients are averaged over the samples of all workers; a worker that joined has none. They leave in buckets while
-    backward still runs, so `num_groups` and `prefix` have nothing to add, and neither has `gradient_predivide_factor`:
-    sums are made in the gradients' own precision.
+    Gradients are averaged over the samples of all workers. A worker that has joined has no samples. Gradients are sent
+    in buckets during backward, so `num_groups` and `prefix` are ignored. `gradient_predivide_factor` is ignored too,
+    because sums use the precision of the gradients.
     """
 
     def __init__(
@@ -126,7 +126,8 @@ class DistributedTrainer(Trainer):
             raise ValueError(f"compression must be hvd.Compression.none or fp16, received {compression!r:.80}")
         if isinstance(optimizer, DistributedOptimizer):
             warnings.warn(
-                "DistributedTrainer sums by itself: the optimizer in DistributedOptimizer is used", stacklevel=2
+                "DistributedTrainer already sums gradients: using the wrapped optimizer",
+                stacklevel=2,
             )
             optimizer = optimizer.unwrapped()
         packs = {"type": "fp16"} if compression is Compression.fp16 and size() > 1 else None
@@ -137,13 +138,13 @@ class DistributedTrainer(Trainer):
 
 
 class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
-    """An optimizer whose updates average the gradients over workers before: for Module, and programs of their own.
+    """An optimizer that averages gradients over the workers before each update, for Module and custom loops.
 
-    A Module sums them in buckets that leave during backward; in other programs each update exchanges its gradient. It
-    shares all attributes with the optimizer that it is made of, whose `rescale_grad` it divides.
+    A Module sums gradients in buckets during backward. In other programs, each update exchanges its gradient. It shares
+    all attributes with the wrapped optimizer, and divides its `rescale_grad`.
     """
 
-    __slots__ = ("_factors", "_optimizer")  # all else is in the dictionary that the two share
+    __slots__ = ("_factors", "_optimizer")  # everything else is in the shared dictionary
 
     def __init__(
         self,
@@ -153,7 +154,7 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         process_set: ProcessSet | None = None,
     ):
         if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"expected an Optimizer, as mx.optimizer.create makes it, received {optimizer!r:.80}")
+            raise TypeError(f"expected an Optimizer, such as mx.optimizer.create returns, received {optimizer!r:.80}")
         _check_training(gradient_predivide_factor, num_groups)
         self.__dict__ = vars(optimizer)
         self._optimizer = optimizer
@@ -166,11 +167,11 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
 
     @property
     def workers(self) -> int:
-        """Among how many workers gradients are averaged."""
+        """The number of workers over which gradients are averaged."""
         return (self._factors[2] or global_process_set).size()
 
     def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
-        """All-reduce among all workers; a process set's gradients are exchanged by the updates themselves."""
+        """All-reduce over all workers, or None for a process set, whose gradients `update` exchanges."""
         _, _, process_set = self._factors
         if size() == 1 or process_set not in (None, global_process_set):
             return None
@@ -179,7 +180,7 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         return AllReduce(), optimizer
 
     def unwrapped(self) -> Optimizer:
-        """The optimizer that it was made of, as it was."""
+        """The wrapped optimizer."""
         self._optimizer.rescale_grad /= self._factors[1]
         return self._optimizer
 
@@ -189,11 +190,11 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         grouped_allreduce_(grads, False, prescale_factor=before, process_set=process_set)
 
     def create_state(self, index: Any, weight: NDArray) -> Any:
-        """What the optimizer remembers of one weight."""
+        """Create the state of one weight."""
         return self._optimizer.create_state(index, weight)
 
     def create_state_multi_precision(self, index: Any, weight: NDArray) -> Any:
-        """The state of a weight, of half precision too."""
+        """Create the state of one weight, which may have half precision."""
         return self._optimizer.create_state_multi_precision(index, weight)
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
@@ -202,6 +203,6 @@ class DistributedOptimizer(Optimizer, OptimizerWithStrategy):
         self._optimizer.update(index, weight, grad, state)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Average the gradient, or each of a list, then update, of half precision too."""
+        """Average the gradient, or each of a list, then update a weight that may have half precision."""
         self._reduce(grad)
         self._optimizer.update_multi_precision(index, weight, grad, state)

@@ -1,10 +1,10 @@
-"""`mx.kv`: arrays by key, pushed by many and pulled by all."""
+"""`mx.kv`: key-value stores, to which workers and contexts push arrays and from which they pull them."""
 
 from __future__ import annotations
 
 from ..base import MXNetError, suggest
 from ..comm.session import session
-from . import teststore as teststore  # which registers its store
+from . import teststore as teststore  # imported to register its store
 from .base import KVStoreBase
 from .local import LocalStore
 from .roles import take_role
@@ -19,17 +19,16 @@ _SYNCHRONOUS = (
     *("horovod", "byteps"),
 )
 _ASYNCHRONOUS = ("dist_async", "dist_device_async", "dist_async_device", "p3store_dist_async", "dist_stale")
-_KNOWN = (*_IN_PROCESS, *_SYNCHRONOUS, *_ASYNCHRONOUS)
-_BY_ALL_REDUCE = ("horovod", "byteps")  # even where there are servers
+_BY_ALL_REDUCE = ("horovod", "byteps")  # even if the job has servers
 
 
 def create(name: str = "local", *, staleness: int | None = None) -> KVStoreBase:
-    """A store of that kind.
+    """Create a key-value store.
 
-    'local', 'device' and 'nccl' sum over the contexts of this process. 'dist_sync' and its like sum over all workers:
-    through the job's servers if it has any, else by all-reduce; alone, over one worker. 'dist_async' and 'dist_stale'
-    need servers; with 'dist_stale' a worker is at most `staleness` steps (1 if not told) ahead of the slowest. A class
-    that was registered with `KVStoreBase.register` is found by its name.
+    'local', 'device' and 'nccl' sum over the contexts of this process. 'dist_sync' and its aliases sum over all
+    workers: through the servers of the job if it has any, otherwise by all-reduce. They also work with a single worker.
+    'dist_async' and 'dist_stale' require servers. With 'dist_stale', a worker is at most `staleness` steps (default 1)
+    ahead of the slowest. Classes registered with `KVStoreBase.register` are created by their name.
     """
     if not isinstance(name, str):
         raise TypeError(f"a kvstore's name must be a string, received {name!r}")
@@ -42,13 +41,23 @@ def create(name: str = "local", *, staleness: int | None = None) -> KVStoreBase:
         return LocalStore(name)
     if name in _SYNCHRONOUS or name in _ASYNCHRONOUS:
         return _between_workers(name, staleness)
-    known = (*_KNOWN, *KVStoreBase.kv_registry)
+    known = names()
     raise MXNetError(f"unknown kvstore {name!r}.{suggest(name, known)} Expected one of {', '.join(known)}")
+
+
+def names() -> tuple[str, ...]:
+    """The names of all stores that `create` knows."""
+    return (*_IN_PROCESS, *_SYNCHRONOUS, *_ASYNCHRONOUS, *KVStoreBase.kv_registry)
 
 
 def is_distributed(name: str) -> bool:
     """Whether stores of that name are shared by workers."""
     return name.lower() in (*_SYNCHRONOUS, *_ASYNCHRONOUS)
+
+
+def needs_servers(name: str) -> bool:
+    """Whether stores of that name exist only in jobs with parameter servers."""
+    return name.lower() in _ASYNCHRONOUS
 
 
 def _between_workers(name: str, staleness: int | None) -> KVStore:
@@ -57,10 +66,10 @@ def _between_workers(name: str, staleness: int | None) -> KVStore:
         from .remote import RemoteStore
 
         return RemoteStore(name, staleness)
-    if name in _ASYNCHRONOUS:
+    if needs_servers(name):
         raise MXNetError(
-            f"the kvstore {name!r} needs parameter servers, and this job has none. Start it with some, as in "
-            "`neomx run -n 2 -s 1 train.py`, or use 'dist_sync', which needs none"
+            f"the kvstore {name!r} needs parameter servers, and this job has none. Start servers, as in "
+            "`neomx run -n 2 -s 1 train.py`, or use 'dist_sync', which works without them"
         )
     from .collective import CollectiveStore
 

@@ -1,4 +1,4 @@
-"""What every key-value store is, and the list of those that programs registered."""
+"""The base class of key-value stores, and the registry of user-defined ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Store = TypeVar("Store", bound="type[KVStoreBase]")
 
 
 class KVStoreBase:
-    """A store of one's own derives from this, is registered, and is then created by its class's name.
+    """Base class of user-defined stores. A registered class is created by its name in lower case.
 
     @mx.kv.KVStoreBase.register
     class Mine(mx.kv.KVStoreBase): ...
@@ -23,17 +23,17 @@ class KVStoreBase:
 
     @staticmethod
     def register(klass: Store) -> Store:
-        """Let `create` find a class by its name in lower case."""
+        """Register a class, so that `create` finds it by its name in lower case."""
         if not (isinstance(klass, type) and issubclass(klass, KVStoreBase)):
             raise AssertionError(f"register expects a class derived from KVStoreBase, received {klass!r:.80}")
         name = klass.__name__.lower()
         if name in KVStoreBase.kv_registry:
-            warnings.warn(f"the kvstore {name!r} was registered before; {klass!r} takes its place", stacklevel=2)
+            warnings.warn(f"the kvstore {name!r} is already registered; {klass!r} replaces it", stacklevel=2)
         KVStoreBase.kv_registry[name] = klass
         return klass
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
-        """Set the first value of keys, that of worker 0, and copy it to all workers' `out`."""
+        """Initialize keys with the values of worker 0, and copy them to `out` on all workers."""
         raise self._missing("broadcast")
 
     def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
@@ -41,13 +41,13 @@ class KVStoreBase:
         raise self._missing("pushpull")
 
     def set_optimizer(self, optimizer: Optimizer) -> None:
-        """Have the store update by this optimizer."""
+        """Run this optimizer in the store."""
         raise self._missing("set_optimizer")
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Whether the store can do that: 'optimizer'."""
-        raise NotImplementedError("a kvstore must say whether it is_capable of 'optimizer'")
+        """Whether the store has the capability, of which there is one: 'optimizer'."""
+        raise NotImplementedError("a kvstore must implement is_capable('optimizer')")
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
         """Write the optimizer's states to a file."""
@@ -59,18 +59,18 @@ class KVStoreBase:
 
     @property
     def type(self) -> str:
-        """The name it was created by."""
+        """The name with which the store was created."""
         return type(self).__name__.lower()
 
     @property
     def rank(self) -> int:
-        """This worker's number."""
+        """The rank of this worker."""
         raise self._missing("rank")
 
     @property
     def num_workers(self) -> int:
-        """How many workers there are."""
+        """The number of workers."""
         raise self._missing("num_workers")
 
     def _missing(self, what: str) -> NotImplementedError:
-        return NotImplementedError(f"the kvstore {self.type!r} has no {what}")
+        return NotImplementedError(f"the kvstore {self.type!r} does not implement {what}")

@@ -1,4 +1,4 @@
-"""What a call of a store was given, checked before the store or any array changes."""
+"""Check the arguments of a store's methods, before the store or any array changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Pairs = list[tuple[Key, list[NDArray]]]
 
 
 def pairs_of(key: Keys, value: Values) -> Pairs:
-    """(key, its arrays) for each key of a call, in the order given; a key may come more than once."""
+    """(key, its arrays) for each key of a call, in the given order. A key may occur more than once."""
     if isinstance(key, (int, str)):
         return [(_checked_key(key), _listed(key, value))]
     if not isinstance(key, (list, tuple)):
@@ -39,19 +39,19 @@ def grouped(pairs: Pairs) -> dict[Key, list[NDArray]]:
 
 
 def first_values(key: Keys, value: Values) -> dict[Key, NDArray]:
-    """The one array that each key of a call begins with."""
+    """The initial array of each key of a call."""
     found: dict[Key, NDArray] = {}
     for name, arrays in pairs_of(key, value):
         if name in found:
             raise duplicate(name)
         if len(arrays) > 1:
-            raise MXNetError(f"key {name} begins with one array, received {len(arrays)}. Give one of them")
+            raise MXNetError(f"key {name}: expected one initial array, received {len(arrays)}. Pass one of them")
         found[name] = arrays[0]
     return found
 
 
 def rows_wanted(key: Keys, out: Values, row_ids: Values) -> list[tuple[Key, NDArray, torch.Tensor]]:
-    """(key, row-sparse array, the numbers of its rows: ascending, none twice) for each array of a `row_sparse_pull`."""
+    """(key, row-sparse array, its unique row indices in ascending order) for each array of a `row_sparse_pull`."""
     pairs = pairs_of(key, out)
     ids = pairs_of(key, row_ids)
     found = []
@@ -62,26 +62,28 @@ def rows_wanted(key: Keys, out: Values, row_ids: Values) -> list[tuple[Key, NDAr
         found += [(name, array, torch.unique(n._data.detach().long())) for array, n in zip(arrays, each, strict=True)]
     for name, array, _ in found:
         if array.stype != "row_sparse":
-            raise MXNetError(f"key {name}: row_sparse_pull fills row_sparse arrays, out= has a {array.stype} one")
+            raise MXNetError(
+                f"key {name}: row_sparse_pull expects row_sparse arrays in out=, received a {array.stype} array"
+            )
     return found
 
 
 def check_shapes(name: Key, arrays: Sequence[NDArray], shape: tuple[int, ...], what: str) -> None:
-    """Refuse arrays of another shape than the stored one."""
+    """Raise unless all arrays have the shape of the stored one."""
     for array in arrays:
         if array.shape != shape:
             raise MXNetError(f"key {name}: the stored array has shape {shape}, {what} {array.shape}")
 
 
 def check_dtypes(name: Key, arrays: Sequence[NDArray], dtype: torch.dtype) -> None:
-    """Refuse to sum arrays of several dtypes, or of another than `dtype`."""
+    """Raise unless all arrays have the same `dtype`."""
     for array in arrays:
         if (found := dtype_of(array)) != dtype:
-            raise MXNetError(f"key {name}: expected {_name(dtype)}, pushed was {_name(found)}. Cast it with astype")
+            raise MXNetError(f"key {name}: expected {_name(dtype)}, received {_name(found)}. Convert it with astype")
 
 
 def check_rows(name: Key, rows: torch.Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse numbers of rows that an array does not have; they ascend."""
+    """Raise if row indices, which are in ascending order, are out of range."""
     if len(rows) and not (int(rows[0]) >= 0 and int(rows[-1]) < shape[0]):
         raise MXNetError(f"key {name} has {shape[0]} rows, row_ids= asks for rows {int(rows[0])} to {int(rows[-1])}")
 
@@ -92,18 +94,18 @@ def dtype_of(array: NDArray) -> torch.dtype:
 
 
 def duplicate(name: Key) -> MXNetError:
-    """The error for a key that is inited again."""
-    return MXNetError(f"duplicate init of key {name}: init or broadcast was called with it before")
+    """The error for a key that is initialized twice."""
+    return MXNetError(f"duplicate init of key {name}: it was already passed to init or broadcast")
 
 
 def _checked_key(key: Key) -> Key:
     if not isinstance(key, (int, str)):
         raise _bad_key(key)
-    return int(key) if isinstance(key, bool) else key  # as MXNet takes it
+    return int(key) if isinstance(key, bool) else key  # as in MXNet
 
 
 def _bad_key(key: object) -> AssertionError:
-    return AssertionError(f"a kvstore's keys are ints or strings, or lists of them; received {key!r:.80}")
+    return AssertionError(f"kvstore keys must be ints, strings, or lists of them; received {key!r:.80}")
 
 
 def _listed(name: Key, value: object) -> list[NDArray]:

@@ -1,4 +1,4 @@
-"""The store of workers without servers: sums go by all-reduce, and every worker keeps all arrays, with equal bits."""
+"""The store of workers without servers: all-reduce computes sums, and all workers hold bitwise equal arrays."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ Arrays = dict[Key, NDArray]
 
 
 class CollectiveStore(SharedStore, LocalStore):
-    """A key's pushed arrays are summed over contexts, then over workers. All workers must push the same keys together.
+    """Sum the pushed arrays of a key over contexts, then over workers. All workers must push the same keys together.
 
-    An updater or optimizer runs on every worker; since the sums have equal bits, so have the weights.
+    An updater or optimizer runs on every worker. The sums are bitwise equal, so the weights are too.
     """
 
     mixes_keys = True
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.begins_alike = self.num_workers > 1  # alone there is nobody to exchange with
+        self.begins_alike = self.num_workers > 1  # a single worker has nothing to exchange
         self._group: Group | None = self.group if self.begins_alike else None
 
     def barrier(self) -> None:
-        """Wait until all workers are here, taking part in the steps of those that still have some."""
+        """Wait until all workers reach the barrier, joining the steps of those that still train."""
         if self._group is not None:
             self.rounds.barrier()
 
@@ -44,7 +44,7 @@ class CollectiveStore(SharedStore, LocalStore):
         return True
 
     def _first(self, values: Arrays) -> Arrays:
-        """Worker 0's values."""
+        """The values of worker 0."""
         if self._group is None:
             return values
         dense = _dense(values)
@@ -68,7 +68,7 @@ class CollectiveStore(SharedStore, LocalStore):
         }
 
     def _reduced(self, arrays: Arrays) -> Arrays:
-        """Dense arrays, all of one dtype in one all-reduce."""
+        """Sum dense arrays, with one all-reduce per dtype."""
         if self._group is None:
             return arrays
         totals: Arrays = {}
@@ -80,7 +80,7 @@ class CollectiveStore(SharedStore, LocalStore):
         return totals
 
     def _compressed(self, arrays: Arrays, compressor: Compressor) -> Arrays:
-        """Dense arrays: each worker's few bytes go to all, who decode and sum them."""
+        """Sum dense arrays: gather the encoded bytes of all workers, decode and add them."""
         if not arrays:
             return {}
         tensors = [array._data.detach().reshape(-1) for array in arrays.values()]
@@ -90,7 +90,7 @@ class CollectiveStore(SharedStore, LocalStore):
         return {name: _like(array, total) for (name, array), total in zip(arrays.items(), sums, strict=True)}
 
     def _summed_rows(self, name: Key, array: RowSparseNDArray) -> RowSparseNDArray:
-        """A row-sparse array: all workers' rows, those of one number summed in the order of the workers."""
+        """Sum a row-sparse array: gather the rows of all workers, and add rows of the same index in rank order."""
         if self._group is None:
             return array
         what = _told("push", {name: array}, [name])
@@ -102,7 +102,7 @@ class CollectiveStore(SharedStore, LocalStore):
 
 
 def _rows_of_first(group: Group, array: RowSparseNDArray, what: str) -> RowSparseNDArray:
-    """Worker 0's rows."""
+    """The rows of worker 0."""
     parts = [part if group.rank == 0 else part[:0] for part in array._parts]
     values, ids = (group.all_gather(part, what=what)[0] for part in parts)
     return _row_sparse(array, values, ids)
@@ -113,7 +113,7 @@ def _dense(arrays: Arrays) -> Arrays:
 
 
 def _by_dtype(arrays: Arrays) -> list[list[Key]]:
-    """Names of arrays of one dtype, together."""
+    """The names of the arrays, grouped by dtype."""
 
     def dtype(name: Key) -> str:
         return str(arrays[name]._data.dtype)
@@ -130,7 +130,7 @@ def _row_sparse(array: NDArray, values: torch.Tensor, ids: torch.Tensor) -> RowS
 
 
 def _told(what: str, arrays: Arrays, names: Sequence[Key]) -> str:
-    """What is exchanged, short enough for an error; the number stands for all names and shapes."""
+    """A short description of the exchange for errors; the number is a checksum of all names and shapes."""
     words = [f"{name!r} {arrays[name].shape}" for name in names]
     number = zlib.crc32(" ".join(words).encode())
     more = f" and {len(words) - 3} more" if len(words) > 3 else ""

@@ -1,4 +1,4 @@
-"""The store of one process: a key's pushed arrays, one for each context, are summed; `pull` copies to all."""
+"""The store of a single process: it sums the pushed arrays of a key, one per context; `pull` copies to all."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .store import KVStore, Update
 
 
 class LocalStore(KVStore):
-    """Keeps its arrays in this process, where the updater or optimizer runs too."""
+    """A store that keeps its arrays in this process and runs the updater or optimizer here."""
 
-    mixes_keys = False  # whether ints and strings may be keys of one store; MXNet refuses that
+    mixes_keys = False  # whether a store may have both int and string keys; MXNet raises
 
     def __init__(self, name: str):
         super().__init__(name)
@@ -26,12 +26,12 @@ class LocalStore(KVStore):
 
     @property
     def rank(self) -> int:
-        """This worker's number."""
+        """The rank of this worker."""
         return 0
 
     @property
     def num_workers(self) -> int:
-        """How many workers push."""
+        """The number of workers."""
         return 1
 
     def _shape(self, name: Key) -> tuple[int, ...] | None:
@@ -51,7 +51,7 @@ class LocalStore(KVStore):
         self._stored.update(self._first({name: value.detach().copy() for name, value in values.items()}))
 
     def _first(self, values: dict[Key, NDArray]) -> dict[Key, NDArray]:
-        """The values that keys begin with, of these that are this process's."""
+        """The initial values of keys, given the values of this process."""
         return values
 
     def _push(self, pushed: dict[Key, list[NDArray]]) -> None:
@@ -66,7 +66,7 @@ class LocalStore(KVStore):
                 self._updater(name, total, self._stored[name])
 
     def _totals(self, pushed: dict[Key, list[NDArray]]) -> dict[Key, NDArray]:
-        """The sum of each key's arrays; of a single one, itself."""
+        """The sum of the arrays of each key. A single array is returned without a copy."""
         if self._compressor is None:
             return {name: summed(arrays) for name, arrays in pushed.items()}
         return {
@@ -85,7 +85,7 @@ class LocalStore(KVStore):
         return RowSparseNDArray((data, rows), stored.shape, stored.context)
 
     def assign(self, key: Keys, value: Values) -> None:
-        """Put other values in the place of those that keys have."""
+        """Overwrite the values of keys."""
         for name, arrays in self._targets(key, value):
             self._stored[name] = arrays[0].detach().copy()
 
@@ -95,7 +95,7 @@ class LocalStore(KVStore):
         self._updater = opt.get_updater(optimizer)
 
     def _set_updater(self, updater: Update) -> None:
-        """Have `push` update by a function of (key, sum of what was pushed, stored array)."""
+        """Make `push` call a function of (key, sum of pushed arrays, stored array)."""
         self._updater = updater
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
@@ -114,15 +114,15 @@ class LocalStore(KVStore):
     # ---- the job ----
 
     def barrier(self) -> None:
-        """Return at once: there is one worker."""
+        """Return immediately: there is one worker."""
 
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
-        """0: there is one process."""
+        """Return 0: there is one process."""
         return 0
 
 
 def summed(arrays: list[NDArray]) -> NDArray:
-    """The sum of the arrays, on the context of the first; of a single one, itself."""
+    """The sum of the arrays, on the context of the first. A single array is returned without a copy."""
     if len(arrays) == 1:
         return arrays[0]
     first = arrays[0].context
@@ -131,7 +131,7 @@ def summed(arrays: list[NDArray]) -> NDArray:
 
 
 def _through(compressor: compress.Compressor, name: Key, at: int, array: NDArray) -> NDArray:
-    """What is left of a context's gradient after it was compressed for the way."""
+    """The gradient of a context after compression and decompression."""
     if array.stype != "default":
         return array
     tensor = array._data.detach()

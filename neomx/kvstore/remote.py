@@ -1,4 +1,4 @@
-"""The store of workers that have servers: arrays live there, in segments, and are updated there."""
+"""The store of workers with servers: servers hold arrays in segments and update them."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ _numbers = itertools.count()
 
 
 class RemoteStore(SharedStore):
-    """Arrays on the job's servers. With an optimizer the servers update; without, sums take the place of values.
+    """Arrays on the servers of the job. With an optimizer, servers update; without one, sums replace the values.
 
-    'dist_sync' and its like go in rounds that all workers take part in; 'dist_async' applies each push as it comes;
-    'dist_stale' too, but a worker more than `staleness` steps ahead of the slowest waits.
+    'dist_sync' and its aliases proceed in rounds that include all workers. 'dist_async' applies each push when it
+    arrives. So does 'dist_stale', but a worker that is more than `staleness` steps ahead of the slowest waits.
     """
 
     def __init__(self, name: str, staleness: int | None = None, opened: Session | None = None):
         super().__init__(name, opened)
         self._world = self._session.world
         self._staleness = _staleness_of(name, staleness)
-        self.begins_alike = self.is_synchronous  # who comes late cannot
+        self.begins_alike = self.is_synchronous  # an asynchronous worker may join late
         assert self._session.store is not None
         self._store = self._session.store
         if self._staleness != 0:
@@ -52,7 +52,7 @@ class RemoteStore(SharedStore):
         self._allocator = KeyAllocator(self._world.servers)
         self._client = open_client(self._world, self._store, self._number, self._staleness)
         leave = weakref.finalize(self, self._client.close)
-        leave.atexit = False  # the session's last round comes first
+        leave.atexit = False  # the session ends its last round first
         self._session.at_close.append(leave)
         self._specs: dict[Key, KeySpec] = {}
         self._optimizers = self._loads = self._barriers = 0
@@ -60,7 +60,7 @@ class RemoteStore(SharedStore):
 
     @property
     def is_synchronous(self) -> bool:
-        """Whether all workers take part in every update."""
+        """Whether every update includes all workers."""
         return self._staleness == 0
 
     # ---- keys ----
@@ -86,7 +86,7 @@ class RemoteStore(SharedStore):
     # ---- push and pull ----
 
     def _push(self, pushed: dict[Key, list[NDArray]]) -> None:
-        """Hand in the sums over contexts; the servers sum over workers."""
+        """Send the sums over contexts; the servers sum over workers."""
         self._check_updates()
         for name, arrays in pushed.items():
             calls.check_dtypes(name, arrays, self._specs[name].dtype)
@@ -106,7 +106,7 @@ class RemoteStore(SharedStore):
     def _check_updates(self) -> None:
         if self._staleness != 0 and self._updater is None:
             raise MXNetError(
-                f"{self._type!r} applies each push by an optimizer, and none was given. Call set_optimizer first, or "
+                f"{self._type!r} needs an optimizer to apply each push, and none was set. Call set_optimizer first, or "
                 "use 'dist_sync'"
             )
 
@@ -121,7 +121,7 @@ class RemoteStore(SharedStore):
         self._client.push_coded(name, segments, commit, settings)
 
     def _pull(self, targets: Pairs) -> None:
-        """Copy stored arrays, once the round of this worker's last push has ended."""
+        """Copy stored arrays after the round of this worker's last push has ended."""
         found = calls.grouped(targets)
         tensors = [[_target(array) for array in arrays] for arrays in found.values()]
         self._client.pull(list(found), tensors)
@@ -131,14 +131,14 @@ class RemoteStore(SharedStore):
                     NDArray(tensor, cpu()).tostype(array.stype).copyto(array)
 
     def _rows(self, name: Key, rows: torch.Tensor) -> RowSparseNDArray:
-        """Some rows of a stored array: only those travel."""
+        """Some rows of a stored array. Only these rows are transferred."""
         spec, rows = self._specs[name], rows.cpu()
         return RowSparseNDArray((self._client.pull_rows(name, rows), rows), spec.shape, cpu())
 
-    # ---- the way of a Trainer ----
+    # ---- for Trainer and Module ----
 
     def exchange_push(self, keys: Sequence[Key], tensors: Sequence[torch.Tensor]) -> None:
-        """Hand in gradients as they become ready: tensors of the keys' shapes, or flat. They count at the commit."""
+        """Send gradients as they become ready, in the shape of their keys or flat. They take effect at the commit."""
         if self._compressor is None:
             self._client.push(keys, tensors, False)
             return
@@ -146,41 +146,41 @@ class RemoteStore(SharedStore):
             self._push_compressed(key, tensor.detach().cpu(), {}, commit=False)
 
     def exchange_push_rows(self, key: Key, values: torch.Tensor, numbers: torch.Tensor) -> None:
-        """The same of a row-sparse gradient: the values of its rows, and their numbers in rising order."""
+        """Send a row-sparse gradient: the values of its rows and their indices in ascending order."""
         self._client.push_rows(key, SparseRows(numbers.cpu(), values.cpu()), commit=False)
 
     def _checked_compressor(self, compressor: compress.Compressor) -> compress.Compressor:
         if type(compressor) not in compress.BUILT_IN:
             known = ", ".join(kind.kind for kind in compress.BUILT_IN)
             raise MXNetError(
-                f"parameter servers decode {known} only, since nothing of a program runs there; received "
+                f"parameter servers can decode only {known}, because they do not run code of the program; received "
                 f"{compressor.kind!r}. Use one of those, or run without servers"
             )
         return compressor
 
     def take_back(self, key: Key) -> None:
-        """The last `exchange_push` of a key is replaced by another: what its compressor kept does not count."""
+        """Discard the compressor's residual of the last `exchange_push` of a key, which another push will replace."""
         if self._compressor is not None:
             for segment in self._specs[key].segments:
                 self._compressor.take_back((key, segment.start))
 
     def exchange_commit(self, keys: Sequence[Key], follows: bool = False) -> None:
-        """This worker's step is complete for these keys, what it did not push of them is zero; nothing is waited for.
+        """Mark this worker's step as complete for these keys, without waiting. Keys that it did not push count as zero.
 
-        The servers update with the settings that the optimizer has now: rates, decays, rescale_grad; those of another
+        The servers update with the optimizer's current settings (rates, decays, rescale_grad), or with those of another
         worker if this one only `follows`.
         """
         self._check_updates()
         self._client.commit(keys, self._settings(keys), follows)
 
     def exchange_pull(self, keys: Sequence[Key], outs: Sequence[torch.Tensor]) -> None:
-        """Copy the arrays of keys into tensors of their shapes, or flat, as soon as each is ready."""
+        """Copy the arrays of keys into tensors, in the shape of the keys or flat, as soon as each is ready."""
         self._client.pull(keys, [[out] for out in outs])
 
     # ---- the optimizer ----
 
     def _take_optimizer(self, optimizer: opt.Optimizer) -> None:
-        """Have the servers update by this optimizer; what is changed on it later holds there too."""
+        """Run this optimizer on the servers. Later changes to its settings apply there too."""
         before = self._updater, self._remote
         self._updater, self._remote = opt.get_updater(optimizer), RemoteOptimizer(optimizer)
         if self._keeps_whole():
@@ -188,7 +188,7 @@ class RemoteStore(SharedStore):
         self._optimizers += 1
         try:
             self._client.set_optimizer(states.dumps({}, self._remote.description()), self._optimizers)
-        except MXNetError:  # the servers go on as they did
+        except MXNetError:  # the servers continue with the previous optimizer
             self._updater, self._remote = before
             raise
 
@@ -196,7 +196,7 @@ class RemoteStore(SharedStore):
         return self._remote is not None and self._remote.optimizer.needs_whole_weights
 
     def _gather_keys(self) -> None:
-        """Put arrays that were split on one server each."""
+        """Move each array that was split onto a single server."""
         split = [spec for spec in self._specs.values() if len(spec.segments) > 1]
         if not split:
             return
@@ -211,11 +211,11 @@ class RemoteStore(SharedStore):
         self._declare(specs, values)
 
     def _settings(self, keys: Sequence[Key]) -> Settings:
-        """Count an update of these keys; what the servers need to know of the optimizer for it."""
+        """Count an update of these keys, and return the optimizer settings that the servers need for it."""
         return {} if self._remote is None else self._remote.begin_updates(keys, list(self._specs))
 
     def _set_updater(self, updater: Update) -> None:
-        """Refused: a function cannot be sent to servers."""
+        """Raise, because a function cannot be sent to servers."""
         raise MXNetError(
             f"a function cannot be sent to the servers of {self._type!r}. Use set_optimizer, or update on the workers: "
             "Trainer(..., update_on_kvstore=False)"
@@ -224,7 +224,7 @@ class RemoteStore(SharedStore):
     # ---- the optimizer's states ----
 
     def save_optimizer_states(self, fname: str, dump_optimizer: bool = False) -> None:
-        """Write the optimizer's states to a file, as one process would have them."""
+        """Write the optimizer states to a file, in the form that a single process would write."""
         self._with_states("save")
         assert self._remote is not None
         held = [states.loads(data) for data in self._client.states()]
@@ -232,14 +232,14 @@ class RemoteStore(SharedStore):
         joined = {
             key: join_state(found, _parts(self._specs[key]))
             for key, found in segments.items()
-            if len(found) == len(self._specs[key].segments)  # else its first update is under way on some servers
+            if len(found) == len(self._specs[key].segments)  # otherwise its first update is in progress on some servers
         }
         whole = self._remote.combined([each for _, each in held if each is not None]) if dump_optimizer else None
         with replacing(fname) as file:
             file.write(states.dumps(joined, whole))
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Read the optimizer's states from a file; every worker calls it, worker 0 sends them to the servers."""
+        """Read the optimizer states from a file. Every worker calls it; worker 0 sends the states to the servers."""
         weights: dict[Key, NDArray | None] = dict.fromkeys(self._specs)
         updater = self._with_states("load").restored(fname, weights)
         cut: list[dict[Key, object]] = [{} for _ in range(self._world.servers)]
@@ -255,14 +255,14 @@ class RemoteStore(SharedStore):
     # ---- the job ----
 
     def barrier(self) -> None:
-        """Wait for all workers that are alive."""
+        """Wait for all live workers."""
         if self.is_synchronous:
-            self.rounds.barrier()  # taking part in the steps of those that still have some
+            self.rounds.barrier()  # joins the steps of workers that still train
             return
         self._barriers += 1
         mine = f"kvstore/{self._number}/barrier"
         self._store.set(f"{mine}/{self._barriers}/{self.rank}", b"")
-        if self._barriers > 2:  # all have left the one before the last: they have come to the last
+        if self._barriers > 2:  # all workers have left the barrier before the previous one
             self._store.delete_key(f"{mine}/{self._barriers - 2}/{self.rank}")
         deadline = time.monotonic() + self._world.timeout
         while True:
@@ -275,22 +275,22 @@ class RemoteStore(SharedStore):
                     raise PeerError(f"barrier after {self._world.timeout:.0f} s: {error}") from error
 
     def close(self) -> None:
-        """Take leave of the servers."""
+        """Disconnect from the servers."""
         self._client.close()
 
 
 def _staleness_of(name: str, staleness: int | None) -> int | None:
-    """0 for rounds, None for no bound, else by how many steps a worker may be ahead."""
+    """The number of steps that a worker may be ahead: 0 for rounds, None for no bound."""
     if "stale" in name:
         steps = 1 if staleness is None else staleness
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 0:
-            raise ValueError(f"staleness= is by how many steps a worker may be ahead, received {staleness!r}")
+            raise ValueError(f"staleness= must be a number of steps, an int of at least 0, received {staleness!r}")
         return steps
     return None if "async" in name else 0
 
 
 def _target(array: NDArray) -> torch.Tensor:
-    """The memory to copy into, past torch's version counter; of a sparse array, a dense one for the way."""
+    """The tensor to copy into, without changing torch's version counter; a dense buffer for a sparse array."""
     if isinstance(array, BaseSparseNDArray):
         return torch.empty(array.shape, dtype=calls.dtype_of(array))
     return array._data.data
@@ -309,11 +309,11 @@ def _rows_of(array: RowSparseNDArray) -> SparseRows:
 
 
 def _parts(spec: KeySpec) -> list[Part | None]:
-    """The segments of a weight as its states are cut: by rows; None for a weight that is whole."""
+    """The segments of a weight, by rows, as its states are split. None for a weight that is not split."""
     if len(spec.segments) == 1:
         return [None]
     others = [slice(None)] * (len(spec.shape) - 1)
-    nothing = torch.empty(spec.shape, device="meta")  # parts of a shape, without memory
+    nothing = torch.empty(spec.shape, device="meta")  # only the shape is needed
     return [
         Part(nothing[spec.rows_of(segment)], cpu(), spec.shape, [spec.rows_of(segment), *others], lambda share: share)
         for segment in spec.segments

@@ -1,4 +1,4 @@
-"""MXNet's launcher starts one script in three roles; in two of them a script only imports the library."""
+"""MXNet's launcher starts one script in three roles. As server and scheduler, a script only imports the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..comm.world import World, discover, store_place
 
 
 def take_role() -> None:
-    """In a server's or the scheduler's process do that work and end the process; in a worker's go on."""
+    """In a server or scheduler process, do that work and exit. In a worker, return."""
     role = os.environ.get("DMLC_ROLE")
     if role == "scheduler":
         keep_store(discover())
@@ -25,14 +25,17 @@ def take_role() -> None:
 
 
 def keep_store(world: World) -> None:
-    """Serve the job's store until everybody has come and left again."""
+    """Serve the store of the job until all processes have joined and left."""
     with contextlib.closing(StoreServer(*store_place(world), world.secret, world.tls)) as store:
         store.start()
         limit = time.monotonic() + world.timeout
         while missing := _everybody(world) - store.roster().keys():
             if time.monotonic() > limit:
                 names = ", ".join(sorted(missing))
-                raise PeerError(f"{names} did not come to the scheduler at {store.address} within {world.timeout:g} s")
+                raise PeerError(
+                    f"timed out after {world.timeout:g} s waiting for {names} to connect to the scheduler at "
+                    f"{store.address}"
+                )
             time.sleep(0.05)
         while any(member.state == "here" for member in store.roster().values()):
             time.sleep(0.05)

@@ -1,6 +1,6 @@
-"""A server process: keeps shards of the workers' arrays and runs the optimizer on them.
+"""A server process: holds shards of the workers' arrays and runs the optimizer on them.
 
-`python -m neomx.kvstore.server`, started by a launcher. It ends when all workers have, or when it is told to.
+`python -m neomx.kvstore.server`, started by a launcher. It exits after all workers have exited, or on a signal.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from ..optimizer.remote import apply_settings
 from .calls import Key
 
 _log = logging.getLogger("neomx")
-_LOOK = 0.5  # seconds between two looks at who is still there
+_LOOK = 0.5  # seconds between checks for live workers
 
 
 class OptimizerRule:
-    """An optimizer as a shard applies it: all weights of a commit in one call."""
+    """The optimizer of a shard. It updates all weights of a commit in one call."""
 
     def __init__(self, description: bytes):
         self._updater = Updater(_made(description))
-        self._weights: dict[Key, tuple[torch.Tensor, NDArray]] = {}  # the same arrays at each step: the updater
-        self._gradients: dict[Key, NDArray] = {}  # plans for them
+        self._weights: dict[Key, tuple[torch.Tensor, NDArray]] = {}  # the same arrays at each step, because the updater
+        self._gradients: dict[Key, NDArray] = {}  # builds plans for them
         self._settings: Settings | None = None
 
     def update(
         self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
     ) -> None:
-        """Change weights in place by gradients, with a worker's settings."""
+        """Update weights in place with the gradients and settings of a worker."""
         if settings is not None and settings is not self._settings:
             apply_settings(self._updater.optimizer, settings)
             self._settings = settings
@@ -51,7 +51,7 @@ class OptimizerRule:
         slopes = [self._gradient(*each) for each in zip(specs, gradients, weights, strict=True)]
         self._updater([spec.key for spec in specs], slopes, arrays)
         for array, weight in zip(arrays, weights, strict=True):
-            if isinstance(array, RowSparseNDArray) and array._values is not weight:  # it was put anew
+            if isinstance(array, RowSparseNDArray) and array._values is not weight:  # it was replaced
                 weight.copy_(array._data)
                 array._parts = _all_rows(weight)
 
@@ -69,11 +69,11 @@ class OptimizerRule:
         return array
 
     def states(self) -> bytes:
-        """The states of its weights, and the optimizer."""
+        """The optimizer and the states of its weights."""
         return self._updater.get_states(dump_optimizer=True)
 
     def restore(self, states: bytes, specs: list[KeySpec], weights: list[torch.Tensor]) -> None:
-        """Go on from such states, if they are of these weights."""
+        """Restore states, after checking that they belong to these weights."""
         other = Updater(self._updater.optimizer)
         other.set_states(states)
         other.check_states({spec.key: _array(spec, weight) for spec, weight in zip(specs, weights, strict=True)})
@@ -81,7 +81,7 @@ class OptimizerRule:
 
 
 def _array(spec: KeySpec, weight: torch.Tensor) -> NDArray:
-    """A weight as the optimizer sees it, in the same memory."""
+    """A weight as an array for the optimizer, on the same memory."""
     if spec.row_sparse:
         return RowSparseNDArray(_all_rows(weight), tuple(weight.shape), cpu())
     return NDArray(weight, cpu())
@@ -92,26 +92,26 @@ def _all_rows(weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def _made(description: bytes) -> Optimizer:
-    """The optimizer that a worker described: made from its registered name and values."""
+    """Create the optimizer that a worker described, from its registered name and settings."""
     try:
         _, optimizer = states.loads(description)
     except MXNetError as error:
         raise MXNetError(
-            f"the servers cannot make this optimizer: {error}. They know the optimizers of neomx; one of your own runs "
-            "on the workers: Trainer(..., update_on_kvstore=False)"
+            f"the servers cannot create this optimizer: {error}. Servers run only the optimizers of neomx. Run a "
+            "custom optimizer on the workers: Trainer(..., update_on_kvstore=False)"
         ) from None
     if optimizer is None:
-        raise MXNetError("set_optimizer brought no optimizer")
+        raise MXNetError("expected an optimizer in the message of set_optimizer, received none")
     return optimizer
 
 
 def serve(opened: Session, ended: threading.Event) -> None:
-    """Serve this job's workers until they have all ended, or `ended` is set."""
+    """Serve the workers of this job until all have exited, or `ended` is set."""
     world, store = opened.world, opened.store
     if store is None or world.role != "server":
         raise MXNetError(
-            "a server is started by a launcher, which tells it its job: `neomx run -n 2 -s 1 train.py`. This process's "
-            f"role is {world.role!r}"
+            "a server must be started by a launcher: `neomx run -n 2 -s 1 train.py`. The role of this process is "
+            f"{world.role!r}"
         )
     listening = wire.listen(world.host)
     service = Service(
@@ -149,17 +149,17 @@ def _tell(service: Service, name: str, why: str) -> None:
 
 
 def _is_over(opened: Session) -> bool:
-    """Whether no worker is left. Raises if nobody can tell."""
+    """Whether no worker is left. Raise if the store of the job is lost."""
     assert opened.store is not None
     if why := opened.store.gone.get(THE_STORE):
-        raise PeerError(f"this server ends because the job's store is lost: {why}")
+        raise PeerError(f"this server exits because it lost the store of the job: {why}")
     members = opened.store.roster()
     workers = [members.get(f"worker {rank}") for rank in range(opened.world.size)]
     return all(worker is not None and worker["state"] != "here" for worker in workers)
 
 
 def main() -> None:
-    """The server process."""
+    """Run a server process."""
     logging.basicConfig(format="%(message)s")
     ended = threading.Event()
     received: list[int] = []
@@ -172,14 +172,14 @@ def main() -> None:
         signal.signal(number, note)
     serve(session(), ended)
     close()
-    if received:  # end by it, so that the launcher sees why
+    if received:  # exit by the same signal, so that the launcher reports it
         signal.signal(received[0], signal.SIG_DFL)
         os.kill(os.getpid(), received[0])
     _end()
 
 
 def _end() -> NoReturn:
-    """End at once: torch aborts a process whose interpreter goes away under threads that are in its code."""
+    """Exit without cleanup: torch aborts if the interpreter shuts down while threads run torch code."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

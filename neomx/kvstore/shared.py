@@ -1,4 +1,4 @@
-"""What all stores between workers have in common: their place in the job."""
+"""The common part of stores that workers share: their place in the job."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from ..comm.session import Session, session
 from .store import KVStore
 
-if TYPE_CHECKING:  # loaded when the session first needs them
+if TYPE_CHECKING:  # imported when the session first needs them
     from ..comm.group import Group
     from ..comm.rounds import Rounds
 
 
 class SharedStore(KVStore):
-    """A store that the workers of a job use together."""
+    """A store that all workers of a job share."""
 
     def __init__(self, name: str, opened: Session | None = None):
         super().__init__(name)
@@ -21,17 +21,17 @@ class SharedStore(KVStore):
 
     @property
     def rank(self) -> int:
-        """This worker's number."""
+        """The rank of this worker."""
         return self._session.world.rank
 
     @property
     def num_workers(self) -> int:
-        """How many workers push."""
+        """The number of workers."""
         return self._session.world.size
 
     @property
     def group(self) -> Group:
-        """Collectives among the workers."""
+        """The group for collectives among the workers."""
         return self._session.group
 
     @property
@@ -40,7 +40,7 @@ class SharedStore(KVStore):
         return self._session.rounds
 
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
-        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        """The number of lost processes: servers if bit 2 of `node_id` is set, workers if bit 4 is set."""
         wanted = [kind for kind, bit in (("server", 2), ("worker", 4)) if node_id & bit]
         gone = {} if self._session.store is None else self._session.store.gone
         return sum(name.split()[0] in wanted for name in gone)

@@ -1,4 +1,4 @@
-"""KVStore: MXNet's interface of a store, of which there are one in a process, one by all-reduce, one on servers."""
+"""KVStore: MXNet's store interface. Implementations are local, by all-reduce, and on servers."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from . import calls
 from .base import KVStoreBase
 from .calls import Key, Keys, Pairs, Values
 
-Update = Callable[[Key, NDArray, NDArray], object]  # (key, sum of what was pushed, stored array), changed in place
+Update = Callable[
+    [Key, NDArray, NDArray], object
+]  # (key, sum of pushed arrays, stored array); changes the last in place
 
 
 class KVStore(KVStoreBase, ABC):
-    """Arrays by key. With an updater, what is pushed updates the stored array; without, it replaces it.
+    """Arrays by key. A push updates the stored array with the updater, or replaces it if there is none.
 
-    The public methods check what they are given, so that a refused call changes nothing. A kind of store implements the
-    abstract ones, which are given only what is valid.
+    The public methods check their arguments, so that a call that raises changes nothing. Subclasses implement the
+    abstract methods, which receive only valid arguments.
     """
 
-    begins_alike = False  # whether all workers first take the weights of the first
+    begins_alike = False  # whether all workers start from the weights of the first
 
     def __init__(self, name: str):
         self._type = name
@@ -36,29 +38,29 @@ class KVStore(KVStoreBase, ABC):
 
     @property
     def type(self) -> str:
-        """The name it was created by."""
+        """The name with which the store was created."""
         return self._type
 
     @staticmethod
     def is_capable(capability: str) -> bool:
-        """Whether the store can do that: 'optimizer'."""
+        """Whether the store has the capability, of which there is one: 'optimizer'."""
         if capability.lower() != KVStoreBase.OPTIMIZER:
-            raise ValueError(f"a kvstore may be capable of 'optimizer', received {capability!r}")
+            raise ValueError(f"expected the capability 'optimizer', received {capability!r}")
         return True
 
     # ---- what a kind of store implements ----
 
     @abstractmethod
     def _shape(self, name: Key) -> tuple[int, ...] | None:
-        """The shape of a stored array; None if there is none by that key."""
+        """The shape of a stored array, or None if the key does not exist."""
 
     @abstractmethod
     def _create(self, values: dict[Key, NDArray]) -> None:
-        """Store arrays by new keys, worker 0's values."""
+        """Create keys with the values of worker 0."""
 
     @abstractmethod
     def _push(self, pushed: dict[Key, list[NDArray]]) -> None:
-        """Sum each key's arrays over contexts and workers, then update the stored array or replace it."""
+        """Sum the arrays of each key over contexts and workers, then update or replace the stored array."""
 
     @abstractmethod
     def _pull(self, targets: Pairs) -> None:
@@ -66,20 +68,20 @@ class KVStore(KVStoreBase, ABC):
 
     @abstractmethod
     def _rows(self, name: Key, rows: torch.Tensor) -> RowSparseNDArray:
-        """Some rows of a stored array; their numbers ascend."""
+        """Some rows of a stored array, given by indices in ascending order."""
 
     # ---- push and pull ----
 
     def init(self, key: Keys, value: Values) -> None:
-        """Set the first value of keys: that of worker 0. All workers must init the same keys in the same order."""
+        """Initialize keys with the values of worker 0. All workers must init the same keys in the same order."""
         self._create(self._new(key, value))
 
     def push(self, key: Keys, value: Values, priority: int = 0) -> None:
-        """Hand in arrays; those of one key are summed, then stored, or given to the updater."""
+        """Push arrays. The arrays of a key are summed, then stored or passed to the updater."""
         self._push(self._pushed(key, value))
 
     def pull(self, key: Keys, out: Values | None = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """Copy stored arrays into `out`; sparse arrays among those only with `ignore_sparse=False`."""
+        """Copy stored arrays into `out`. Sparse arrays are skipped unless `ignore_sparse=False`."""
         if out is None:
             raise AssertionError("pull: out= must be the arrays to copy into")
         targets = self._targets(key, out)
@@ -89,13 +91,13 @@ class KVStore(KVStoreBase, ABC):
         self._pull(targets)
 
     def pushpull(self, key: Keys, value: Values, out: Values | None = None, priority: int = 0) -> None:
-        """`push`, then `pull` into `out`, or back into `value`; into sparse arrays too."""
+        """`push`, then `pull` into `out`, or back into `value`. Sparse arrays are included."""
         pushed, targets = self._pushed(key, value), self._targets(key, value if out is None else out)
         self._push(pushed)
         self._pull(targets)
 
     def broadcast(self, key: Keys, value: Values, out: Values, priority: int = 0) -> None:
-        """`init`, then `pull` into `out`, into sparse arrays too."""
+        """`init`, then `pull` into `out`. Sparse arrays are included."""
         values, targets = self._new(key, value), calls.pairs_of(key, out)
         for name, arrays in targets:
             calls.check_shapes(name, arrays, values[name].shape, "out= has")
@@ -105,9 +107,9 @@ class KVStore(KVStoreBase, ABC):
     def row_sparse_pull(
         self, key: Keys, out: Values | None = None, priority: int = 0, row_ids: Values | None = None
     ) -> None:
-        """Copy the rows `row_ids` of stored arrays into row-sparse `out`; `row_ids` is nested as `out` is.
+        """Copy the rows `row_ids` of stored arrays into row-sparse `out`.
 
-        One array of numbers may stand for all arrays of a key.
+        `row_ids` has the same nesting as `out`. One array of indices may serve all arrays of a key.
         """
         if out is None or row_ids is None:
             raise AssertionError("row_sparse_pull: out= and row_ids= must be given")
@@ -119,12 +121,12 @@ class KVStore(KVStoreBase, ABC):
         for name, array, rows in wanted:
             self._rows(name, rows).copyto(array)
 
-    # ---- what calls are given ----
+    # ---- checked arguments ----
 
     def _known_shape(self, name: Key) -> tuple[int, ...]:
         shape = self._shape(name)
         if shape is None:
-            raise MXNetError(f"key {name} has not been inited. Call init or broadcast with it first")
+            raise MXNetError(f"key {name} has not been initialized. Call init or broadcast with it first")
         return shape
 
     def _new(self, key: Keys, value: Values) -> dict[Key, NDArray]:
@@ -150,7 +152,7 @@ class KVStore(KVStoreBase, ABC):
     # ---- the optimizer ----
 
     def set_optimizer(self, optimizer: opt.Optimizer) -> None:
-        """Have `push` update by this optimizer."""
+        """Make `push` update with this optimizer."""
         if not isinstance(optimizer, opt.Optimizer):
             raise TypeError(
                 f"set_optimizer expects an Optimizer, as mx.optimizer.create makes it, received {optimizer!r:.80}"
@@ -159,41 +161,43 @@ class KVStore(KVStoreBase, ABC):
 
     @abstractmethod
     def _take_optimizer(self, optimizer: opt.Optimizer) -> None:
-        """Update by this optimizer from now on."""
+        """Update with this optimizer from now on."""
 
     @abstractmethod
     def _set_updater(self, updater: Update) -> None:
-        """Have `push` update by a function of (key, sum of what was pushed, stored array)."""
+        """Make `push` call a function of (key, sum of pushed arrays, stored array)."""
 
     def set_updater(self, updater: Update) -> None:
-        """Have `push` update by a function of (key, sum of what was pushed, stored array), which it changes."""
+        """Make `push` call a function of (key, sum of pushed arrays, stored array), which changes the last in place."""
         self._set_updater(updater)
 
     @property
     def optimizer(self) -> opt.Optimizer:
-        """What `set_optimizer` was given, or a file had in its place."""
+        """The optimizer passed to `set_optimizer`, or read from a file since."""
         return self._with_states("tell").optimizer
 
     def _with_states(self, what: str) -> opt.Updater:
-        """The optimizer with its states, of which a file is made or read."""
+        """The updater whose states are saved and loaded."""
         if not isinstance(self._updater, opt.Updater):
-            raise AssertionError(f"cannot {what} optimizer states: no optimizer was given. Call set_optimizer first")
+            raise AssertionError(
+                f"cannot {what} optimizer states: the store has no optimizer. Call set_optimizer first"
+            )
         return self._updater
 
     # ---- compression ----
 
     def set_gradient_compression(self, compression_params: dict[str, Any]) -> None:
-        """Send gradients in few bits: `{'type': '2bit', 'threshold': 0.5}`, '1bit' or 'fp16'.
+        """Compress gradients in transit: `{'type': '2bit', 'threshold': 0.5}`, '1bit' or 'fp16'.
 
-        What the bits do not say is kept and added to the next gradient. A store of one process compresses what goes
-        between its contexts, and only 'device' does.
+        The quantization error is kept and added to the next gradient. Of the stores of a single process, only 'device'
+        compresses, between its contexts.
         """
         if not self._may_compress():
             raise MXNetError(f"gradient compression is for 'device' and stores between workers, not {self._type!r}")
         self._compressor = self._checked_compressor(compress.make(compression_params, self._compressor))
 
     def _checked_compressor(self, compressor: compress.Compressor) -> compress.Compressor:
-        """Raise if gradients cannot travel that way here."""
+        """Return the compressor, or raise if this store does not support it."""
         return compressor
 
     def _may_compress(self) -> bool:
@@ -201,18 +205,18 @@ class KVStore(KVStoreBase, ABC):
 
     @property
     def compressor(self) -> compress.Compressor | None:
-        """How gradients travel, if not as they are."""
+        """The compressor of gradients in transit, if any."""
         return self._compressor
 
     # ---- the job ----
 
     @abstractmethod
     def barrier(self) -> None:
-        """Wait until all workers are here."""
+        """Wait until all workers reach the barrier."""
 
     def _barrier(self) -> None:
         self.barrier()
 
     @abstractmethod
     def get_num_dead_node(self, node_id: int, timeout: float = 60) -> int:
-        """How many processes of the job are gone, among servers if `node_id` has the bit 2, workers if 4."""
+        """The number of lost processes: servers if bit 2 of `node_id` is set, workers if bit 4 is set."""

@@ -1,10 +1,10 @@
-"""TestStore: MXNet's smallest store, and how to write one of your own.
+"""TestStore: MXNet's smallest store, which also shows how to write your own.
 
-A store derives from `KVStoreBase` and is registered, which makes it known by its name in lower case:
-`mx.kv.create("teststore")`, `gluon.Trainer(..., kvstore="teststore")`. A Trainer needs of it `broadcast`, by which all
-replicas begin alike; `pushpull`, which sums their gradients; and what `is_capable`, `rank` and `num_workers` say. A
-store that is capable of 'optimizer' updates in `pushpull` by the optimizer that `set_optimizer` gave it, and has
-`save_optimizer_states` and `load_optimizer_states`.
+A store derives from `KVStoreBase` and is registered under its class name in lower case: `mx.kv.create("teststore")`,
+`gluon.Trainer(..., kvstore="teststore")`. A Trainer calls `broadcast` to give all replicas the same initial values and
+`pushpull` to sum their gradients. It reads `is_capable`, `rank` and `num_workers`. A store that is capable of
+'optimizer' updates in `pushpull` with the optimizer passed to `set_optimizer`, and implements `save_optimizer_states`
+and `load_optimizer_states`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from .local import summed
 
 @KVStoreBase.register
 class TestStore(KVStoreBase):
-    """Keeps nothing: sums over the contexts of this process, one key in each call."""
+    """A store without state: it sums over the contexts of this process, one key per call."""
 
-    __test__ = False  # for pytest, which takes every class of this name for a collection of tests
+    __test__ = False  # keeps pytest from collecting the class as tests
 
     def broadcast(self, key: int | str, value: NDArray, out: Arrays, priority: int = 0) -> None:
         """Copy a value to every array of `out`."""

@@ -1,4 +1,4 @@
-"""The command line: `neomx run ...`, `neomx convert ...`, `neomx inspect ...`, `neomx pack ...`."""
+"""The command line: `neomx run ...`, the commands on files, and `python -m neomx script.py ...`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..base import MXNetError
 from ..comm.output import say
 from ..comm.world import DEFAULT_TIMEOUT
 from ..monitor import sinks
-from . import slurm
+from . import script, slurm
 from .job import Job, parse_hosts, parse_setting
 from .run import run
 
@@ -34,10 +34,17 @@ environment:
   NEOMX_SILENCE    seconds after which a process that gives no sign of life counts as gone (default 20)
 """
 
+ONE_PROCESS = """one process, in which `import mxnet` and `import horovod.mxnet` mean neomx:
+  python -m neomx train.py args...            as `python train.py args...`
+  python -m neomx -m package.module args...   as `python -m package.module args...`
+"""
+
 
 # Commands on files: where each is, loaded when it is asked for, and what it is for. Such a module has an `EPILOG` of
 # examples, `add_arguments(parser)` and `main(options)`, which returns the exit code.
 FILE_COMMANDS = {
+    "check": ("neomx.check.command", "read MXNet scripts, without running them, and tell what neomx does not have"),
+    "doctor": ("neomx.doctor.command", "check this machine, its limits and its connections to other machines"),
     "convert": ("neomx.convert.command", "turn a checkpoint into safetensors and a torch module, ONNX, or .params"),
     "inspect": ("neomx.convert.inspect", "say what a .params, .json, .rec or safetensors file holds"),
     "pack": ("neomx.io.pack", "pack a folder or a list of pictures into a .rec file"),
@@ -46,9 +53,14 @@ FILE_COMMANDS = {
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
     """The options of the command; those of a command on files only if it is the one `chosen`."""
-    top = argparse.ArgumentParser(prog="neomx", description="Train MXNet programs on many workers; keep their files.")
-    commands = top.add_subparsers(dest="command_name", required=True, metavar="command")
     raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="neomx",
+        description="Train MXNet programs on many workers; keep their files.",
+        epilog=ONE_PROCESS,
+        formatter_class=raw,
+    )
+    commands = top.add_subparsers(dest="command_name", required=True, metavar="command")
     sub = commands.add_parser(
         "run", help="run one script as many processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
     )
@@ -201,8 +213,11 @@ def _ending_in_order() -> Iterator[None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The `neomx` command; returns its exit code."""
+    typed = argv is None
     argv = sys.argv[1:] if argv is None else argv
     try:
+        if typed and script.is_program(argv, ("run", *FILE_COMMANDS)):
+            script.execute(argv)
         if argv and argv[0] in FILE_COMMANDS:
             options = parser(argv[0]).parse_args(argv)
             with _ending_in_order():

@@ -19,6 +19,7 @@ event          fields                                                      emitt
 `step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
                                                                            `Estimator.fit` after each batch
+`hvd`          call, waiting (for all workers to come), seconds (with it)  each collective call of `neomx.horovod`
 =============  ==========================================================  ====================================
 """
 

@@ -17,7 +17,7 @@ def _writer(directory: str) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise MXNetError("writing for TensorBoard needs its package: pip install neomx[tensorboard]") from error
+        raise MXNetError('writing for TensorBoard needs its package: pip install "neomx[tensorboard]"') from error
     return SummaryWriter(log_dir=directory)
 
 

@@ -5,20 +5,26 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
-from torch import is_grad_enabled
+from torch import is_autocast_enabled, is_grad_enabled
 from torch._C import _set_grad_enabled as set_grad_enabled
 from torch.compiler import is_compiling
 
-from ..base import MXNetError, OutOfBoundsError, modes
+from ..base import InvalidDTypeError, InvalidValueError, MXNetError, OutOfBoundsError, modes
 from ..context import Context, current_context
 from ..dtype import NAME_OF_TORCH
 from ..onednn import explained
-from ..ops.precision import cast_from
+from ..ops.precision import set_stand_in, stand_in
 from ..ops.table import OP_ERRORS, Accepting, Op
 from . import distributed
+from .history import Source, Step, step
+from .integers import nothing_like, place_of_result
+
+# What keeps its class when `apply` adds the call to the message of an op's error.
+_KEPT_ERRORS = (OutOfBoundsError, InvalidValueError, InvalidDTypeError)
 
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
@@ -26,77 +32,124 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
     if op.on_arrays is not None:
         arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
-    tensors: list[torch.Tensor | None] = []
-    recorded, same_dtype, dtype = False, op.same_dtype, None
+    tensors: list[Any] = []
+    graph = modes.recording  # whether autograd may take part; if not, the call is short
     for array in arrays:
-        if array is None:
-            tensors.append(None)
-            continue
-        if array._sparse:
-            from .sparse_ops import apply_sparse
-
-            return apply_sparse(op, arrays, attrs, out, cls)
-        tensor = array._data
+        if (
+            array is None
+            or array._sparse
+            or (tensors and (array._ctx is not ctx or (op.same_dtype and array._data.dtype is not tensors[0].dtype)))
+        ):
+            if any(each is not None and each._sparse for each in arrays):
+                return _apply_sparse(op, arrays, attrs, out, cls)
+            (tensors, ctx), graph = _unwrapped(op, arrays, attrs), True
+            break
+        ctx, tensor = array._ctx, array._data
+        graph = graph or tensor.requires_grad
         tensors.append(tensor)
-        if tensor.requires_grad or (modes.recording and _place(tensor) is not None):
-            recorded = True
-        if same_dtype:
-            if dtype is None:
-                dtype = tensor.dtype
-            elif tensor.dtype is not dtype and not torch.is_autocast_enabled(tensor.device.type):
-                raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
-        if array._ctx is not ctx:
-            if ctx is None:
-                ctx = array._ctx.computing
-            elif array._ctx.device != ctx.device:
-                raise failure(op, arrays, attrs, f"arrays on two devices, {ctx} and {array._ctx}. Use as_in_context")
-    if ctx is None:
-        ctx = (attrs.get("ctx") or current_context()).check()
+    ctx = (attrs.get("ctx") or current_context()).check() if ctx is None else ctx.computing
     if op.needs_ctx:
         attrs["ctx"] = ctx
-    # Only what comes from a variable can build a graph: just then torch's grad mode must be ours.
-    switch = recorded and is_grad_enabled() is not modes.recording
-    if switch:
-        set_grad_enabled(modes.recording)
     try:
-        result = op.fn(*tensors, **attrs)
-        if type(result) is torch.Tensor or isinstance(result, torch.Tensor):
-            if op.may_alias:
-                result = own(result, tensors)
-            if modes.recording and (recorded or result.requires_grad) and not modes.plain:
-                (result,) = join((result,), tensors)
-                if out is None:
-                    return on_tape(cls(result, ctx))
-            if out is None:
-                return cls(result, ctx)
-            return store(op.name, (result,), out, converts=op.on_arrays is not None)
-        return _several(op, result, tensors, recorded, out, ctx, cls)
+        if graph:
+            return _recorded(op, arrays, tensors, attrs, out, ctx, cls)
+        result = op.fn(*tensors, **attrs) if attrs else op.fn(*tensors)
+        if out is None and isinstance(result, torch.Tensor):
+            if op.may_alias and not is_compiling():
+                result = _unshared(result, tensors)
+            return cls(result, ctx)
+        return _delivered(op, result, _results(op, result, tensors), out, ctx, cls)
     except OP_ERRORS as error:
-        kind = OutOfBoundsError if isinstance(error, OutOfBoundsError) else MXNetError
+        kind = type(error) if isinstance(error, _KEPT_ERRORS) else MXNetError
         raise failure(op, arrays, attrs, str(error), kind) from error
-    finally:
-        if switch:
-            set_grad_enabled(not modes.recording)
 
 
-def _several(
+def _apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
+    from .sparse_ops import apply_sparse
+
+    return apply_sparse(op, arrays, attrs, out, cls)
+
+
+def _unwrapped(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], Context | None]:
+    """The tensors of any dense arrays, and the context of the first; raises if devices or dtypes must not differ."""
+    given = [array for array in arrays if array is not None]
+    for array in given:
+        if array._ctx.device != given[0]._ctx.device:
+            contexts = f"{given[0]._ctx} and {array._ctx}"
+            raise failure(op, arrays, attrs, f"arrays on two devices, {contexts}. Use as_in_context")
+        if (
+            op.same_dtype
+            and array._data.dtype is not given[0]._data.dtype
+            and not is_autocast_enabled(array._ctx.device.type)
+        ):
+            raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
+    tensors = [None if array is None else array._data for array in arrays]
+    return tensors, given[0]._ctx if given else None
+
+
+def _recorded(
     op: Op,
-    results: Sequence[torch.Tensor],
-    inputs: Sequence[torch.Tensor | None],
-    recorded: bool,
+    arrays: Sequence[Any],
+    tensors: Sequence[torch.Tensor | None],
+    attrs: dict[str, Any],
     out: Any,
     ctx: Context,
     cls: type,
 ) -> Any:
-    """Wrap the results of an op that has several."""
-    if op.may_alias:
-        results = [own(result, inputs) for result in results]
-    recorded = recorded and modes.recording and not modes.plain
-    if recorded:
-        results = join(results, inputs)
+    """The rest of `apply` where autograd takes part: while recording, or with an input that is in a graph."""
+    recording, recorded = modes.recording, False
+    for tensor in tensors:
+        if tensor is not None and (tensor.requires_grad or (recording and stand_in(tensor) is not None)):
+            recorded = True
+            break
+    # Only what comes from a variable can build a graph: just then torch's grad mode must be ours.
+    switch = recorded and is_grad_enabled() is not recording
+    if switch:
+        set_grad_enabled(recording)
+    try:
+        returned = op.fn(*tensors, **attrs)
+        results = _results(op, returned, tensors)
+        taped = (
+            recording
+            and not modes.plain
+            and (recorded or (isinstance(returned, torch.Tensor) and returned.requires_grad))
+        )
+        if taped:
+            results = join(results, tensors, op, attrs)
+        call = step(op, attrs, arrays) if taped or (recording and out is not None) else None
+        return _delivered(op, returned, results, out, ctx, cls, call)
+    finally:
+        if switch:
+            set_grad_enabled(not recording)
+
+
+def _results(op: Op, returned: Any, inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+    """What an op returned, a tensor or several, as a sequence of tensors with memory of their own."""
+    results: Sequence[torch.Tensor] = (returned,) if isinstance(returned, torch.Tensor) else returned
+    return [own(result, inputs) for result in results] if op.may_alias else results
+
+
+def _delivered(
+    op: Op,
+    returned: Any,
+    results: Sequence[torch.Tensor],
+    out: Any,
+    ctx: Context,
+    cls: type,
+    call: Step | None = None,
+) -> Any:
+    """Deliver the results: in `out`, or as one array if the op returned a tensor, or as a list of arrays.
+
+    `call` is the history of recorded arrays.
+    """
     if out is not None:
-        return store(op.name, results, out, converts=op.on_arrays is not None)
-    return [on_tape(cls(result, ctx)) if recorded else cls(result, ctx) for result in results]
+        return store(op.name, results, out, converts=op.on_arrays is not None, call=call)
+    if isinstance(returned, torch.Tensor):
+        array = cls(results[0], ctx)
+        return array if call is None else on_tape(array, call)
+    if call is None:
+        return [cls(result, ctx) for result in results]
+    return [on_tape(cls(result, ctx), (call, number)) for number, result in enumerate(results)]
 
 
 def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -104,17 +157,24 @@ def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Te
 
     A result in the autograd graph may stay a view: nothing may be written to it while recording.
     """
-    if not is_compiling() and result.grad_fn is None:
-        memory = _memory(result)
-        for tensor in inputs:
-            if tensor is not None and _memory(tensor) == memory:
-                return result.clone(memory_format=torch.contiguous_format)
+    return result if is_compiling() or result.grad_fn is not None else _unshared(result, inputs)
+
+
+def _unshared(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    """`result`, copied if it shares memory with an input."""
+    base = result._base  # of a view: it tells sooner than addresses do
+    for tensor in inputs:
+        if tensor is not None and (tensor is base or _memory(tensor) == _memory(result)):
+            # torch takes longer when it is told the format.
+            return result.clone() if result.is_contiguous() else result.clone(memory_format=torch.contiguous_format)
     return result
 
 
 def _memory(tensor: torch.Tensor) -> int:
     """Where the memory begins that this process has of a tensor."""
-    return int(distributed.local(tensor).untyped_storage().data_ptr())
+    if type(tensor) is not torch.Tensor:
+        tensor = distributed.local(tensor)
+    return tensor.untyped_storage().data_ptr()
 
 
 class _Joined(torch.autograd.Function):
@@ -132,22 +192,42 @@ class _Joined(torch.autograd.Function):
         return None, *(None,) * ctx.inputs, *grads
 
 
-def join(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
+def join(
+    results: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor | None],
+    op: Op | None = None,
+    attrs: dict[str, Any] | None = None,
+    always: bool = False,
+) -> Sequence[torch.Tensor]:
     """An op's results as MXNet records them.
 
     They are in the graph also where the op has no gradient (x > 0, argmax), so that backward may start there, and when
-    backward has gone through one of them, it has gone through all.
+    backward has gone through one of them, it has gone through all. With `always` it goes on to each of the inputs.
     """
-    if len(results) == 1 and results[0].requires_grad:
+    if len(results) == 1 and results[0].requires_grad and not always:
         return results
     if is_compiling():
         return results if len(results) == 1 and not results[0].is_floating_point() else _joined(results, inputs)
-    inputs = [tensor if tensor is None or (place := _place(tensor)) is None else place for tensor in inputs]
+    places = [tensor if tensor is None or (place := stand_in(tensor)) is None else place for tensor in inputs]
     if len(results) > 1 or results[0].is_floating_point():
-        return _joined(results, inputs)
-    if cast_from(results[0]) is None:
-        (results[0]._place,) = _joined((torch.empty(0),), inputs)  # type: ignore[attr-defined]
+        results = _joined(results, places)
+    through = op is not None and any(place is not tensor for place, tensor in zip(places, inputs, strict=True))
+    for number, result in enumerate(results):
+        if result.is_floating_point() or stand_in(result) is not None:
+            continue
+        if op is not None and through:
+            call = partial(_one_output, op, attrs or {}, number)
+            set_stand_in(result, place_of_result(result, call, inputs, places))
+        else:
+            set_stand_in(result, _joined((nothing_like(result),), places)[0])
     return results
+
+
+def _one_output(op: Op, attrs: dict[str, Any], number: int, *tensors: Any) -> torch.Tensor:
+    """One of the outputs of an op."""
+    results = op.fn(*tensors, **attrs)
+    output: torch.Tensor = results if isinstance(results, torch.Tensor) else results[number]
+    return output
 
 
 def _joined(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
@@ -155,23 +235,16 @@ def _joined(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | Non
     return joined
 
 
-def _place(tensor: torch.Tensor) -> torch.Tensor | None:
-    """What stands in the graph for integers or booleans that were recorded: torch keeps only floats there."""
-    return None if is_compiling() or tensor.is_floating_point() else getattr(tensor, "_place", None)
-
-
 def in_graph(tensor: torch.Tensor) -> torch.Tensor | None:
     """The tensor from which backward starts for `tensor`; None if it was not recorded."""
-    if tensor.requires_grad:
-        return tensor
-    source = None if tensor.is_floating_point() else cast_from(tensor)
-    return _place(tensor) if source is None else source
+    return tensor if tensor.requires_grad else stand_in(tensor)
 
 
-def on_tape(array: Any) -> Any:
+def on_tape(array: Any, history: Source) -> Any:
     """`array`, of which backward will know that it was recorded; where torch drives, it need not."""
     if modes.plain:
         return array
+    array._history = history
     tape = modes.tape
     if len(tape) > modes.tape_limit:
         tape[:] = [reference for reference in tape if reference() is not None]
@@ -180,18 +253,25 @@ def on_tape(array: Any) -> Any:
     return array
 
 
-def store(name: str, results: Sequence[torch.Tensor], out: Any, converts: bool = False) -> Any:
-    """Write results into the arrays of `out=`, which must have their dtype unless mixed precision `converts` them."""
+def store(
+    name: str, results: Sequence[torch.Tensor], out: Any, converts: bool = False, call: Step | None = None
+) -> Any:
+    """Write results into the arrays of `out=`, which must have their dtype unless mixed precision `converts` them.
+
+    Arrays that join the autograd graph so have `call` as their history.
+    """
     targets = out if isinstance(out, (list, tuple)) else (out,)
     if len(targets) != len(results) or not all(hasattr(t, "_assign") for t in targets):
         raise MXNetError(f"{name}: out= must be {len(results)} array(s), received {out!r:.80}")
-    for target, result in zip(targets, results, strict=True):
+    for number, (target, result) in enumerate(zip(targets, results, strict=True)):
         if target.shape != tuple(result.shape):
             raise MXNetError(f"{name}: out= has shape {target.shape}, the result has {tuple(result.shape)}")
         if target._data.dtype is not result.dtype and not converts:
             expected, received = NAME_OF_TORCH[result.dtype], NAME_OF_TORCH[target._data.dtype]
-            raise MXNetError(f"{name}: out= must have the dtype of the result, {expected}, received {received}")
+            raise InvalidDTypeError(f"{name}: out= must have the dtype of the result, {expected}, received {received}")
         target._assign(result)
+        if call is not None and in_graph(target._data) is not None:
+            on_tape(target, call if len(results) == 1 else (call, number))
     return out
 
 
@@ -228,6 +308,7 @@ def make_function(op: Op, name: str, cls: type, inputs: type[Accepting] | None =
             _describe(op, attrs, out)
         return apply(op, arrays, attrs, out, cls)
 
+    function.op = op  # type: ignore[attr-defined]  # for tools: the signature of a call
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{inspect.getdoc(op.fn) or ''}\n\n{op.signature()}".strip()
     return function

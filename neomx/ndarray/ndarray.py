@@ -17,8 +17,10 @@ from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.shape import infer_reshape
 from ..ops.table import OPS
 from .distributed import whole
+from .history import READ, Read, Source, step
 from .indexing import Index
-from .invoke import apply, on_tape
+from .integers import derived
+from .invoke import apply, in_graph, on_tape
 from .private_names import PrivateNames
 
 
@@ -91,7 +93,7 @@ class NDArray(PrivateNames):
     It holds a torch tensor, which `mx.nd.from_torch` and `.to_torch()` exchange without a copy.
     """
 
-    __slots__ = ("_data", "_ctx", "_grad", "__weakref__")
+    __slots__ = ("_data", "_ctx", "_grad", "_history", "__weakref__")
     __array_priority__ = 1000.0
     _sparse = False  # whether ops must ask `sparse_ops` what to do
     _kind: type[NDArray]  # the class of arrays made from this one: NDArray, or np's ndarray
@@ -101,6 +103,7 @@ class NDArray(PrivateNames):
         self._data = data
         self._ctx = current_context() if ctx is None else ctx
         self._grad: NDArray | None = None
+        self._history: Source = None  # what it was computed from, if that was recorded
 
     @classmethod
     def accepts(cls, value: Any) -> bool:
@@ -218,7 +221,7 @@ class NDArray(PrivateNames):
         from .serialize import array_frombuffer
 
         read = array_frombuffer(state["handle"])
-        self._data, self._ctx, self._grad = read._data, read._ctx, None
+        self._data, self._ctx, self._grad, self._history = read._data, read._ctx, None, None
 
     def __deepcopy__(self, memo: Any) -> NDArray:
         return self.copy()
@@ -236,13 +239,20 @@ class NDArray(PrivateNames):
     def copyto(self, other: NDArray | Context) -> NDArray:
         """Copy into another array, or to another context as a new array."""
         if isinstance(other, Context):
+            data, device = self._data, other.check().device
+            if modes.recording and not modes.plain and in_graph(data) is not None:
+                return self._recorded(lambda data: data.to(device, copy=True), other, OPS["_copyto"], {})
+            if not data.requires_grad:
+                return self._kind(data.clone() if data.device == device else data.to(device), other)
             with torch.set_grad_enabled(modes.recording):
-                return on_tape(self._kind(self._data.to(other.check().device, copy=True), other))
+                return self._kind(data.to(device, copy=True), other)
         if isinstance(other, NDArray):
             if other is not self:
                 if other.shape != self.shape:
                     raise MXNetError(f"copyto: expected a target of shape {self.shape}, received {other.shape}")
                 other._assign(self._data)
+                if modes.recording and in_graph(other._data) is not None:
+                    on_tape(other, step(OPS["_copyto"], {}, (self,)))
             return other
         raise TypeError(f"copyto expects an NDArray or a Context, received {type(other).__name__}")
 
@@ -264,7 +274,8 @@ class NDArray(PrivateNames):
         twin = kind(self._data, self._ctx)
         if isinstance(self._grad, Gradient):
             twin._grad = kind._gradient_kind(self._grad._leaf, self._ctx)
-        return on_tape(twin) if modes.recording and self._data.grad_fn is not None else twin
+        twin._history = self._history
+        return on_tape(twin, self._history) if modes.recording and self._history is not None else twin
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
         """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
@@ -298,8 +309,8 @@ class NDArray(PrivateNames):
         data = self._data
         if (wanted and min(wanted) <= 0) or math.prod(wanted) != data.numel():
             wanted = infer_reshape(self.shape, wanted, bool(kwargs.get("reverse", False)))
-        if data.requires_grad or not data.is_contiguous():
-            return self._view(lambda data: data.reshape(wanted))
+        if modes.recording or data.requires_grad or not data.is_contiguous():
+            return self._view(lambda data: data.reshape(wanted), OPS["Reshape"], {"shape": wanted})
         return self._kind(data.view(wanted), self._ctx)
 
     def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
@@ -327,17 +338,27 @@ class NDArray(PrivateNames):
         left = {i % self.ndim for i in axes}
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in left) or (1,))
 
-    def _view(self, of: Callable[[torch.Tensor], torch.Tensor]) -> NDArray:
-        """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside."""
+    def _view(self, of: Callable[[torch.Tensor], torch.Tensor], how: Any, attrs: Any) -> NDArray:
+        """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside.
+
+        Its history has `how` and `attrs`; for READ, `attrs` is the key.
+        """
         data = self._data
         if modes.plain:
             return self._kind(of(data), self._ctx)
-        if data.requires_grad and modes.recording:
-            with torch.enable_grad():
-                return on_tape(self._kind(of(data), self._ctx))
+        if modes.recording and in_graph(data) is not None:
+            return self._recorded(of, self._ctx, how, attrs)
         if not data.is_contiguous():
             data.data = data.data.contiguous()
         return self._kind(of(data.data if data.requires_grad else data), self._ctx)
+
+    def _recorded(self, of: Callable[[torch.Tensor], torch.Tensor], ctx: Context, how: Any, attrs: Any) -> NDArray:
+        """`of` this array's tensor, which is in the autograd graph, as an array of the graph on `ctx`."""
+        data = self._data
+        with torch.enable_grad():
+            result = derived(data, of)
+        attrs = Read(attrs, data.shape, result.shape) if how is READ else attrs
+        return on_tape(self._kind(result, ctx), step(how, attrs, (self,)))
 
     def wait_to_read(self) -> None:
         """Wait until it is computed."""
@@ -350,12 +371,12 @@ class NDArray(PrivateNames):
 
     def __getitem__(self, key: Any) -> NDArray:
         if type(key) is int and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
-            return self._view(lambda data: data[key])  # a row: the common case, in short
+            return self._view(lambda data: data[key], READ, key)  # a row: the common case, in short
         if type(key) is slice and key == slice(None):
             return self
         index = Index(key, self.shape, self._data.device)
-        result = self._view(index.read)
-        if not result._data.is_contiguous() and not result._data.requires_grad:
+        result = self._view(index.read, READ, index)
+        if not result._data.is_contiguous() and in_graph(result._data) is None:
             result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
         return result
 
@@ -399,7 +420,7 @@ class NDArray(PrivateNames):
 
     def _assign(self, result: torch.Tensor) -> None:
         """Overwrite the whole array with a tensor of its shape; one from the graph joins the array to the graph."""
-        if modes.recording and result.requires_grad and not self._data.requires_grad:
+        if modes.recording and in_graph(result) is not None and in_graph(self._data) is None:
             self._data = result.to(self._data.dtype)
             return
         self._writable_data().copy_(result.detach() if result.requires_grad else result)
@@ -598,7 +619,7 @@ class Gradient(GradientBuffer):
     def __init__(self, leaf: torch.Tensor, ctx: Context):
         self._leaf = leaf
         self._ctx = ctx
-        self._grad = None
+        self._grad = self._history = None
 
     @property
     def _data(self) -> torch.Tensor:  # type: ignore[override]
@@ -627,7 +648,7 @@ class Gradient(GradientBuffer):
             leaf.requires_grad_(False)
         else:
             leaf = leaf.detach()
-        array._data, array._grad = leaf, None
+        array._data, array._grad, array._history = leaf, None, None
         if grad_req == "null":
             return
         if leaf.is_floating_point():

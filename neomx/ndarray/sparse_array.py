@@ -13,10 +13,11 @@ import numpy as np
 import torch
 
 from ..base import MXNetError, modes, numeric_types
-from ..context import Context
+from ..context import Context, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ops.table import OPS
-from .invoke import apply
+from .history import step
+from .invoke import apply, on_tape
 from .ndarray import NDArray, _not_supported
 from .private_names import SparsePrivateNames
 
@@ -58,11 +59,15 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
     _sparse = True
 
     def __init__(
-        self, parts: tuple[Tensor, ...] | None, shape: tuple[int, ...], ctx: Context, graph: Tensor | None = None
+        self,
+        parts: tuple[Tensor, ...] | None,
+        shape: tuple[int, ...] = (),
+        ctx: Context | None = None,
+        graph: Tensor | None = None,
     ):
         self._stored, self._shape, self._graph = parts, tuple(shape), graph
-        self._ctx = ctx
-        self._grad = None
+        self._ctx = current_context() if ctx is None else ctx
+        self._grad = self._history = None
         self._doubted = False
 
     def doubt(self) -> None:
@@ -129,6 +134,12 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         """The index tensors in the order that files have them."""
         return self._parts[:0:-1]
 
+    def _dense(self) -> NDArray:
+        """The same elements and history as a dense array."""
+        dense = NDArray(self._data, self._ctx)
+        dense._history = self._history
+        return dense
+
     def _in_graph(self) -> bool:
         return self._graph is not None and self._graph.requires_grad
 
@@ -192,7 +203,8 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         if isinstance(other, Context):
             device = other.check().device
             if modes.recording and self._in_graph():
-                return STORAGES[self.stype](None, self._shape, other, self._data.to(device, copy=True))
+                copied = STORAGES[self.stype](None, self._shape, other, self._data.to(device, copy=True))
+                return on_tape(copied, step(OPS["_copyto"], {}, (self,)))
             return STORAGES[self.stype](
                 tuple(part.detach().to(device, copy=True) for part in self._parts), self._shape, other
             )
@@ -214,7 +226,8 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
             return self
         if modes.recording and self._in_graph():
             with torch.enable_grad():
-                return STORAGES[self.stype](None, self._shape, self._ctx, self._data.to(wanted, copy=True))
+                cast = STORAGES[self.stype](None, self._shape, self._ctx, self._data.to(wanted, copy=True))
+                return on_tape(cast, step(OPS["Cast"], {"dtype": wanted}, (self,)))
         values, *indices = self._parts
         parts = (values.detach().to(wanted, copy=True), *(index.clone() for index in indices))
         return STORAGES[self.stype](parts, self._shape, self._ctx)
@@ -233,7 +246,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         """Not for sparse arrays."""
         raise NotSupportedForSparseNDArray("reshape", None)
 
-    def _view(self, of: Callable[[Tensor], Tensor]) -> NDArray:
+    def _view(self, of: Callable[[Tensor], Tensor], how: Any, attrs: Any) -> NDArray:
         raise NotSupportedForSparseNDArray("a view", None)
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
@@ -293,6 +306,15 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickle, (self.stype, tuple(part.detach().cpu() for part in self._parts), self._shape, self._ctx)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the parts of one of MXNet's own pickles, which makes an array of nothing and then calls this."""
+        from .serialize import array_frombuffer
+
+        read = array_frombuffer(state["handle"])
+        if not isinstance(read, type(self)):
+            raise MXNetError(f"expected the bytes of a {self.stype} array in the pickle, received a {read.stype} array")
+        BaseSparseNDArray.__init__(self, read._parts, read.shape, read.context)
 
     # Not the reflected ones: dense * csr is what the dense array says.
     __add__ = elementwise("add", "_plus_scalar")
@@ -572,6 +594,10 @@ def cast_storage(data: NDArray, stype: str, out: NDArray | None = None, **kwargs
         result = STORAGES[stype](None, data.shape, data._ctx, data._data)
     else:
         result = STORAGES[stype](STORAGES[stype]._compress(data._data.detach()), data.shape, data._ctx)
+    if modes.recording and (
+        result._in_graph() if isinstance(result, BaseSparseNDArray) else result._data.requires_grad
+    ):
+        on_tape(result, step(OPS["cast_storage"], {"stype": stype}, (data,)))
     return result if out is None else result.copyto(out)
 
 
@@ -579,5 +605,5 @@ def import_scipy() -> Any:
     try:
         import scipy.sparse
     except ImportError:
-        raise ImportError("this needs scipy, which is not installed: pip install neomx[scipy]") from None
+        raise ImportError('this needs scipy, which is not installed: pip install "neomx[scipy]"') from None
     return scipy.sparse

@@ -50,13 +50,14 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
     stype, parts = ("default", None) if result is None or not result._sparse else (result.stype, result._parts)
     recorded = modes.recording and op.name not in _RECORDS and any(a is not None and _in_graph(a) for a in arrays)
     if result is None or (recorded and op.name not in _LAZY):
-        dense = [NDArray(a._data, a._ctx) if a is not None and a._sparse else a for a in arrays]
+        dense = [a._dense() if a is not None and a._sparse else a for a in arrays]
         result = invoke.apply(op, dense, attrs, None if stype != "default" else out, cls)
         for i in _changed(op, arrays, dense, out):
             arrays[i]._assign(dense[i]._data)
         if stype == "default":
             return result
-        result = STORAGES[stype](parts, result.shape, result._ctx, result._data)
+        stored = STORAGES[stype](parts, result.shape, result._ctx, result._data)
+        result = invoke.on_tape(stored, result._history) if recorded else stored
     if out is None or result is out:
         return result
     return _store(op, result, out)

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from ..context import Context, current_context
 from ..ndarray.invoke import apply
 from ..ops.table import OPS
 from ..symbol import Symbol
@@ -45,34 +44,37 @@ def symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
     return on_symbols
 
 
-def is_symbol(*values: Any) -> bool:
-    """Whether a call with these arguments makes a symbol."""
-    return _front.symbols or any(isinstance(value, Symbol) for value in values)
+def call(name: str, arrays: Sequence[Any] = (), out: Any = None, **attrs: Any) -> Any:
+    """The op `name` of arrays or symbols. Attributes are as a program gives them; the op converts them.
 
-
-def call(name: str, arrays: Sequence[Any], out: Any = None, **attrs: Any) -> Any:
-    """The op `name` of arrays or symbols. Attributes are as a program gives them; the op converts them."""
-    op = OPS[name]
+    An op that takes no array makes one on `ctx=`, or a symbol while the program is `making_symbols`.
+    """
     for array in arrays:
-        if isinstance(array, Symbol):
-            return create(op, hint(name), arrays, attrs, NpSymbol)
-    if op.variadic:  # which would take what is no array for an attribute
-        for array in arrays:
-            if not isinstance(array, ndarray):
-                ndarray.refuse(array, f"{name}: an argument")
-    defaults = op.defaults  # which need no conversion: most calls give many of them
-    given = {key: value for key, value in attrs.items() if key not in defaults or value is not defaults[key]}
-    bound, values = op.bind(arrays, given, ndarray)
-    return apply(op, bound, values, out, ndarray)
-
-
-def make(name: str, ctx: Context | None = None, out: Any = None, **attrs: Any) -> Any:
-    """The op `name`, which takes no array: an array on `ctx`, or a symbol."""
+        if type(array) is not ndarray:
+            return call_any(name, arrays, attrs, out)
+    if not arrays and _front.symbols:
+        return _symbol(name, (), attrs)
     op = OPS[name]
-    if _front.symbols:
-        return create(op, hint(name), (), {**attrs, **({} if ctx is None else {"ctx": ctx})}, NpSymbol)
-    _, values = op.bind((), {**attrs, "ctx": ctx or current_context()}, ndarray)
-    return apply(op, (), values, out, ndarray)
+    return apply(op, arrays, op.changed(attrs) if attrs else attrs, out, ndarray)
+
+
+def call_any(name: str, args: Sequence[Any], attrs: dict[str, Any], out: Any = None) -> Any:
+    """The op `name` of any arguments, which are checked: arrays or symbols first, attributes also by position."""
+    op = OPS[name]
+    for arg in args:
+        if isinstance(arg, Symbol):
+            return _symbol(name, args, attrs)
+    if op.variadic:  # which would take what is no array for an attribute
+        for arg in args:
+            if not isinstance(arg, ndarray):
+                ndarray.refuse(arg, f"{name}: an argument")
+    arrays, values = op.bind(args, attrs, ndarray)
+    return apply(op, arrays, values, out, ndarray)
+
+
+def _symbol(name: str, args: Sequence[Any], attrs: dict[str, Any]) -> NpSymbol:
+    given = {key: value for key, value in attrs.items() if key != "ctx" or value is not None}
+    return create(OPS[name], hint(name), args, given, NpSymbol)
 
 
 def hint(name: str) -> str:

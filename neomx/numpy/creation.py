@@ -12,7 +12,7 @@ from ..context import Context, current_context
 from ..dtype import NUMPY_OF_TORCH, to_torch
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
-from .call import call, make
+from .call import call
 from .multiarray import ndarray
 from .shape import broadcast_to, reshape, unless
 
@@ -86,13 +86,13 @@ def _or_float32(dtype: Any) -> Any:
 def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> Any:
     """An array of zeros, float32 unless told."""
     _only_rows_first(order)
-    return make("_npi_zeros", ctx, shape=shape, dtype=_or_float32(dtype))
+    return call("_npi_zeros", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
     """An array of ones, float32 unless told."""
     _only_rows_first(order)
-    return make("_npi_ones", ctx, shape=shape, dtype=_or_float32(dtype))
+    return call("_npi_ones", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def empty(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
@@ -110,7 +110,7 @@ def full(
         return filled if dtype is None else filled.astype(dtype)
     if dtype is None:
         dtype = bool if isinstance(fill_value, bool) else onp.float32
-    return make("_npi_full", ctx, out, shape=shape, value=fill_value, dtype=dtype)
+    return call("_npi_full", (), out, ctx=ctx, shape=shape, value=fill_value, dtype=dtype)
 
 
 def full_like(
@@ -118,8 +118,9 @@ def full_like(
 ) -> Any:
     """An array of the shape of `a`, and of its dtype unless told, filled with a number."""
     _only_rows_first(order)
-    attrs = {} if dtype is None else {"dtype": dtype}
-    return call("_npi_full_like", (a,), out, fill_value=fill_value, **attrs)
+    if dtype is None:  # which files do not list
+        return call("_npi_full_like", (a,), out, fill_value=fill_value)
+    return call("_npi_full_like", (a,), out, fill_value=fill_value, dtype=dtype)
 
 
 def zeros_like(a: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None) -> Any:
@@ -150,7 +151,7 @@ def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: 
         step = 1
     if step == 0:
         raise ZeroDivisionError("step cannot be 0")
-    return make("_npi_arange", ctx, start=start, stop=stop, step=step, dtype=_or_float32(dtype))
+    return call("_npi_arange", ctx=ctx, start=start, stop=stop, step=step, dtype=_or_float32(dtype))
 
 
 def linspace(
@@ -169,7 +170,7 @@ def linspace(
     """
     _only_numbers(start, stop, axis)
     attrs = {} if dtype is None else {"dtype": dtype}
-    numbers = make("_npi_linspace", ctx, start=start, stop=stop, num=num, endpoint=endpoint, **attrs)
+    numbers = call("_npi_linspace", ctx=ctx, start=start, stop=stop, num=num, endpoint=endpoint, **attrs)
     if not retstep:
         return numbers
     gaps = num - 1 if endpoint else num
@@ -189,7 +190,7 @@ def logspace(
     """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
     _only_numbers(start, stop, axis)
     attrs = {} if dtype is None else {"dtype": dtype}
-    return make("_npi_logspace", ctx, start=start, stop=stop, num=num, endpoint=endpoint, base=base, **attrs)
+    return call("_npi_logspace", ctx=ctx, start=start, stop=stop, num=num, endpoint=endpoint, base=base, **attrs)
 
 
 def _only_numbers(start: Any, stop: Any, axis: int) -> None:
@@ -199,17 +200,17 @@ def _only_numbers(start: Any, stop: Any, axis: int) -> None:
 
 def hanning(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
     """The Hann window of M points."""
-    return make("_npi_hanning", ctx, M=M, dtype=_or_float32(dtype))
+    return call("_npi_hanning", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
 def hamming(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
     """The Hamming window of M points."""
-    return make("_npi_hamming", ctx, M=M, dtype=_or_float32(dtype))
+    return call("_npi_hamming", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
 def blackman(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
     """The Blackman window of M points."""
-    return make("_npi_blackman", ctx, M=M, dtype=_or_float32(dtype))
+    return call("_npi_blackman", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
 # ---- matrices and grids ----
@@ -220,7 +221,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = onp.float32, **kw
     ctx = kwargs.pop("ctx", None)
     if kwargs:
         raise NotImplementedError(f"eye does not support the argument {', '.join(kwargs)}")
-    return make("_npi_eye", ctx, N=N, M=M, k=k, dtype=_or_float32(dtype))
+    return call("_npi_eye", ctx=ctx, N=N, M=M, k=k, dtype=_or_float32(dtype))
 
 
 def identity(n: int, dtype: Any = None, ctx: Context | None = None) -> Any:
@@ -229,14 +230,14 @@ def identity(n: int, dtype: Any = None, ctx: Context | None = None) -> Any:
         raise TypeError(f"n must be an integer, received {type(n).__name__}")
     if n < 0:
         raise ValueError(f"n cannot be negative, received {n}")
-    return make("_npi_identity", ctx, shape=(n, n), dtype=_or_float32(dtype))
+    return call("_npi_identity", ctx=ctx, shape=(n, n), dtype=_or_float32(dtype))
 
 
 def indices(dimensions: Any, dtype: Any = onp.int32, ctx: Context | None = None) -> Any:
     """For each dimension the positions along it, in an array of those dimensions."""
     if not isinstance(dimensions, (tuple, list)):
         raise ValueError(f"dimensions must be a tuple of ints, received {dimensions!r:.80}")
-    return make("_npi_indices", ctx, dimensions=tuple(dimensions), dtype=dtype)
+    return call("_npi_indices", ctx=ctx, dimensions=tuple(dimensions), dtype=dtype)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as onp
 import torch
 
+from .. import numpy as np  # this room, whose names are all there when functions are called
 from ..base import MXNetError, modes
 from ..context import Context
 from ..dtype import to_torch
 from ..ndarray.ndarray import NDArray
-from .methods import np_function
 
 # NumPy's functions in place of which mx.np's are called.
 FUNCTIONS = frozenset([
@@ -47,7 +47,7 @@ UFUNCS = frozenset([
 def _own(path: str) -> Callable[..., Any]:
     """The function of `mx.np` at that path."""
     space, _, name = path.rpartition(".")
-    return getattr(np_function(space), name) if space else np_function(name)
+    return getattr(getattr(np, space) if space else np, name)
 
 
 def array_function(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -64,7 +64,7 @@ def array_ufunc(ufunc: onp.ufunc, method: str, inputs: Any, kwargs: dict[str, An
     if isinstance(out, tuple) and len(out) == 1:
         kwargs = {**kwargs, "out": out[0]}
     if ufunc.__name__ in UFUNCS:
-        return np_function(ufunc.__name__)(*inputs, **kwargs)
+        return getattr(np, ufunc.__name__)(*inputs, **kwargs)
     if any(isinstance(value, onp.ndarray) for value in inputs):
         return NotImplemented
     return in_numpy(ufunc, inputs, kwargs)
@@ -122,7 +122,7 @@ def _from_numpy(value: Any, name: str, ctx: Context) -> Any:
                 f"{name}: NumPy's result has the dtype {value.dtype}, which mx.np does not support. Call numpy.{name} "
                 "on x.asnumpy() for it"
             ) from None
-        kind: Any = np_function("ndarray")
+        kind: Any = np.ndarray
         return kind(torch.from_numpy(onp.array(value, order="C")).to(ctx.device, dtype), ctx)
     if isinstance(value, tuple):
         return tuple(_from_numpy(item, name, ctx) for item in value)

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as onp
 
+from .. import numpy as np  # this room, whose names are all there when functions are called
 from ..base import numeric_types
 from ..ndarray.invoke import apply
 from ..ops.table import OPS
 from ..symbol import Symbol
 from .call import call
-from .methods import np_function
 from .multiarray import ndarray, unsupported
 from .symbol import with_number
 
@@ -303,9 +303,11 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
     """x where condition is true, else y; without x and y, the indices of the elements that are not 0."""
     if x is None and y is None:
-        return np_function("nonzero")(condition)
+        return np.nonzero(condition)
     if x is None or y is None:
         raise TypeError("where: expected both x and y or neither")
+    if type(condition) is type(x) is type(y) is ndarray:  # mostly, in short
+        return call("_npi_where", (condition, x, y))
     if isinstance(condition, numeric_types):
         return x if condition else y
     x_is_number, y_is_number = isinstance(x, numeric_types), isinstance(y, numeric_types)

@@ -17,7 +17,6 @@ from numpy import (
     compress,
     corrcoef,
     correlate,
-    count_nonzero,
     cov,
     digitize,
     divmod,
@@ -83,8 +82,8 @@ from numpy import (
     vander,
 )
 
+from .. import numpy as np  # this room, whose names are all there when functions are called
 from .dispatch import computed_by_numpy
-from .methods import np_function
 
 __all__ = [
     "allclose", "alltrue", "apply_along_axis", "apply_over_axes", "argpartition", "argwhere", "array_equal",
@@ -99,13 +98,20 @@ __all__ = [
     "triu_indices_from", "union1d", "unpackbits", "unwrap", "vander",
 ]  # fmt: skip
 
-# ---- what later versions of NumPy dropped ----
+# ---- what later versions of NumPy dropped or changed ----
 
 
 @computed_by_numpy
 def alltrue(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
     """Whether all elements are true: `all`, by an older name."""
     return onp.all(a, axis=axis, out=out, keepdims=keepdims)
+
+
+@computed_by_numpy
+def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
+    """How many elements are not 0: an int, or an array of counts along axes."""
+    count = onp.count_nonzero(a, axis=axis, keepdims=keepdims)
+    return int(count) if axis is None and not keepdims else count  # later versions of NumPy give one of its integers
 
 
 @computed_by_numpy
@@ -129,7 +135,7 @@ def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
 
 def genfromtxt(*args: Any, **kwargs: Any) -> Any:
     """An array of the numbers in a text file, read by NumPy's function of that name."""
-    return np_function("array")(onp.genfromtxt(*args, **kwargs))
+    return np.array(onp.genfromtxt(*args, **kwargs))
 
 
 def _financial(name: str) -> Any:

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as onp
 import torch
 
-from ..base import MXNetError
+from ..base import InvalidValueError
+from ..ndarray.history import READ
 from ..ndarray.indexing import Index
+from ..ndarray.invoke import in_graph
 from ..ndarray.ndarray import NDArray
 from ..ops.slicing import forward_slice
 
 Tensor = torch.Tensor
 _EVERYTHING = slice(None)
-
-
-class BroadcastError(MXNetError, ValueError):
-    """The value of an assignment does not broadcast to what the key selects."""
 
 
 class NpIndex(Index):
@@ -138,10 +136,10 @@ def _checked(item: Tensor, shape: Sequence[int], axis: int) -> Tensor:
 
 def _is_plain(key: Any) -> bool:
     """Whether torch reads a key as numpy does, and refuses it in the same cases: ints and slices without a step."""
-    kind = type(key)
-    if kind is tuple:
-        return all(type(item) is int or type(item) is slice and item.step is None for item in key)
-    return kind is int or kind is slice and key.step is None
+    for item in key if type(key) is tuple else (key,):
+        if type(item) is not int and (type(item) is not slice or item.step is not None):
+            return False
+    return True
 
 
 def _is_index(tensor: Tensor) -> bool:
@@ -158,12 +156,13 @@ class Indexed(NDArray):
         if type(key) is slice and key == _EVERYTHING and self._data.dim() or type(key) is tuple and not key:
             return self
         if _is_plain(key):
-            result = self._view(lambda data: data[key])
+            result = self._view(lambda data: data[key], READ, key)
         elif isinstance(key, Indexed) and _is_index(key._data):
-            result = self._view(lambda data: data[key._data])
+            result = self._view(lambda data: data[key._data], READ, key._data)
         else:
-            result = self._view(self._index(key).read)
-        if not result._data.is_contiguous() and not result._data.requires_grad:
+            index = self._index(key)
+            result = self._view(index.read, READ, index)
+        if not result._data.is_contiguous() and in_graph(result._data) is None:
             result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
         return result
 
@@ -177,7 +176,7 @@ class Indexed(NDArray):
             else:
                 index.write(target, value)
         except RuntimeError as error:
-            raise BroadcastError(
+            raise InvalidValueError(
                 f"x[{key!r:.80}] = value: an array of shape {self.shape} cannot take a value of shape "
                 f"{tuple(onp.shape(value))} there: {error}"
             ) from error

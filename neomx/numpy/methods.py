@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
+
+from .. import numpy as np  # this room, whose names are all there when functions are called
 
 # Methods of `mx.nd` that arrays of `mx.np` do not have; there are functions in mx.np or mx.npx for most.
 ABSENT = [
@@ -16,12 +17,6 @@ ABSENT = [
     "softmax", "softmin", "space_to_depth", "split", "split_v2", "sqrt", "square", "tan", "tanh", "tile", "topk",
     "trunc", "zeros_like",
 ]  # fmt: skip
-
-
-def np_function(name: str) -> Callable[..., Any]:
-    """The function of `mx.np` with that name, found when it is called: its module needs the classes of this room."""
-    function: Callable[..., Any] = getattr(sys.modules[__package__], name)
-    return function
 
 
 def check_order(order: str) -> None:
@@ -48,43 +43,43 @@ class Methods:
     @property
     def T(self) -> Any:
         """A copy with the dimensions in reverse order."""
-        return self.transpose()
+        return np.transpose(self)
 
     def all(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.all` of this array."""
-        return np_function("all")(self, axis=axis, keepdims=keepdims, out=out)
+        return np.all(self, axis=axis, keepdims=keepdims, out=out)
 
     def any(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.any` of this array."""
-        return np_function("any")(self, axis=axis, keepdims=keepdims, out=out)
+        return np.any(self, axis=axis, keepdims=keepdims, out=out)
 
     def argmax(self, axis: Any = None, out: Any = None) -> Any:
         """`np.argmax` of this array."""
-        return np_function("argmax")(self, axis, out)
+        return np.argmax(self, axis, out)
 
     def argmin(self, axis: Any = None, out: Any = None) -> Any:
         """`np.argmin` of this array."""
-        return np_function("argmin")(self, axis, out)
+        return np.argmin(self, axis, out)
 
     def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> Any:
         """`np.argsort` of this array."""
-        return np_function("argsort")(self, axis=axis, kind=kind, order=order)
+        return np.argsort(self, axis=axis, kind=kind, order=order)
 
     def broadcast_to(self, shape: Any) -> Any:
         """`np.broadcast_to` of this array."""
-        return np_function("broadcast_to")(self, shape)
+        return np.broadcast_to(self, shape)
 
     def clip(self, min: Any = None, max: Any = None, out: Any = None) -> Any:
         """`np.clip` of this array."""
-        return np_function("clip")(self, min, max, out=out)
+        return np.clip(self, min, max, out=out)
 
     def cumsum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         """`np.cumsum` of this array."""
-        return np_function("cumsum")(self, axis=axis, dtype=dtype, out=out)
+        return np.cumsum(self, axis=axis, dtype=dtype, out=out)
 
     def dot(self, b: Any, out: Any = None) -> Any:
         """`np.dot` of this array and another."""
-        return np_function("dot")(self, b, out=out)
+        return np.dot(self, b, out=out)
 
     def flatten(self, order: str = "C") -> Any:
         """A copy with one dimension."""
@@ -92,71 +87,67 @@ class Methods:
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.max` of this array."""
-        return np_function("max")(self, axis=axis, keepdims=keepdims, out=out)
+        return np.max(self, axis=axis, keepdims=keepdims, out=out)
 
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.mean` of this array."""
-        return np_function("mean")(self, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
+        return np.mean(self, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
 
     def min(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.min` of this array."""
-        return np_function("min")(self, axis=axis, keepdims=keepdims, out=out)
+        return np.min(self, axis=axis, keepdims=keepdims, out=out)
 
     def nonzero(self) -> Any:
         """`np.nonzero` of this array."""
-        return np_function("nonzero")(self)
+        return np.nonzero(self)
 
     def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.prod` of this array."""
-        return np_function("prod")(self, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
+        return np.prod(self, axis=axis, dtype=dtype, keepdims=keepdims, out=out)
 
     def repeat(self, repeats: Any, axis: Any = None) -> Any:
         """`np.repeat` of this array."""
-        return np_function("repeat")(self, repeats=repeats, axis=axis)
+        return np.repeat(self, repeats=repeats, axis=axis)
 
-    def reshape(self, *args: Any, **kwargs: Any) -> Any:
+    def reshape(self, *shape: Any, order: str = "C") -> Any:
         """A copy with another shape: `x.reshape(2, -1)` or `x.reshape((2, -1))`."""
-        order = kwargs.pop("order", "C")
-        if kwargs:
-            raise TypeError(f"reshape: unknown keyword {', '.join(kwargs)}. Expected a shape by position, and order")
-        if not args:
+        if not shape:
             raise TypeError("reshape: expected a shape, received none")
         check_order(order)
-        newshape = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-        return np_function("reshape")(self, newshape)
+        return np.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
 
     def round(self, decimals: int = 0, out: Any = None, **kwargs: Any) -> Any:
         """`np.round` of this array."""
-        return np_function("round")(self, decimals=decimals, out=out, **kwargs)
+        return np.round(self, decimals=decimals, out=out, **kwargs)
 
     def squeeze(self, axis: Any = None) -> Any:
         """`np.squeeze` of this array."""
-        return np_function("squeeze")(self, axis=axis)
+        return np.squeeze(self, axis=axis)
 
     def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
         """`np.std` of this array."""
-        return np_function("std")(self, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, out=out)
+        return np.std(self, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, out=out)
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False) -> Any:
         """`np.sum` of this array."""
-        return np_function("sum")(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
+        return np.sum(self, axis=axis, dtype=dtype, out=out, keepdims=keepdims)
 
     def swapaxes(self, axis1: int, axis2: int) -> Any:
         """`np.swapaxes` of this array."""
-        return np_function("swapaxes")(self, axis1, axis2)
+        return np.swapaxes(self, axis1, axis2)
 
     def take(self, indices: Any, axis: Any = None, mode: str = "raise") -> Any:
         """`np.take` of this array."""
-        return np_function("take")(self, indices, axis, mode=mode)
+        return np.take(self, indices, axis, mode=mode)
 
     def transpose(self, *axes: Any) -> Any:
         """`np.transpose` of this array: `x.transpose(1, 0)`, or `x.transpose((1, 0))`."""
         wanted = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list))) else axes
-        return np_function("transpose")(self, tuple(wanted) if wanted else None)
+        return np.transpose(self, tuple(wanted) if wanted else None)
 
     def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
         """`np.var` of this array."""
-        return np_function("var")(self, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, out=out)
+        return np.var(self, axis=axis, dtype=dtype, ddof=ddof, keepdims=keepdims, out=out)
 
 
 def _absent(name: str) -> Callable[..., NoReturn]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as onp
 import torch
 
+from .. import numpy as np  # this room, whose names are all there when functions are called
 from ..base import modes, numeric_types
 from ..context import Context
 from ..dtype import NUMPY_OF_TORCH, to_torch
@@ -17,7 +18,7 @@ from ..ndarray.ndarray import Gradient, NDArray
 from ..ops.table import OPS
 from .dispatch import array_function, array_ufunc
 from .indexing import Indexed
-from .methods import Methods, check_astype, check_order, np_function
+from .methods import Methods, check_astype, check_order
 
 # What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.
 _DTYPES: dict[torch.dtype, Any] = {
@@ -169,7 +170,7 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
     def copy(self, order: str = "C") -> Any:
         """A copy on the same context."""
         check_order(order)
-        return self.copyto(self._ctx)
+        return super().copyto(self._ctx)
 
     def copyto(self, other: Any) -> Any:
         """Copy into another array, or to another context as a new array."""
@@ -206,7 +207,7 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
         """Sort the elements in place; `np.sort` makes a sorted copy."""
-        self._assign(np_function("sort")(self, axis=axis, kind=kind, order=order)._data)
+        self._assign(np.sort(self, axis=axis, kind=kind, order=order)._data)
 
     # ---- operators ----
 
@@ -253,13 +254,13 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
         return self.round(n or 0)
 
     def __matmul__(self, other: Any) -> Any:
-        return np_function("matmul")(self, other)
+        return np.matmul(self, other)
 
     def __rmatmul__(self, other: Any) -> Any:
-        return np_function("matmul")(other, self)
+        return np.matmul(other, self)
 
     def __imatmul__(self, other: Any) -> Any:
-        return np_function("matmul")(self, other, out=self)
+        return np.matmul(self, other, out=self)
 
 
 class _NpGradient(Gradient, ndarray):  # type: ignore[misc]

@@ -9,7 +9,7 @@ import numpy as onp
 from ..context import Context
 from ..ndarray.ndarray import NDArray
 from ..symbol import Symbol
-from .call import call, make
+from .call import call
 from .linalg import cholesky
 from .products import einsum
 
@@ -47,7 +47,7 @@ def draw(name: str, parameters: dict[str, Any], size: Any, ctx: Context | None, 
     attrs |= {key: None if _is_array(value) else value for key, value in parameters.items()}
     if arrays:
         return call(name, arrays, out, size=size, **attrs)
-    return make(name, ctx, out, size=size, **attrs)
+    return call(name, (), out, ctx=ctx, size=size, **attrs)
 
 
 def at_least_0(name: str, value: Any, strictly: bool = False) -> None:
@@ -160,7 +160,9 @@ def randint(
     """Integers from low up to, but not including, high; from 0 up to low if that is the only one."""
     low, high = (0, low) if high is None else (low, high)
     dtype = "int64" if dtype in (None, "int", int) else dtype
-    return make("_npi_random_randint", ctx, out, low=low, high=high, shape=() if size is None else size, dtype=dtype)
+    return call(
+        "_npi_random_randint", (), out, ctx=ctx, low=low, high=high, shape=() if size is None else size, dtype=dtype
+    )
 
 
 def choice(
@@ -172,7 +174,7 @@ def choice(
         raise TypeError(f"choice expects p to be an array, received {type(p).__name__}")
     attrs = {"size": size, "replace": replace, "weighted": p is not None}
     if not _is_array(a):
-        return call("_npi_choice", given, out, a=a, **attrs) if given else make("_npi_choice", ctx, out, a=a, **attrs)
+        return call("_npi_choice", given, out, ctx=None if given else ctx, a=a, **attrs)
     return call("_npi_take", (a, call("_npi_choice", given, a=None, **attrs)), out)
 
 
@@ -180,7 +182,7 @@ def multinomial(n: int, pvals: Any, size: Any = None, **kwargs: Any) -> Any:
     """How often each outcome came in n experiments."""
     if _is_array(pvals):
         return call("_npi_multinomial", (pvals,), n=n, size=size)
-    return make("_npi_multinomial", None, n=n, pvals=tuple(pvals), size=size)
+    return call("_npi_multinomial", n=n, pvals=tuple(pvals), size=size)
 
 
 def multivariate_normal(mean: Any, cov: Any, size: Any = None, check_valid: Any = None, tol: Any = None) -> Any:

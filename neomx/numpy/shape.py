@@ -9,7 +9,7 @@ import numpy as onp
 
 from ..base import numeric_types
 from ..symbol import Symbol
-from .call import call, make
+from .call import call
 from .multiarray import ndarray
 
 __all__ = [
@@ -64,7 +64,9 @@ def shape(a: Any) -> tuple[int, ...]:
 
 def reshape(a: Any, newshape: Any, order: str = "C", out: Any = None) -> Any:
     """A copy with another shape, in which one length may be -1: what remains."""
-    return call("_np_reshape", (a,), out, newshape=newshape, **unless(order=(order, "C")))
+    if order == "C":  # which files do not list
+        return call("_np_reshape", (a,), out, newshape=newshape)
+    return call("_np_reshape", (a,), out, newshape=newshape, order=order)
 
 
 def unless(**given: tuple[Any, Any]) -> dict[str, Any]:
@@ -88,13 +90,13 @@ def expand_dims(a: Any, axis: int) -> Any:
 
 def squeeze(a: Any, axis: Any = None, out: Any = None) -> Any:
     """A copy without the dimensions of length 1, or without those of `axis`."""
-    return call("_np_squeeze", (a,), out, **unless(axis=(axis, None)))
+    return call("_np_squeeze", (a,), out) if axis is None else call("_np_squeeze", (a,), out, axis=axis)
 
 
 def broadcast_to(array: Any, shape: Any) -> Any:
     """A copy with dimensions of length 1, and missing ones in front, stretched to `shape`."""
     if isinstance(array, numeric_types):
-        return make("_npi_full", shape=shape, value=array, dtype="float32")
+        return call("_npi_full", shape=shape, value=array, dtype="float32")
     return call("_npi_broadcast_to", (array,), shape=shape)
 
 
@@ -128,7 +130,7 @@ def _one_or_list(result: Any, count: int) -> Any:
 
 def transpose(a: Any, axes: Any = None) -> Any:
     """A copy with the dimensions in the order `axes`, or reversed."""
-    return call("_np_transpose", (a,), **unless(axes=(axes, None)))
+    return call("_np_transpose", (a,)) if axes is None else call("_np_transpose", (a,), axes=axes)
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
@@ -223,7 +225,7 @@ def resize(a: Any, new_shape: Any) -> Any:
         raise ValueError(f"new_shape must have no negative length, received {new_shape}")
     size, wanted = a.size, math.prod(lengths)
     if not size or not wanted:
-        return make("_npi_zeros", a.ctx, shape=lengths, dtype=a.dtype)
+        return call("_npi_zeros", ctx=a.ctx, shape=lengths, dtype=a.dtype)
     return reshape(tile(ravel(a), -(-wanted // size))[:wanted], lengths)
 
 

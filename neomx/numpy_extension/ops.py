@@ -8,7 +8,7 @@ from inspect import Parameter
 from typing import Any
 
 from ..base import _Null
-from ..numpy.call import call
+from ..numpy.call import call, call_any
 from ..ops.table import OPS, Op
 
 
@@ -17,8 +17,9 @@ def make_function(op_name: str, name: str) -> Callable[..., Any]:
     row = OPS[op_name]
 
     def function(*args: Any, out: Any = None, name: str | None = None, **kwargs: Any) -> Any:
-        given = {key: value for key, value in kwargs.items() if value is not _Null}
-        return call(op_name, args, out, **given)
+        if kwargs:
+            kwargs = {key: value for key, value in kwargs.items() if value is not _Null}
+        return call_any(op_name, args, kwargs, out)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{inspect.getdoc(row.fn) or ''}\n\n{row.signature()}".strip()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from ..base import MXNetError
+from ..context import Context
 from ..dtype import TORCH_OF_FLAG
 from .table import FILLED_IN, Ctx, DType, Floats, Shape, op, typed
 
@@ -15,10 +17,18 @@ Tensor = torch.Tensor
 _FLOAT = torch.float32
 
 
+def filled(function: Callable[..., Tensor], shape: tuple[int, ...], dtype: torch.dtype, ctx: Context) -> Tensor:
+    """An array by `torch.zeros` or `torch.ones`, which read lengths faster than a tuple of them."""
+    if not shape:
+        return function((), dtype=dtype, device=ctx.device)
+    return function(*shape, dtype=dtype, device=ctx.device)
+
+
 @op("_zeros")
+@op("_npi_zeros")
 def zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of zeros."""
-    return torch.zeros(shape, dtype=dtype, device=ctx.device)
+    return filled(torch.zeros, shape, dtype, ctx)
 
 
 @op("_zeros_without_dtype")
@@ -28,9 +38,10 @@ def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dty
 
 
 @op("_ones")
+@op("_npi_ones")
 def ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """An array of ones."""
-    return torch.ones(shape, dtype=dtype, device=ctx.device)
+    return filled(torch.ones, shape, dtype, ctx)
 
 
 @op("_full", "_npi_full")
@@ -56,8 +67,15 @@ def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
 @op("_eye")
 def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """N x M zeros (N x N if M is 0) with ones on the k-th diagonal."""
-    result = torch.zeros(N, M if M > 0 else N, dtype=dtype, device=ctx.device)
-    if -result.shape[0] < k < result.shape[1]:
+    return diagonal_ones(N, M if M > 0 else N, k, dtype, ctx.device)
+
+
+def diagonal_ones(rows: int, columns: int, k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A matrix of zeros with ones on the k-th diagonal."""
+    if rows < 0 or columns < 0:
+        raise MXNetError(f"expected no negative size, got {rows} rows and {columns} columns")
+    result = torch.zeros(rows, columns, dtype=dtype, device=device)
+    if -rows < k < columns:
         result.diagonal(k).fill_(1)
     return result
 

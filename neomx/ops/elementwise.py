@@ -387,10 +387,13 @@ for _compute1, _names, _doc in _SCALAR:
 # ---- an array and several numbers ----
 
 
+_LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
+
+
 def _bound(number: float, dtype: torch.dtype) -> float:
     """A number as `dtype` can have it: too large a float is infinite, an integer is cut, to the dtype's range too."""
     if dtype.is_floating_point:
-        return number if abs(number) <= torch.finfo(dtype).max else math.copysign(math.inf, number)
+        return number if abs(number) <= _LARGEST[dtype] else math.copysign(math.inf, number)
     limits = torch.iinfo(dtype)
     return math.trunc(min(max(number, limits.min), limits.max))
 
@@ -398,6 +401,11 @@ def _bound(number: float, dtype: torch.dtype) -> float:
 @op("clip", "_npi_clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
     """The elements cut to [a_min, a_max]."""
+    if data.dtype is torch.bool:
+        raise MXNetError("expected an array of numbers, got one of bool. Use astype")
+    limit = _LARGEST.get(data.dtype, -1.0)
+    if -limit <= a_min <= a_max <= limit:  # mostly, in short
+        return torch.clamp(data, a_min, a_max)
     low, high = _bound(a_min, data.dtype), _bound(a_max, data.dtype)
     if low > high:  # MXNet looks at a_max first, and nothing lies between
         return torch.where(data > high, high, low).to(data.dtype)

@@ -8,23 +8,11 @@ from typing import Any
 import torch
 
 from ..base import MXNetError
-from .creation import linspace, number, progression
+from .creation import diagonal_ones, linspace, number, progression
 from .table import FILLED_IN, Ctx, DType, Shape, Shapes, Types, op, typed
 
 Tensor = torch.Tensor
 _FLOAT = torch.float32
-
-
-@op("_npi_zeros")
-def np_zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
-    """An array of zeros."""
-    return torch.zeros(shape, dtype=dtype, device=ctx.device)
-
-
-@op("_npi_ones")
-def np_ones(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
-    """An array of ones."""
-    return torch.ones(shape, dtype=dtype, device=ctx.device)
 
 
 def _like_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
@@ -34,8 +22,10 @@ def _like_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 @op("_npi_full_like", infer="same", types=_like_types)
 def np_full_like(a: Tensor, *, fill_value: float, ctx: Ctx = FILLED_IN, dtype: DType | None = None) -> Tensor:
     """An array of the shape of another, filled with a number."""
-    dtype = dtype or a.dtype
-    return torch.full(a.shape, number(fill_value, dtype), dtype=dtype, device=a.device)
+    if a.dtype is _FLOAT and dtype is None and a.is_contiguous():  # mostly, in short
+        return torch.full_like(a, fill_value)
+    value = number(fill_value, dtype or a.dtype)
+    return torch.full_like(a, value, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 @op("_npi_arange")
@@ -77,23 +67,14 @@ def np_logspace(
 @op("_npi_eye")
 def np_eye(*, N: int, M: int | None = None, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """N x M zeros (N x N without M) with ones on the k-th diagonal."""
-    return _diagonal_ones(N, N if M is None else M, k, dtype, ctx.device)
+    return diagonal_ones(N, N if M is None else M, k, dtype, ctx.device)
 
 
 @op("_npi_identity")
 def np_identity(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
     """Zeros with ones on the diagonal."""
     rows, columns = shape
-    return _diagonal_ones(rows, columns, 0, dtype, ctx.device)
-
-
-def _diagonal_ones(rows: int, columns: int, k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    if rows < 0 or columns < 0:
-        raise MXNetError(f"expected lengths, got {rows} rows and {columns} columns")
-    result = torch.zeros(rows, columns, dtype=dtype, device=device)
-    if -rows < k < columns:
-        result.diagonal(k).fill_(1)
-    return result
+    return diagonal_ones(rows, columns, 0, dtype, ctx.device)
 
 
 @op("_npi_indices")

@@ -241,13 +241,20 @@ def divide_number(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> 
 # ---- comparisons and bits: a number takes the array's dtype, bool too ----
 
 
+def _element(scalar: float, like: Tensor) -> Tensor:
+    """A number as an element of an array: cut to an integer, or True unless it is 0."""
+    if like.dtype is torch.bool:
+        scalar = bool(scalar)
+    elif not like.is_floating_point():
+        scalar = integers(like, scalar, True)[1]
+    return number(scalar, like)
+
+
 def _with_number_of_dtype(name: str, compute: _Binary, doc: str, types: _TypeRule | None) -> None:
     def with_number(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
-        if not data.is_floating_point():
-            if not is_int:
-                return compute(data.double(), scalar)
-            scalar = integers(data, scalar, True)[1]
-        return compute(data, number(scalar, data))
+        if not is_int and not data.is_floating_point() and data.dtype is not torch.bool:
+            return compute(data.double(), scalar)
+        return compute(data, _element(scalar, data))
 
     with_number.__doc__ = f"{doc}, where b is a number."
     op(f"_npi_{name}_scalar", infer="same", types=types)(with_number)
@@ -293,17 +300,13 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 @op("_npi_where_lscalar", types=typed([1]))
 def where_else(condition: Tensor, x: Tensor, *, scalar: float = 0.0) -> Tensor:
     """A number where condition is true, else x."""
-    return torch.where(_truth(condition), _cut(scalar, x), x)
+    return torch.where(_truth(condition), _element(scalar, x), x)
 
 
 @op("_npi_where_rscalar", types=typed([1]))
 def where_number(condition: Tensor, y: Tensor, *, scalar: float = 0.0) -> Tensor:
     """y where condition is true, else a number."""
-    return torch.where(_truth(condition), y, _cut(scalar, y))
-
-
-def _cut(scalar: float, like: Tensor) -> Tensor:
-    return number(scalar if like.is_floating_point() else integers(like, scalar, True)[1], like)
+    return torch.where(_truth(condition), y, _element(scalar, y))
 
 
 @op("_npi_where_scalar2", infer="same", types=typed([torch.float32]))

@@ -54,7 +54,7 @@ def _norm_axes(data: Tensor, axis: tuple[int, ...] | None, flag: int) -> tuple[t
         return (rank - 2, rank - 1), True
     if not 1 <= len(axis) <= 2:
         raise MXNetError(f"expected axis to name 1 or 2 dimensions, got {axis}")
-    axes = tuple(i % rank for i in np_axes(data, axis)) if rank else ()
+    axes = tuple(i % rank for i in np_axes(data, axis))
     return axes, len(axes) == 2
 
 

@@ -55,7 +55,7 @@ def _contracted(a: Tensor, b: Tensor, of_a: tuple[int, ...], of_b: tuple[int, ..
     return torch.tensordot(a, b, (list(of_a), list(of_b)))
 
 
-@op("_npi_einsum", same_dtype=True)
+@op("_npi_einsum", same_dtype=True, may_alias=True)
 def np_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: int = 0) -> Tensor:
     """Sums of products as `subscripts` tell, such as "ij,jk->ik". torch chooses the order of the products."""
     if data[0].dtype is torch.bool:

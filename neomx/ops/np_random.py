@@ -6,19 +6,22 @@ parameter is None. `size` is the shape of the result, that of the parameters unl
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
 
 from ..base import MXNetError
 from ..context import Context
-from .random import generator
+from .random import declare, generator, keyword
 from .table import FILLED_IN, Condition, Ctx, Floats, Shape, Types, op
 
 Tensor = torch.Tensor
 Float = Literal["float16", "float32", "float64"]
+Parameter = Tensor | float
+_Distribution = Callable[..., Tensor]
 
 
 def _taking(*names: str) -> dict[str, Condition]:
@@ -66,191 +69,123 @@ class _Draw:
         tiny = torch.finfo(self.wide).tiny
         return self.out.uniform_(generator=self.source).clamp_(tiny, 1 - torch.finfo(self.wide).eps / 2)
 
-    def normal(self) -> Tensor:
-        """Standard normal numbers."""
-        return self.out.normal_(generator=self.source)
-
     def exponential(self) -> Tensor:
         """Exponential numbers of mean 1."""
         return self.out.exponential_(generator=self.source)
 
-    def gamma(self, shape: Any) -> Tensor:
-        """Gamma numbers of a shape parameter and of scale 1."""
-        return torch._standard_gamma(_detached(shape) + torch.zeros_like(self.out), generator=self.source)
 
-
-def _detached(parameter: Any) -> Any:
+def _detached(parameter: Parameter) -> Parameter:
     return parameter.detach() if isinstance(parameter, Tensor) else parameter
 
 
-# ---- loc and scale; the gradient goes to both, but uniform has none, as in MXNet ----
+def _distribution(name: str, typed: bool = False, batch: bool = False) -> Callable[[_Distribution], _Distribution]:
+    """Enter the op of a function of a `_Draw` and one or two parameters, whose names and defaults the op takes over.
+
+    `typed` ops have the attribute `dtype`. A `batch` has the shape `size` for each parameter.
+    """
+
+    def enter(compute: _Distribution) -> _Distribution:
+        parameters = list(inspect.signature(compute).parameters.values())[1:]
+
+        def drawn(
+            input1: Tensor | None = None,
+            input2: Tensor | None = None,
+            *,
+            size: tuple[int, ...] | None = None,
+            ctx: Context,
+            dtype: str = "float32",
+            **given: float | None,
+        ) -> Tensor:
+            numbers = [given.get(each.name, each.default) for each in parameters]
+            draw = _Draw((input1, input2), numbers, size, ctx, dtype, batch)
+            return compute(draw, *draw.parameters).to(draw.dtype)
+
+        inputs = [
+            inspect.Parameter(f"input{i + 1}", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
+            for i in range(len(parameters))
+        ]
+        attributes = [keyword(each.name, float | None, each.default) for each in parameters]
+        attributes += [keyword("size", Shape | None, None), keyword("ctx", Ctx, FILLED_IN)]
+        doc = (compute.__doc__ or "").removesuffix(".")
+        declare(
+            drawn,
+            [*inputs, *attributes, *([keyword("dtype", Float, "float32")] if typed else [])],
+            f"{doc}, `size` of them for each parameter." if batch else f"{doc}.",
+        )
+        op(name, takes=_taking(*(each.name for each in parameters)), types=_drawn_types)(drawn)
+        return compute
+
+    return enter
 
 
-def _uniform(draw: _Draw) -> Tensor:
-    low, high = map(_detached, draw.parameters)
-    return (low + (high - low) * draw.out.uniform_(generator=draw.source)).to(draw.dtype)
+# ---- gradients go to the parameters, except those of uniform, power and gamma, as in MXNet ----
 
 
-def _normal(draw: _Draw) -> Tensor:
-    loc, scale = draw.parameters
-    return (loc + scale * draw.normal()).to(draw.dtype)
-
-
-@op("_npi_uniform", takes=_taking("low", "high"), types=_drawn_types)
-def np_uniform(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    low: float | None,
-    high: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-    dtype: Float = "float32",
-) -> Tensor:
+@_distribution("_npi_uniform", typed=True)
+@_distribution("_npi_uniform_n", typed=True, batch=True)
+def _uniform(draw: _Draw, low: Parameter, high: Parameter) -> Tensor:
     """Uniform numbers from low to high."""
-    return _uniform(_Draw((input1, input2), (low, high), size, ctx, dtype))
+    low, high = _detached(low), _detached(high)
+    return low + (high - low) * draw.out.uniform_(generator=draw.source)
 
 
-@op("_npi_uniform_n", takes=_taking("low", "high"), types=_drawn_types)
-def np_uniform_n(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    low: float | None,
-    high: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-    dtype: Float = "float32",
-) -> Tensor:
-    """Uniform numbers from low to high, `size` of them for each parameter."""
-    return _uniform(_Draw((input1, input2), (low, high), size, ctx, dtype, batch=True))
-
-
-@op("_npi_normal", takes=_taking("loc", "scale"), types=_drawn_types)
-def np_normal(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    loc: float | None,
-    scale: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-    dtype: Float = "float32",
-) -> Tensor:
+@_distribution("_npi_normal", typed=True)
+@_distribution("_npi_normal_n", typed=True, batch=True)
+def _normal(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
     """Normal numbers of a mean and a standard deviation."""
-    return _normal(_Draw((input1, input2), (loc, scale), size, ctx, dtype))
+    return loc + scale * draw.out.normal_(generator=draw.source)
 
 
-@op("_npi_normal_n", takes=_taking("loc", "scale"), types=_drawn_types)
-def np_normal_n(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    loc: float | None,
-    scale: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-    dtype: Float = "float32",
-) -> Tensor:
-    """Normal numbers of a mean and a standard deviation, `size` of them for each parameter."""
-    return _normal(_Draw((input1, input2), (loc, scale), size, ctx, dtype, batch=True))
-
-
-@op("_npi_logistic", takes=_taking("loc", "scale"), types=_drawn_types)
-def np_logistic(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    loc: float | None,
-    scale: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-) -> Tensor:
+@_distribution("_npi_logistic")
+def _logistic(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
     """Logistic numbers."""
-    draw = _Draw((input1, input2), (loc, scale), size, ctx)
-    return draw.parameters[0] + draw.parameters[1] * torch.logit(draw.uniform())
+    return loc + scale * torch.logit(draw.uniform())
 
 
-@op("_npi_gumbel", takes=_taking("loc", "scale"), types=_drawn_types)
-def np_gumbel(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    loc: float | None,
-    scale: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-) -> Tensor:
+@_distribution("_npi_gumbel")
+def _gumbel(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
     """Gumbel numbers."""
-    draw = _Draw((input1, input2), (loc, scale), size, ctx)
-    return draw.parameters[0] - draw.parameters[1] * torch.log(draw.exponential())
+    return loc - scale * torch.log(draw.exponential())
 
 
-# ---- one parameter; the gradient goes to it, but power has none, as in MXNet ----
-
-
-@op("_npi_exponential", takes=_taking("scale"), types=_drawn_types)
-def np_exponential(
-    input1: Tensor | None = None, *, scale: float | None = 1.0, size: Shape | None = None, ctx: Ctx = FILLED_IN
-) -> Tensor:
+@_distribution("_npi_exponential")
+def _exponential(draw: _Draw, scale: Parameter = 1.0) -> Tensor:
     """Exponential numbers of mean scale."""
-    draw = _Draw((input1,), (scale,), size, ctx)
-    return draw.parameters[0] * draw.exponential()
+    return scale * draw.exponential()
 
 
-@op("_npi_rayleigh", takes=_taking("scale"), types=_drawn_types)
-def np_rayleigh(
-    input1: Tensor | None = None, *, scale: float | None = 1.0, size: Shape | None = None, ctx: Ctx = FILLED_IN
-) -> Tensor:
+@_distribution("_npi_rayleigh")
+def _rayleigh(draw: _Draw, scale: Parameter = 1.0) -> Tensor:
     """Rayleigh numbers."""
-    draw = _Draw((input1,), (scale,), size, ctx)
-    return draw.parameters[0] * torch.sqrt(2 * draw.exponential())
+    return scale * torch.sqrt(2 * draw.exponential())
 
 
-@op("_npi_weibull", takes=_taking("a"), types=_drawn_types)
-def np_weibull(
-    input1: Tensor | None = None, *, a: float | None = None, size: Shape | None = None, ctx: Ctx = FILLED_IN
-) -> Tensor:
+@_distribution("_npi_weibull")
+def _weibull(draw: _Draw, a: Any = None) -> Tensor:
     """Weibull numbers of shape a and scale 1."""
-    draw = _Draw((input1,), (a,), size, ctx)
-    return draw.exponential() ** (1 / draw.parameters[0])
+    return draw.exponential() ** (1 / a)
 
 
-@op("_npi_pareto", takes=_taking("a"), types=_drawn_types)
-def np_pareto(
-    input1: Tensor | None = None, *, a: float | None = None, size: Shape | None = None, ctx: Ctx = FILLED_IN
-) -> Tensor:
+@_distribution("_npi_pareto")
+def _pareto(draw: _Draw, a: Any = None) -> Tensor:
     """Pareto numbers of shape a, less 1."""
-    draw = _Draw((input1,), (a,), size, ctx)
-    return torch.expm1(draw.exponential() / draw.parameters[0])
+    return torch.expm1(draw.exponential() / a)
 
 
-@op("_npi_powerd", takes=_taking("a"), types=_drawn_types)
-def np_powerd(
-    input1: Tensor | None = None, *, a: float | None = None, size: Shape | None = None, ctx: Ctx = FILLED_IN
-) -> Tensor:
+@_distribution("_npi_powerd")
+def _power(draw: _Draw, a: Any = None) -> Tensor:
     """Numbers from 0 to 1 with the density a x^(a - 1)."""
-    draw = _Draw((input1,), (a,), size, ctx)
-    return draw.uniform() ** (1 / _detached(draw.parameters[0]))
+    return draw.uniform() ** (1 / _detached(a))
 
 
-# ---- no gradient ----
-
-
-@op("_npi_gamma", takes=_taking("shape", "scale"), types=_drawn_types)
-def np_gamma(
-    input1: Tensor | None = None,
-    input2: Tensor | None = None,
-    *,
-    shape: float | None,
-    scale: float | None,
-    size: Shape | None = None,
-    ctx: Ctx = FILLED_IN,
-    dtype: Float = "float32",
-) -> Tensor:
+@_distribution("_npi_gamma", typed=True)
+def _gamma(draw: _Draw, shape: Parameter, scale: Parameter) -> Tensor:
     """Gamma numbers of a shape and a scale."""
-    draw = _Draw((input1, input2), (shape, scale), size, ctx, dtype)
-    return (draw.gamma(draw.parameters[0]) * _detached(draw.parameters[1])).to(draw.dtype)
+    alpha = _detached(shape) + torch.zeros_like(draw.out)
+    return torch._standard_gamma(alpha, generator=draw.source) * _detached(scale)
+
+
+# ---- choices, which have no gradient ----
 
 
 @op("_npi_bernoulli", takes={"input1": lambda a: a["prob"] is None and a["logit"] is None}, types=_drawn_types)

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from ..base import MXNetError
-from .reduce import axes_of, extreme
+from .reduce import axes_of, dims, extreme
 from .table import Axis, DType, Types, op, typed
 
 Tensor = torch.Tensor
+_FLOAT = torch.float32
 
 
 def np_axes(data: Tensor, axis: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -53,9 +54,9 @@ def np_sum(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The sum of the elements."""
+    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # mostly, in short
+        return torch.sum(a, dims(axis), keepdims) if axis or keepdims else torch.sum(a)
     _refuse_initial(initial)
-    if dtype is None and a.dtype is torch.float32 and axis != () and a.dim():  # the common case, in short
-        return torch.sum(a) if axis is None and not keepdims else torch.sum(a, axis, keepdims)
     result = _total_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
     if not axes:
@@ -79,15 +80,19 @@ def np_prod(
 # ---- extremes ----
 
 
-@op("_np_max", "_np_amax", may_alias=True)
+@op("_np_max", "_np_amax")
 def np_max(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
     """The largest element; each of several equal ones takes the whole gradient."""
+    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # mostly, in short
+        return torch.amax(a, dims(axis or ()), keepdims)
     return _np_extreme(a, axis, keepdims, initial, True)
 
 
-@op("_np_min", "_np_amin", may_alias=True)
+@op("_np_min", "_np_amin")
 def np_min(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
     """The smallest element; each of several equal ones takes the whole gradient."""
+    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # mostly, in short
+        return torch.amin(a, dims(axis or ()), keepdims)
     return _np_extreme(a, axis, keepdims, initial, False)
 
 
@@ -96,9 +101,9 @@ def _np_extreme(
 ) -> Tensor:
     _refuse_initial(initial)
     axes = np_axes(a, axis)
-    if any(a.shape[i] == 0 for i in axes):
+    if not a.numel() and any(a.shape[i] == 0 for i in axes):
         raise MXNetError("the extreme of no elements is not defined; expected an array that is not empty along axis")
-    return extreme(a, axes, keepdims, largest) if axes else a
+    return extreme(a, axes, keepdims, largest) if axes else a.clone()
 
 
 # ---- mean, variance, standard deviation, weighted average ----
@@ -121,9 +126,9 @@ def np_mean(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The average of the elements, float32 for integers; where an integer is asked for it is cut."""
+    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # mostly, in short
+        return torch.mean(a, dims(axis), keepdims) if axis or keepdims else torch.mean(a)
     _refuse_initial(initial)
-    if dtype is None and a.dtype is torch.float32 and axis != () and a.dim():  # the common case, in short
-        return torch.mean(a) if axis is None and not keepdims else torch.mean(a, axis, keepdims)
     result = _mean_dtype(a.dtype, dtype)
     axes = np_axes(a, axis)
     wide = _as_floats(a)

@@ -34,19 +34,19 @@ def np_nonzero(x: Tensor) -> Tensor:
 @op("_npi_argmax", types=typed([torch.int64]))
 def np_argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the largest element, along `axis` or in the flattened array; the first of equal ones."""
-    return _searched(data, axis).argmax(axis, keepdims)
+    return torch.argmax(_searched(data, axis), axis, keepdims)
 
 
 @op("_npi_argmin", types=typed([torch.int64]))
 def np_argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the smallest element, along `axis` or in the flattened array; the first of equal ones."""
-    return _searched(data, axis).argmin(axis, keepdims)
+    return torch.argmin(_searched(data, axis), axis, keepdims)
 
 
 def _searched(data: Tensor, axis: int | None) -> Tensor:
-    if (data.numel() if axis is None else data.size(axis)) == 0:
+    if not data.numel() and (axis is None or data.size(axis) == 0):
         raise MXNetError("expected some elements to search, got none")
-    return data.detach().to(torch.uint8) if data.dtype is torch.bool else data.detach()
+    return data.to(torch.uint8) if data.dtype is torch.bool else data
 
 
 def _unique_count(attrs: dict[str, Any]) -> int:
@@ -130,26 +130,8 @@ def _needs_values(attrs: dict[str, Any]) -> bool:
 
 
 @op("_npi_insert_scalar", takes={"values": _needs_values}, types=typed([0]))
-def insert_scalar(
-    arr: Tensor,
-    values: Tensor | None = None,
-    *,
-    val: float | None = None,
-    start: int | None = None,
-    stop: int | None = None,
-    step: int | None = None,
-    int_ind: int | None = None,
-    axis: int | None = None,
-) -> Tensor:
-    """A copy with `values`, or the number `val`, in front of one position along `axis`, or in the flattened array."""
-    arr, axis = _along(arr, axis)
-    if int_ind is None:
-        raise MXNetError("missing argument int_ind")
-    return _inserted_at(arr, int_ind, _values(arr, values, val).movedim(0, axis), axis)
-
-
 @op("_npi_insert_slice", takes={"values": _needs_values}, types=typed([0]))
-def insert_slice(
+def np_insert(
     arr: Tensor,
     values: Tensor | None = None,
     *,
@@ -160,14 +142,19 @@ def insert_slice(
     int_ind: int | None = None,
     axis: int | None = None,
 ) -> Tensor:
-    """A copy with `values`, or the number `val`, in front of each position of a slice."""
+    """A copy with `values`, or the number `val`, in front of one position along `axis` or of each position of a slice.
+
+    Without `axis` the array is flattened first.
+    """
     arr, axis = _along(arr, axis)
-    places = _slice_positions(arr.size(axis), start, stop, step, arr.device)
-    return _inserted(arr, places, _values(arr, values, val), axis)
+    values = _values(arr, values, val)
+    if int_ind is not None:
+        return _inserted_at(arr, int_ind, values.movedim(0, axis), axis)
+    return _inserted(arr, _slice_positions(arr.size(axis), start, stop, step, arr.device), values, axis)
 
 
 @op("_npi_insert_tensor", takes={"values": _needs_values, "obj": lambda a: True}, types=typed([0]))
-def insert_tensor(
+def np_insert_tensor(
     arr: Tensor,
     values: Tensor | None = None,
     obj: Tensor | None = None,

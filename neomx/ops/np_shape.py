@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .shape import NP_CODES, infer_reshape
+from .shape import NP_CODES, in_order, infer_reshape, reshaped, spread
 from .slicing import split_v2
 from .table import Axis, Pairs, Shape, Shapes, op
 
@@ -21,6 +21,11 @@ Tensor = torch.Tensor
 @op("_np_reshape", may_alias=True)
 def np_reshape(a: Tensor, *, newshape: Shape, order: str = "C") -> Tensor:
     """The same elements in another shape, in which one length may be -1: what remains."""
+    if order == "C" and newshape:
+        try:
+            return a.reshape(*newshape)
+        except RuntimeError:
+            pass  # of which more is said below
     return _in_order(a, infer_reshape(tuple(a.shape), newshape, False, {-1: "infer"}), order)
 
 
@@ -31,6 +36,8 @@ def npx_reshape(a: Tensor, *, newshape: Shape, reverse: bool = False, order: str
     -1 is what remains; -2 keeps a length; -3 drops a length of 1; -4 keeps all that follow; -5 joins two; -6 splits one
     into the next two. `reverse` reads shape and codes from the right.
     """
+    if order == "C":
+        return reshaped(a, newshape, reverse, NP_CODES)
     return _in_order(a, infer_reshape(tuple(a.shape), newshape, reverse, NP_CODES), order)
 
 
@@ -60,8 +67,8 @@ def np_squeeze(a: Tensor, *, axis: Axis = None) -> Tensor:
 def np_broadcast_to(array: Tensor, *, shape: Shape = ()) -> Tensor:
     """Dimensions of length 1, and missing ones in front, stretched to `shape`."""
     if min(shape, default=0) < 0:
-        raise MXNetError(f"expected lengths, got shape {shape}")
-    return array.broadcast_to(shape)
+        raise MXNetError(f"expected a shape without negative sizes, got {shape}")
+    return spread(array.expand, shape)
 
 
 def _at_least(ndim: int) -> Callable[[Tensor], Tensor]:
@@ -89,7 +96,7 @@ for _ndim in (1, 2, 3):
 @op("_np_transpose", may_alias=True)
 def np_transpose(a: Tensor, *, axes: Axis = None) -> Tensor:
     """The dimensions in the order `axes`, or reversed."""
-    return a.permute(tuple(range(a.dim()))[::-1] if axes is None else axes)
+    return in_order(a, axes)
 
 
 @op("_np_moveaxis", may_alias=True)
@@ -127,7 +134,7 @@ def np_rot90(data: Tensor, *, k: int = 1, axes: Axis = None) -> Tensor:
     return torch.rot90(data, k, axes or (0, 1))
 
 
-@op("_np_copy", may_alias=True)
+@op("_np_copy")
 def np_copy(a: Tensor) -> Tensor:
     """A copy."""
     return a.clone()
@@ -168,10 +175,12 @@ def _beside(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
 @op("_npi_concatenate", same_dtype=True, infer=_beside)
 def np_concatenate(*data: Tensor, num_args: int = 0, axis: int | None = 0) -> Tensor:
     """Arrays joined along an existing dimension, or flattened and joined."""
+    ndim = _some(data)[0].dim()
     if axis is None:
-        return torch.cat([array.reshape(-1) for array in _some(data)])
-    if len({array.dim() for array in _some(data)}) > 1:  # torch passes over empty arrays of one dimension
-        raise MXNetError("expected arrays of as many dimensions")
+        return torch.cat([array.reshape(-1) for array in data])
+    for array in data:
+        if array.dim() != ndim:  # torch passes over empty arrays of one dimension
+            raise MXNetError("expected arrays of as many dimensions")
     return torch.cat(data, axis)
 
 

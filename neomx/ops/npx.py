@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ..base import InvalidValueError
 from .table import OPS, op, typed
 
 Tensor = torch.Tensor
@@ -27,5 +28,5 @@ def constraint_check(input: Tensor, *, msg: str = "Constraint violated.") -> Ten
     if input.dtype is not torch.bool:
         raise TypeError("expected an array of booleans")
     if not input.is_meta and not bool(input.all()):
-        raise ValueError(msg)
+        raise InvalidValueError(msg)
     return input.new_ones(())

@@ -16,11 +16,11 @@ Tensor = torch.Tensor
 _NARROW = (torch.float16, torch.bfloat16)
 
 
-@op("Cast", "cast", "_npi_cast", "_npx_cast", may_alias=True, infer="same")
+@op("Cast", "cast", "_npi_cast", "_npx_cast", infer="same")
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
-    """The elements as `dtype`; floats are cut to integers."""
+    """A copy of the elements as `dtype`; floats are cut to integers."""
     if data.is_floating_point() and dtype.is_floating_point or is_compiling():
-        return data.to(dtype)
+        return data.to(dtype) if data.dtype is not dtype else data.clone()
     return _through_integers(data, dtype)
 
 
@@ -41,25 +41,25 @@ class _Through(torch.autograd.Function):
 
 
 def _through_integers(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """A cast from or to integers. torch's integers have no gradient, so they remember the floats they come from."""
-    source = data if data.is_floating_point() else cast_from(data)
+    """A cast from or to integers. torch's integers have no gradient, so the floats they come from stand for them."""
+    source = data if data.is_floating_point() else stand_in(data)
     if source is None or not (source.requires_grad and torch.is_grad_enabled() and modes.recording):
-        return data.to(dtype)
+        return data.to(dtype, copy=True)
     if dtype.is_floating_point:
         return _Through.apply(source, data, dtype)
     integers = data.to(dtype, copy=True)
-    integers._cast_from = source  # type: ignore[attr-defined]
+    set_stand_in(integers, source.view_as(source))
     return integers
 
 
-def cast_from(integers: Tensor) -> Tensor | None:
-    """The floats of the autograd graph that recorded integers were cast from, if any."""
-    return getattr(integers, "_cast_from", None)
+def stand_in(tensor: Tensor) -> Tensor | None:
+    """What stands in the autograd graph for recorded integers or booleans, of their shape; None for other tensors."""
+    return None if is_compiling() or tensor.is_floating_point() else getattr(tensor, "_stand_in", None)
 
 
-def forget_cast(integers: Tensor) -> None:
-    """Take recorded integers for a constant from now on."""
-    integers._cast_from = None  # type: ignore[attr-defined]
+def set_stand_in(integers: Tensor, place: Tensor) -> None:
+    """Have a tensor of floats stand for integers or booleans in the autograd graph."""
+    integers._stand_in = place  # type: ignore[attr-defined]
 
 
 def _cast_type(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:

@@ -16,7 +16,7 @@ from torch.compiler import is_compiling
 
 from ..base import MXNetError, modes
 from ..context import Context
-from .table import FILLED_IN, Ctx, DType, Shape, op
+from .table import FILLED_IN, Ctx, DType, Shape, Shapes, op
 
 Tensor = torch.Tensor
 
@@ -189,27 +189,36 @@ def _enter(
         tall = [t.detach().to(out.dtype).reshape((*given, *[1] * len(shape))) for t in tensors]
         return draw(out, generator(ctx), *tall).to(dtype)
 
-    numbers = [_keyword(key, type(value), value) for key, value in parameters.items()]
-    ctx = _keyword("ctx", Ctx, None)
-    dtype = _keyword("dtype", DType | None, None)
+    numbers = [keyword(key, type(value), value) for key, value in parameters.items()]
+    ctx = keyword("ctx", Ctx, None)
+    dtype = keyword("dtype", DType | None, None)
     data, *tensors = (inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("data", *arrays))
-    shape = _keyword("shape", Shape | None, None)
-    _declare(with_numbers, [*numbers, shape, ctx, dtype], f"{doc}.")
-    _declare(like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`.")
-    shape = _keyword("shape", Shape, ())
-    _declare(with_arrays, [*tensors, shape, dtype, ctx], f"{doc}: `shape` of them for each parameter.")
+    shape = keyword("shape", Shape | None, None)
+    declare(with_numbers, [*numbers, shape, ctx, dtype], f"{doc}.")
+    declare(like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`.")
+    shape = keyword("shape", Shape, ())
+    declare(with_arrays, [*tensors, shape, dtype, ctx], f"{doc}: `shape` of them for each parameter.")
     op(f"_random_{name}", *aliases, f"random_{name}")(with_numbers)
     op(f"_random_{name}_like")(like)
-    op(f"_sample_{name}", f"sample_{name}")(with_arrays)
+    op(f"_sample_{name}", f"sample_{name}", infer=_sampled_shapes)(with_arrays)
 
 
-def _declare(function: Callable[..., Tensor], parameters: list[inspect.Parameter], doc: str) -> None:
+def _sampled_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
+    """Parameters have one shape, and there are samples of `shape` for each."""
+    known = next((shape for shape in shapes if shape is not None), None)
+    if known is None:
+        return shapes, outputs
+    return [known] * len(shapes), [(*known, *attrs["shape"])]
+
+
+def declare(function: Callable[..., Tensor], parameters: list[inspect.Parameter], doc: str) -> None:
     """Give an op the signature that the table reads, and its docstring."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__doc__ = doc
 
 
-def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+def keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """An attribute in the signature of an op."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

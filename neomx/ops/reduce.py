@@ -35,11 +35,16 @@ def axes_of(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -
     return tuple(a for a in range(rank) if a not in named) if exclude else named
 
 
-@op("sum", "sum_axis", may_alias=True)
+def dims(axes: tuple[int, ...] | None) -> Any:
+    """Axes as torch reads them fastest: one as a number."""
+    return axes[0] if axes is not None and len(axes) == 1 else axes
+
+
+@op("sum", "sum_axis")
 def sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements."""
     axes = axes_of(data, axis, exclude)
-    return never_0d(torch.sum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+    return never_0d(torch.sum(data, dims(axes), keepdims, dtype=data.dtype)) if axes else data.clone()
 
 
 @op("mean", may_alias=True)
@@ -56,11 +61,11 @@ def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
     return never_0d(torch.sum(data, axes, keepdims, dtype=data.dtype).div(count, rounding_mode="trunc"))
 
 
-@op("nansum", may_alias=True)
+@op("nansum")
 def nansum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The sum of the elements that are not nan."""
     axes = axes_of(data, axis, exclude)
-    return never_0d(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data
+    return never_0d(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data.clone()
 
 
 @op("prod", may_alias=True)
@@ -99,23 +104,23 @@ class _Extreme(torch.autograd.Function):
 def extreme(data: Tensor, axes: tuple[int, ...], keepdims: bool, largest: bool) -> Tensor:
     """The largest or the smallest elements along axes."""
     if not data.requires_grad:
-        return torch.amax(data, axes, keepdims) if largest else torch.amin(data, axes, keepdims)
+        return torch.amax(data, dims(axes), keepdims) if largest else torch.amin(data, dims(axes), keepdims)
     result = _Extreme.apply(data, axes, largest)
     return result if keepdims else result.squeeze(axes)
 
 
 def _extreme(data: Tensor, axis: tuple[int, ...] | None, keepdims: bool, exclude: bool, largest: bool) -> Tensor:
     axes = axes_of(data, axis, exclude)
-    return never_0d(extreme(data, axes, keepdims, largest)) if axes else data
+    return never_0d(extreme(data, axes, keepdims, largest)) if axes else data.clone()
 
 
-@op("max", "max_axis", may_alias=True)
+@op("max", "max_axis")
 def max(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The largest element."""
     return _extreme(data, axis, keepdims, exclude, True)
 
 
-@op("min", "min_axis", may_alias=True)
+@op("min", "min_axis")
 def min(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
     """The smallest element."""
     return _extreme(data, axis, keepdims, exclude, False)
@@ -211,5 +216,6 @@ def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) ->
         dtype = torch.int64 if a.dtype is torch.bool else a.dtype
     if axis is None:
         a, axis = a.reshape(-1), 0
-    axes_of(a, (axis,))
-    return torch.cumsum(a.to(dtype), axis, dtype=dtype)
+    if not -a.dim() <= axis < a.dim():
+        axes_of(a, (axis,))  # says what is wrong
+    return torch.cumsum(a, axis, dtype=dtype)

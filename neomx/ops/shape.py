@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 
-from ..base import MXNetError, WrongSizeError
+from ..base import InvalidValueError, MXNetError
 from .shapes import UNKNOWN, is_known, merged
 from .table import Axis, Shape, Shapes, op, typed
 
 Tensor = torch.Tensor
+
+
+def spread(function: Callable[..., Tensor], numbers: tuple[int, ...]) -> Tensor:
+    """`function` of torch, called with lengths or axes one by one: reading a tuple of them takes torch longer."""
+    return function(*numbers) if numbers else function(())
 
 
 def never_0d(result: Tensor) -> Tensor:
@@ -77,11 +83,18 @@ def infer_reshape(
     total, known = math.prod(shape), math.prod(result)
     if unknown >= 0:
         if known == 0 or total % known:
-            raise WrongSizeError(f"cannot reshape {shape} to {codes}: {total} elements do not divide by {known}")
+            raise InvalidValueError(f"cannot reshape {shape} to {codes}: {total} elements do not divide by {known}")
         result[unknown] = total // known
     elif known != total:
-        raise WrongSizeError(f"cannot reshape {shape} ({total} elements) to {codes} ({known} elements)")
+        raise InvalidValueError(f"cannot reshape {shape} ({total} elements) to {codes} ({known} elements)")
     return tuple(result[::-1] if reverse else result)
+
+
+def reshaped(data: Tensor, codes: tuple[int, ...], reverse: bool = False, meaning: dict[int, str] = CODES) -> Tensor:
+    """`data` in the shape that reshape codes give: a view where there can be one."""
+    if codes == (-1,) or (codes and min(codes) > 0 and math.prod(codes) == data.numel()):  # mostly, in short
+        return data.reshape(*codes)
+    return spread(data.reshape, infer_reshape(tuple(data.shape), codes, reverse, meaning))
 
 
 def _dimension(shape: tuple[int, ...], axis: int, codes: tuple[int, ...]) -> int:
@@ -160,7 +173,7 @@ def reshape(
     `target_shape` is the older way: 0 stands for what remains, and `keep_highest` keeps the first length.
     """
     if shape:
-        return data.reshape(infer_reshape(tuple(data.shape), shape, reverse))
+        return reshaped(data, shape, reverse)
     if not target_shape:
         if data.numel() != 1:
             raise MXNetError(f"expected a shape: only one element fits in (), not those of {tuple(data.shape)}")
@@ -169,7 +182,7 @@ def reshape(
         target_shape = (data.shape[0], *target_shape[1:])
     if min(target_shape) < 0:
         raise MXNetError(f"target_shape: expected lengths, or 0 for what remains, got {target_shape}")
-    return data.reshape(infer_reshape(tuple(data.shape), tuple(n or -1 for n in target_shape)))
+    return reshaped(data, tuple(n or -1 for n in target_shape))
 
 
 @op("reshape_like", "_npx_reshape_like", may_alias=True, types=typed([0]))
@@ -248,10 +261,17 @@ def _shape_before(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     return [tuple(before[axis] for axis in range(len(result)))]
 
 
+def in_order(data: Tensor, axes: tuple[int, ...] | None) -> Tensor:
+    """A view of the dimensions in the order `axes`, or reversed."""
+    if axes is not None:
+        return data.permute(*axes) if axes else data.permute(())
+    return data.t() if data.dim() <= 2 else data.permute(*range(data.dim() - 1, -1, -1))
+
+
 @op("transpose", may_alias=True, infer=_shape_before)
 def transpose(data: Tensor, *, axes: Shape = ()) -> Tensor:
     """The dimensions in the order `axes`, or reversed."""
-    return data.permute(axes or tuple(range(data.dim() - 1, -1, -1)))
+    return in_order(data, axes or None)
 
 
 @op("SwapAxis", "swapaxes", "_npi_swapaxes", may_alias=True)

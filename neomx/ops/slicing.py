@@ -227,14 +227,14 @@ def _equal_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     return [one] * len(shapes), [(*one[:axis], len(shapes), *one[axis:])]
 
 
-def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
+def _packed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
     """Parts of unknown length share what is left of the whole: those of an RNN's two directions are alike."""
     whole = outputs[0]
     unknown = sum(not is_known(shape) for shape in shapes)
-    if not is_known(whole) or not unknown:
-        return shapes
-    left = whole[0] - sum(shape[0] for shape in shapes if is_known(shape))
-    return [shape if is_known(shape) else (left // unknown,) for shape in shapes]
+    if unknown and is_known(whole):
+        left = whole[0] - sum(shape[0] for shape in shapes if is_known(shape))
+        shapes = [shape if is_known(shape) else (left // unknown,) for shape in shapes]
+    return _joined_shapes(shapes, outputs, attrs)
 
 
 @op("_rnn_param_concat", "_npi_rnn_param_concat", same_dtype=True, infer=_packed_shapes)

@@ -37,17 +37,23 @@ def _along(
 def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
     """True where the position along `axis` is not below the length."""
     axis %= data.dim()
-    expected = data.shape[:axis] + data.shape[axis + 1 :]
+    expected = _lengths(data.shape, axis)
     if length.shape != expected:
-        raise MXNetError(f"expected length of shape {tuple(expected)}, got {tuple(length.shape)}")
+        raise MXNetError(f"expected length of shape {expected}, got {tuple(length.shape)}")
     shape = [1] * data.dim()
     shape[axis] = -1
-    return torch.arange(data.shape[axis], device=data.device).view(shape) >= length.unsqueeze(axis)
+    length = length.reshape((*data.shape[:axis], 1, *data.shape[axis + 1 :]))
+    return torch.arange(data.shape[axis], device=data.device).view(shape) >= length
+
+
+def _lengths(data: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    """The shape of the lengths along an axis of data of this shape; a vector has one length."""
+    return (*data[:axis], *data[axis + 1 :]) or (1,)
 
 
 @by_data
 def _length_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int, ...]]:
-    return [tuple(n for i, n in enumerate(data) if i != attrs["axis"] % len(data))]
+    return [_lengths(data, attrs["axis"] % len(data))]
 
 
 @op(

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NoReturn, Protocol
 
 import torch
 
-from ..base import MXNetError, suggest
+from ..base import InvalidDTypeError, MXNetError, suggest
 from ..context import Context, current_context
 from ..dtype import to_torch
 from .shapes import Shapes
@@ -73,6 +73,7 @@ class Op:
         "attrs",
         "required_attrs",
         "defaults",
+        "unchanged",
         "same_dtype",
         "may_alias",
         "mutates",
@@ -127,6 +128,7 @@ class Op:
         self.attr_order = tuple(self.attrs)
         self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
         self.required_attrs = frozenset(self.attrs) - frozenset(self.defaults)
+        self.unchanged = {p.name: p.default for p in keywords}  # `Parameter.empty`, which is no value, where required
         self.needs_ctx = "ctx" in self.attrs
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
         # To an op without attributes any keyword may be given, as in MXNet: `zeros_like(x, dtype=...)` does nothing.
@@ -144,7 +146,7 @@ class Op:
                     attrs[name] = self.attrs[name](value)
             except (KeyError, TypeError, ValueError, SyntaxError):
                 return self._bind_anything(args, kwargs, array_type)
-            if self.required_attrs <= attrs.keys():
+            if not self.required_attrs or self.required_attrs <= attrs.keys():
                 for arg in args:
                     if type(arg) is not array_type and not array_type.accepts(arg):
                         break
@@ -208,12 +210,24 @@ class Op:
             raise MXNetError(f"{self.name}: missing argument {missing}. Signature: {self.signature()}")
         return attrs
 
+    def changed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Of the attributes that a function passes on, those that are not the defaults, converted."""
+        attrs, unchanged = {}, self.unchanged
+        try:
+            for name, value in given.items():
+                if value is not unchanged[name]:
+                    attrs[name] = self.attrs[name](value)
+        except (TypeError, ValueError, SyntaxError):
+            self.convert(name, value)  # says what is wrong with it
+        return attrs
+
     def convert(self, name: str, value: Any) -> Any:
         """An attribute's value as the op's function wants it, from any spelling that MXNet takes."""
         try:
             return self.attrs[name](value)
         except (TypeError, ValueError, SyntaxError) as error:
-            raise MXNetError(f"{self.name}: argument {name}: {error}, received {value!r:.200}") from None
+            kind = InvalidDTypeError if isinstance(error, InvalidDTypeError) else MXNetError
+            raise kind(f"{self.name}: argument {name}: {error}, received {value!r:.200}") from None
 
     def with_defaults(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """All attributes: those given, and the defaults of the others."""
@@ -435,6 +449,12 @@ def _shape(value: Any) -> tuple[int | None, ...]:
         raise TypeError("expected an int or a tuple of ints") from None
 
 
+def _axis(value: Any) -> tuple[int | None, ...] | None:
+    if value is None or (type(value) is str and value == "None"):
+        return None
+    return (value,) if type(value) is int else _shape(value)
+
+
 def _pairs(value: Any) -> tuple[tuple[int, ...], ...]:
     try:
         value = ast.literal_eval(value) if isinstance(value, str) else value
@@ -453,13 +473,6 @@ def _floats(value: Any) -> tuple[float, ...]:
         return tuple(float(v) for v in _sequence(value))
     except (TypeError, ValueError):
         raise TypeError("expected a number or a tuple of numbers") from None
-
-
-def _dtype(value: Any) -> torch.dtype:
-    try:
-        return to_torch(value)
-    except MXNetError as error:
-        raise TypeError(str(error)) from None
 
 
 def _ctx(value: Any) -> Context:
@@ -492,10 +505,10 @@ def _choice(choices: tuple[Any, ...]) -> Callable[[Any], Any]:
 _BY_TYPE: dict[Any, Callable[[Any], Any]] = {int: _int, float: _float, bool: _bool, str: _str}
 _BY_KIND: dict[str, Callable[[Any], Any]] = {
     "shape": _shape,
-    "axis": _optional(_shape),
+    "axis": _axis,
     "pairs": _pairs,
     "floats": _floats,
-    "dtype": _dtype,
+    "dtype": to_torch,
     "ctx": _ctx,
     "anything": lambda value: value,
 }

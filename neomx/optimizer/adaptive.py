@@ -209,7 +209,8 @@ class Adamax(Optimizer):
         mean, largest = state
         mean[:] = self.beta1 * mean + (1 - self.beta1) * grad
         largest[:] = nd.maximum(self.beta2 * largest, grad.abs())
-        weight[:] -= lr / (1 - self.beta1 ** self._index_update_count[index]) * mean / largest
+        step = mean / (largest + (largest == 0))  # no step where all gradients were 0, of which MXNet makes NaN
+        weight[:] -= lr / (1 - self.beta1 ** self._index_update_count[index]) * step
 
 
 @register

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 
-from ..context import Context
 from ..dtype import NUMPY_OF_TORCH
 from ..ndarray import NDArray
 
@@ -21,9 +20,6 @@ class Moment(NDArray):
     __slots__ = ("_kept", "_factor")
     _kept: torch.Tensor
     _factor: float
-
-    def __init__(self, data: torch.Tensor, ctx: Context):
-        self._data, self._ctx, self._grad = data, ctx, None
 
     @property
     def _data(self) -> torch.Tensor:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""`mx.parallel`: layouts for models that one device does not hold, or does not train fast enough."""
+"""`mx.parallel`: layouts for models that do not fit on one device or train too slowly on it."""
 
 from .apply import apply
 from .checkpointing import checkpoint_blocks

@@ -1,4 +1,4 @@
-"""`apply`: lay a model out over the workers, in place; its training loop stays as it is."""
+"""`apply`: distribute a model over the workers, in place. The training loop does not change."""
 
 from __future__ import annotations
 
@@ -38,17 +38,20 @@ def apply(
     checkpoint: Checkpointed = None,
     init: initializer.Initializer | str | None = None,
 ) -> Net:
-    """Lay a Block or a torch module out over the workers, in place. All of them call it.
+    """Distribute a Block or a torch module over the workers, in place. All workers must call it.
 
-    The workers of one model begin with the values of the first of them. `shard` says what the workers whose gradients
-    are summed hold in parts: 'full' parameters, gradients and the optimizer's states; 'grads' the latter two;
-    'optimizer' the states alone. `plan` says how layers are divided where `layout.tensor` is more than 1, `checkpoint`
-    which children compute their activations again in backward. A Block that is not initialised yet is initialised by
-    `init`, parameter by parameter: no worker ever holds all of it.
+    All workers of a model start with the values of the first worker. `shard` selects what is sharded over the workers
+    whose gradients are summed: 'full' shards parameters, gradients and optimizer states; 'grads' shards gradients and
+    optimizer states; 'optimizer' shards only the optimizer states. `plan` describes how layers are split if
+    `layout.tensor` is greater than 1. `checkpoint` selects children that recompute their activations in backward. A
+    Block that is not initialized is initialized with `init`, one parameter at a time, so that no worker ever holds the
+    whole model.
     """
     shard = check(net, layout, shard)
     if layout.pipeline > 1:
-        raise MXNetError(f"layout {layout}: a pipeline runs forward and backward by itself. Use mx.parallel.train_step")
+        raise MXNetError(
+            f"layout {layout}: a pipeline schedules forward and backward itself. Use mx.parallel.train_step"
+        )
     if not isinstance(net, Block) or not is_uninitialised(net):
         lay_out(net, layout, shard, plan, checkpoint)
         return net
@@ -63,30 +66,30 @@ def apply(
 
 
 def check(net: Model, layout: Layout, shard: str | None) -> str | None:
-    """Raise if a model cannot be laid out so; what is sharded."""
+    """Raise if the layout does not suit the model. Return what is sharded."""
     check_model(net)
     check_layout(layout)
     layout.check(session().world.size)
     shard = check_shard(layout, shard)
     if not isinstance(net, Block) and shard == "optimizer" and any(each.divides_parameters for each in layout.used):
         raise MXNetError(
-            f"layout {layout}: ZeroRedundancyOptimizer, which serves shard='optimizer' for torch modules, takes "
-            "workers that differ in their samples alone: data=N. Use shard='grads' or 'full'"
+            f"layout {layout}: for torch modules, shard='optimizer' uses ZeroRedundancyOptimizer, which supports only "
+            "data=N. Use shard='grads' or 'full'"
         )
     if net in laid_out or any(param.placement.holders is not None for param in parameters_of(net)):
-        raise MXNetError("the model has a layout already. Make a new one, and load its parameters")
+        raise MXNetError("the model already has a layout. Create a new model and load its parameters")
     return shard
 
 
 def check_shard(layout: Layout, shard: str | None) -> str | None:
-    """Raise if `shard` has another value; what is sharded: by default everything, where a dimension is for that."""
+    """Raise if `shard` is invalid. Return what is sharded: everything by default, if the layout shards."""
     if shard is not None and shard not in SHARDS:
         raise ValueError(f"shard must be one of {', '.join(map(repr, SHARDS))}, or None, received {shard!r}")
     return "full" if shard is None and layout.degree(*layout.part_dimensions) > 1 else shard
 
 
 def lay_out(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint: Checkpointed) -> None:
-    """Do what `apply` says, once it has been checked."""
+    """Do what `apply` describes, after its checks."""
     if layout.size == 1:
         _checkpoint(net, checkpoint)
         return
@@ -106,10 +109,10 @@ def lay_out(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoin
 
 
 def begin(net: Model, layout: Layout, shard: str | None, plan: Plan, checkpoint: Checkpointed) -> LayoutWorkers:
-    """What every layout does first: workers begin alike, dimensions change the model, checkpointed parts are marked."""
+    """Start any layout: broadcast the values, let dimensions change the model, and mark checkpointed parts."""
     module, workers = module_of(net), LayoutWorkers(layout, shard)
     tensors = [each for each in (*module.parameters(), *module.buffers()) if not each.is_meta]
-    workers.model_group.broadcast_all_(tensors, what="the parameters as they begin")
+    workers.model_group.broadcast_all_(tensors, what="the initial parameters")
     workers.synchronise_norms()
     for dimension in layout.used:
         dimension.divide(net, workers.mesh[dimension.name], plan)
@@ -123,9 +126,9 @@ def _checkpoint(net: Model, which: Checkpointed) -> None:
 
 
 def shard_fully(net: Model, module: torch.nn.Module, workers: LayoutWorkers, sums: bool) -> None:
-    """Have each worker keep a part of the parameters: gathered block by block when they are needed, then freed.
+    """Shard the parameters over the workers. They are gathered block by block when needed, then freed.
 
-    Gradients become sums over the workers, as a Block's, or means.
+    Gradients are sums over the workers, as for Blocks, if `sums`; otherwise they are means.
     """
     from torch.distributed.fsdp import fully_shard
 
@@ -133,10 +136,10 @@ def shard_fully(net: Model, module: torch.nn.Module, workers: LayoutWorkers, sum
     both = layout.degree(*layout.copy_dimensions) > 1 and layout.degree(*layout.part_dimensions) > 1
     mesh = workers.copies_and_parts_mesh if both else workers.gradient_mesh
     for param in module.parameters():
-        param.data = param.data.contiguous()  # torch shards no other; ours of convolutions are channels_last
+        param.data = param.data.contiguous()  # torch requires it; weights of convolutions are channels_last
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": workers.shard == "full"}
     blocks: list[Any] = [fully_shard(unit, **options) for unit in units(net)]
-    for block, following in pairwise(blocks):  # while one computes, the next is gathered; torch does so in backward
+    for block, following in pairwise(blocks):  # prefetch the next block; torch already does so in backward
         block.set_modules_to_forward_prefetch([following])
     sharded: list[Any] = [*blocks, fully_shard(module, **options)]
     for each in sharded if sums else ():
@@ -147,7 +150,7 @@ def shard_fully(net: Model, module: torch.nn.Module, workers: LayoutWorkers, sum
 
 
 def units(net: Model) -> list[torch.nn.Module]:
-    """The pieces of a model that are gathered one by one; those that share a parameter stay with the root."""
+    """The parts of a model that are gathered separately. Parts that share a parameter stay with the root."""
     pieces = [piece for piece in _pieces(net) if any(True for _ in piece.parameters())]
     holders = Counter(id(param) for piece in pieces for param in set(piece.parameters()))
     return [piece for piece in pieces if all(holders[id(param)] == 1 for param in piece.parameters())]
@@ -163,11 +166,11 @@ def _pieces(net: Model) -> Iterable[torch.nn.Module]:
 
 
 def replicate(module: torch.nn.Module, workers: LayoutWorkers) -> None:
-    """Have a torch module's gradients averaged over the workers in backward."""
+    """Average the gradients of a torch module over the workers during backward."""
     from torch.distributed._composable.replicate import replicate as by_hooks
     from torch.distributed.fsdp import fully_shard
 
     if not any(isinstance(param, DTensor) for param in module.parameters()):
         by_hooks(module, device_mesh=workers.gradient_mesh)
-    else:  # those hooks know no divided parameters; a shard of one worker is a copy
+    else:  # DDP's hooks do not support sharded parameters; sharding over one worker replicates
         fully_shard(module, mesh=workers.copies_and_parts_mesh, reshard_after_forward=False)

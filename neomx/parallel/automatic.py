@@ -1,4 +1,4 @@
-"""The plan that a net gets when none is given: transformers bring theirs, and pairs of Dense layers are divided."""
+"""The default plan of a net: transformers define their own, and pairs of Dense layers are split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..gluon import nn
 from .styles import kind_of, layer_of
 
 _SEQUENTIAL = (nn.Sequential, nn.HybridSequential, torch.nn.Sequential)
-# What may stand between the layers of a pair: it treats every element alike, and has no weights.
+# Layers that may stand between the two layers of a pair: elementwise and without weights.
 _BETWEEN = (
     *(nn.Activation, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.Swish, nn.Dropout),
     *(torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.ELU, torch.nn.SELU, torch.nn.LeakyReLU, torch.nn.Tanh),
@@ -23,7 +23,7 @@ Found = list[tuple[str, str]]
 
 
 def automatic_plan(modules: dict[str, torch.nn.Module], degree: int) -> Found:
-    """(name, style) of all layers that can be divided without being told how."""
+    """(name, style) of all layers that can be split automatically."""
     found: Found = []
     passed: list[str] = []
     for name, module in modules.items():
@@ -38,14 +38,14 @@ def automatic_plan(modules: dict[str, torch.nn.Module], degree: int) -> Found:
     if not found:
         why = f"; the pairs {', '.join(passed)} cannot be divided by {degree}" if passed else ""
         raise MXNetError(
-            "plan 'auto' finds nothing to divide: no transformer that brings its plan, and no Dense, activation, Dense "
-            f"in a sequential Block{why}. Give a plan, {{name pattern: style}}"
+            "plan 'auto' found no layers to split: expected a transformer with its own plan, or Dense, activation, "
+            f"Dense in a sequential Block{why}. Pass a plan, {{name pattern: style}}"
         )
     return list(dict.fromkeys(found))
 
 
 def _own_plan(name: str, plan: dict[str, str], modules: dict[str, torch.nn.Module]) -> Found:
-    """The plan that a Block brings, for its layers; a pattern may be for layers that this one does not have."""
+    """The plan that a Block defines for its layers. Patterns that match no layer are ignored."""
     prefix = f"{name}." if name else ""
     return [
         (each, chosen)
@@ -56,7 +56,7 @@ def _own_plan(name: str, plan: dict[str, str], modules: dict[str, torch.nn.Modul
 
 
 def _pairs(name: str, sequential: torch.nn.Module) -> list[tuple[str, str]]:
-    """Dense layers with nothing but activations and Dropout between them, two by two."""
+    """Pairs of Dense layers with only activations and Dropout between them."""
     pairs, first = [], None
     for child, module in sequential._modules.items():
         whole = ".".join(filter(None, (name, child)))
@@ -74,15 +74,15 @@ def _pairs(name: str, sequential: torch.nn.Module) -> list[tuple[str, str]]:
 def _fitting(
     pairs: list[tuple[str, str]], modules: dict[str, torch.nn.Module], degree: int, passed: list[str]
 ) -> Found:
-    """Those that can be divided; the names of others whose inner width does not divide are added to `passed`."""
+    """The pairs that can be split. Pairs whose inner width is not divisible are added to `passed`."""
     found: Found = []
     uses = Counter(id(tensor) for module in modules.values() for tensor in module._parameters.values())
     for first, second in pairs:
         tensors = [tensor for name in (first, second) for tensor in modules[name]._parameters.values()]
         if any(uses[id(tensor)] > 1 for tensor in tensors if tensor is not None):
-            continue  # how the other layer that has it would divide it is not known
+            continue  # a shared weight: it is unknown how the other layer would split it
         if _flattens(modules[second]) and not _flattens(modules[first]):
-            continue  # it takes the steps' features side by side, of which a worker has some of each step
+            continue  # it flattens its input, of which a worker has only some features
         width = modules[first]._parameters["weight"].shape[0]  # type: ignore[union-attr]
         if width % degree:
             passed.append(f"{first} and {second} (width {width})")

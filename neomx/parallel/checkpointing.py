@@ -1,4 +1,4 @@
-"""Activation checkpointing: Blocks that keep only their inputs, and compute the rest again in backward."""
+"""Activation checkpointing: Blocks that keep only their inputs and recompute activations in backward."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .stages import parts_of
 
 Net = TypeVar("Net", bound=Model)
 Which: TypeAlias = Literal[True] | str | Sequence[str]
-Checkpointed: TypeAlias = Which | Literal[False] | None  # what `apply` and `train_step` are told
+Checkpointed: TypeAlias = Which | Literal[False] | None  # the argument of `apply` and `train_step`
 
 
 def checkpoint_blocks(net: Net, which: Which = True) -> Net:
-    """Have parts of a Block, or of a torch module, compute their activations again in backward instead of keeping them.
+    """Make parts of a Block or a torch module recompute their activations in backward instead of keeping them.
 
-    `which` is a pattern of names ('blocks.*'), or several. True means the pieces that a pipeline would cut the model
-    into, as far as they have children: transformer layers, residual blocks; where none has, those with parameters.
-    Random numbers are drawn again as they were: Dropout has the same mask.
+    `which` is a pattern of names ('blocks.*') or several patterns. True selects the pieces into which a pipeline would
+    cut the model, if they have children, such as transformer layers and residual blocks. If none has children, it
+    selects those with parameters. The recomputation uses the same random numbers, so Dropout has the same mask.
     """
     for module in chosen_by(net, which):
         if not hasattr(module, "_is_checkpointed"):
@@ -39,7 +39,7 @@ def checkpoint_blocks(net: Net, which: Which = True) -> Net:
 
 
 def chosen_by(net: Model, which: Which) -> list[torch.nn.Module]:
-    """The parts that `which` means."""
+    """The parts that `which` selects."""
     return _pieces(net) if which is True else _matching(net, [which] if isinstance(which, str) else which)
 
 
@@ -51,7 +51,7 @@ def _pieces(net: Model) -> list[torch.nn.Module]:
 
 
 def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
-    """The parts that match; of those inside each other, the outer ones."""
+    """The parts that match. Of nested parts, only the outermost."""
     modules = {name: module for name, module in module_of(net).named_modules() if name}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in modules):
@@ -68,15 +68,15 @@ def _matching(net: Model, patterns: Sequence[str]) -> list[torch.nn.Module]:
 
 
 def _contexts(module: torch.nn.Module) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """What holds while a part runs for the first time, and again."""
-    random.generator(cpu())  # the first to draw would make it
+    """The contexts for the first run of a part and for its recomputation."""
+    random.generator(cpu())  # creates the generator before its state is saved
     called_as_block = isinstance(module, Twin) and module.entered
     return nullcontext(), _again(module, random.states(), modes.training if called_as_block else module.training)
 
 
 @contextmanager
 def _again(module: torch.nn.Module, states: random.States, training: bool) -> Iterator[None]:
-    """Draw the same random numbers, in the same mode; after it, go on as if nothing had been."""
+    """Restore the random states and the mode of the first run, and undo this afterwards."""
     now = random.states()
     was_training, module.training = module.training, training
     random.set_states(states)

@@ -1,4 +1,4 @@
-"""Clipping by the norm of all gradients together, exact under any layout."""
+"""Clipping by the global norm of all gradients, exact under any layout."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ def clip_global_norm(
     pipeline: Group | None = None,
     shared: Collection[Weight] = (),
 ) -> np.float32:
-    """Scale the gradients of Parameters so that the norm of all of them is at most `max_norm`; the norm it was.
+    """Scale gradients so that their global norm is at most `max_norm`. Return the norm before scaling.
 
-    Gradients must be summed over the workers: call it between `trainer.allreduce_grads()` and `trainer.update(n)`:
-    they are sums over samples then, so `max_norm` is n times that for their mean. Of a torch module, after backward;
-    in a pipeline it is told the group of all stages, and which parameters are counted by another stage.
+    Gradients must already be summed over the workers: call it between `trainer.allreduce_grads()` and
+    `trainer.update(n)`. They are sums over samples at that point, so `max_norm` is n times the value for their mean.
+    For a torch module, call it after backward. In a pipeline, `pipeline` is the group of all stages and `shared`
+    lists the parameters that another stage counts.
     """
     params = list(params.values() if isinstance(params, (Mapping, ParameterDict)) else params)
     elsewhere = {id(param) for param in shared}
@@ -57,7 +58,7 @@ def _has_gradient(param: Weight) -> bool:
 
 
 def _local(param: Weight, counts: bool) -> tuple[NDArray, bool]:
-    """This worker's part of a gradient, and whether it counts: in a pipeline, once for all stages that share it."""
+    """This worker's part of a gradient, and whether it counts. A gradient that stages share counts only once."""
     if isinstance(param, Parameter):
         weight, counts = part_of(param), param.placement.is_first
     else:

@@ -1,4 +1,4 @@
-"""What crosses between the workers of a tensor group: for each way forward, the way that gradients take back."""
+"""Communication within a tensor group: each forward operation with the operation for its gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SEQUENCE, FEATURES = 1, -1  # axes of activations, (batch, time, features)
 
 
 class _Move(torch.autograd.Function):
-    """One way forward, another back."""
+    """Apply one operation in forward and another in backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, there: Way, back: Way) -> Tensor:
@@ -36,7 +36,7 @@ def _moved(x: Tensor, there: Way, back: Way) -> Tensor:
 
 
 class Crossing:
-    """The exchanges of one layer, which errors name."""
+    """The exchanges of one layer. Errors contain the name of the layer."""
 
     def __init__(self, mesh: DeviceMesh, layer: str) -> None:
         self.mesh, self.layer = mesh, layer
@@ -45,31 +45,31 @@ class Crossing:
     # ---- with gradients ----
 
     def copy(self, x: Tensor) -> Tensor:
-        """What all workers have, for each to use in its own way: the gradients add up."""
+        """Return a replicated tensor for different uses on each worker. Gradients are summed."""
         return _moved(x, self._same, self._sum)
 
     def sum(self, x: Tensor) -> Tensor:
-        """The sum of what the workers have."""
+        """The sum over the workers."""
         return _moved(x, self._sum, self._same)
 
     def split(self, x: Tensor) -> Tensor:
-        """This worker's part, along the sequence, of what all have."""
+        """This worker's part of a replicated tensor, along the sequence."""
         return _moved(x, self._part(SEQUENCE), self._gather(SEQUENCE))
 
     def join(self, x: Tensor) -> Tensor:
-        """All of a sequence of which each worker has a part; all go on alike."""
+        """Gather a sequence that is split over the workers. All workers use the result in the same way."""
         return _moved(x, self._gather(SEQUENCE), self._part(SEQUENCE))
 
     def join_features(self, x: Tensor) -> Tensor:
-        """All features of which each worker has some; all go on alike."""
+        """Gather features that are split over the workers. All workers use the result in the same way."""
         return _moved(x, self._gather(FEATURES), self._part(FEATURES))
 
     def join_copy(self, x: Tensor) -> Tensor:
-        """All of a sequence of which each worker has a part, for each to use in its own way."""
+        """Gather a sequence that is split over the workers, for different uses on each worker."""
         return _moved(x, self._gather(SEQUENCE), self._sum_part)
 
     def sum_split(self, x: Tensor) -> Tensor:
-        """This worker's part, along the sequence, of the sum of what the workers have."""
+        """This worker's part, along the sequence, of the sum over the workers."""
         return _moved(x, self._sum_part, self._gather(SEQUENCE))
 
     # ---- without ----

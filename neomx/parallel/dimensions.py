@@ -1,7 +1,7 @@
-"""The dimensions of a layout: what the workers along each of them share, and what they exchange.
+"""The dimensions of a layout: what the workers along each dimension share and exchange.
 
-A layout has a degree for each dimension registered here. Everything else is computed from these objects: the mesh, who
-takes which samples, whose gradients are summed, who holds a model together.
+A layout has a degree for each dimension that is registered here. Everything else follows from these objects: the mesh,
+how samples are divided, which gradients are summed, and which workers train one model.
 """
 
 from __future__ import annotations
@@ -19,28 +19,31 @@ if TYPE_CHECKING:
 
     from .model import Model
 
-Plan: TypeAlias = Mapping[str, str] | str  # of tensor parallelism: {name pattern: style}, or 'auto'
+Plan: TypeAlias = Mapping[str, str] | str  # for tensor parallelism: {name pattern: style}, or 'auto'
 
 
 class Dimension:
-    """A dimension of a layout. Derive from it, set `name` and what differs, and register the class."""
+    """Base class of dimensions. Derive from it, set `name` and the attributes that differ, and register the class."""
 
     name: str
-    order = 0  # in the mesh: workers along a dimension of a higher order have closer ranks
+    order = 0  # position in the mesh: a dimension of a higher order has closer ranks
     exchanges = ""  # what workers along it exchange, for errors
     splits_samples = False  # whether workers along it take different samples of a batch
     sums_gradients = False  # whether gradients are summed over the workers along it
     divides_parameters = False  # whether each worker along it holds a part of the parameters
-    shares_model = True  # whether workers along it train one model: with one start, and one file
+    shares_model = True  # whether workers along it train one model, with the same initial values and one file
 
     def check(self, degree: int) -> None:
-        """Raise ValueError if there cannot be so many workers along it."""
+        """Raise ValueError if the degree is not supported."""
 
     def divide(self, net: Model, mesh: DeviceMesh, plan: Plan) -> None:
-        """Change a model for the workers along it, whose one-dimensional mesh this is. All have the same values."""
+        """Change a model for the workers along this dimension. `mesh` is its one-dimensional mesh.
+
+        The values of the parameters are equal on all workers when this is called.
+        """
 
     def rehearse(self, module: torch.nn.Module, degree: int, plan: Plan, exchanged: Counter[str]) -> None:
-        """Do the same for `estimate`, with a model without memory and no other workers; count the bytes exchanged."""
+        """Do the same for `estimate`, in one process with a model without memory. Count the bytes exchanged."""
 
 
 Class = TypeVar("Class", bound=type[Dimension])
@@ -48,7 +51,7 @@ _registered: dict[str, Dimension] = {}
 
 
 def register_dimension(kind: Class) -> Class:
-    """Add a dimension to layouts, under the `name` of the class. All workers register it before they make a Layout."""
+    """Register a dimension under the `name` of the class. All workers must do so before they create a Layout."""
     if not (isinstance(kind, type) and issubclass(kind, Dimension)):
         raise TypeError(f"expected a class derived from mx.parallel.Dimension, received {kind!r:.80}")
     name = getattr(kind, "name", None)
@@ -58,25 +61,25 @@ def register_dimension(kind: Class) -> Class:
         raise ValueError(f"{kind.__name__}: there is already a dimension {name!r}. Choose another name")
     if kind.sums_gradients and not kind.shares_model:
         raise ValueError(
-            f"{kind.__name__}: sums_gradients=True needs shares_model=True, for gradients of separate models cannot be "
-            "summed"
+            f"{kind.__name__}: sums_gradients=True needs shares_model=True, because "
+            "gradients of separate models cannot be summed"
         )
     _registered[name] = kind()
     return kind
 
 
 def registered() -> list[Dimension]:
-    """All dimensions, in the order in which they are written."""
+    """All dimensions, in the order of registration."""
     return list(_registered.values())
 
 
 def in_mesh() -> list[Dimension]:
-    """All dimensions, from the outermost of the mesh to the innermost: alike on all workers."""
+    """All dimensions, from the outermost of the mesh to the innermost. The order is the same on all workers."""
     return sorted(_registered.values(), key=lambda each: (each.order, each.name))
 
 
 def find_dimension(name: str) -> Dimension:
-    """The dimension of a name."""
+    """The dimension with this name."""
     if name not in _registered:
         known = ", ".join(_registered)
         raise ValueError(
@@ -87,13 +90,13 @@ def find_dimension(name: str) -> Dimension:
 
 
 def check_degree(name: str, degree: object) -> None:
-    """Raise if it is not a number of workers."""
+    """Raise if `degree` is not a valid number of workers."""
     if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
         raise ValueError(f"Layout: {name} must be a whole number from 1, received {degree!r}")
 
 
 def parse_degrees(text: str) -> dict[str, int]:
-    """The degrees in 'data=2,tensor=2'. Names are not checked: only a program knows what it has registered."""
+    """The degrees in 'data=2,tensor=2'. Names are not checked, because only the program knows its registered ones."""
     degrees: dict[str, int] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, degree = (each.strip() for each in part.partition("="))
@@ -106,7 +109,7 @@ def parse_degrees(text: str) -> dict[str, int]:
 
 
 def equation(degrees: Mapping[str, int]) -> tuple[str, str]:
-    """The names and the values whose product is the number of workers; dimensions not given have the degree 1."""
+    """The product of degrees as text, with names and with values. Dimensions that are not given have degree 1."""
     shown: dict[str, int] = {**dict.fromkeys(_registered, 1), **degrees}
     return _product(shown), _product(shown.values())
 
@@ -120,7 +123,7 @@ def _product(factors: Iterable[object]) -> str:
 
 @register_dimension
 class DataDimension(Dimension):
-    """Copies of the model, which take different samples."""
+    """Replicas of the model that process different samples."""
 
     name, order = "data", 20
     exchanges = "gradients over data"
@@ -129,7 +132,7 @@ class DataDimension(Dimension):
 
 @register_dimension
 class ShardDimension(Dimension):
-    """Workers that take different samples, and keep a part of the parameters each between their uses."""
+    """Workers that process different samples and each hold a shard of the parameters."""
 
     name, order = "shard", 30
     exchanges = "parameters or gradients over shards"
@@ -138,20 +141,20 @@ class ShardDimension(Dimension):
 
 @register_dimension
 class TensorDimension(Dimension):
-    """Workers that compute each layer together, with a part of its weights each."""
+    """Workers that compute each layer together, each with a part of its weights."""
 
     name, order = "tensor", 40
     exchanges = "a layer's parts over the tensor group"
     divides_parameters = True
 
     def divide(self, net: Model, mesh: DeviceMesh, plan: Plan) -> None:
-        """Divide layers by the plan."""
+        """Split layers according to the plan."""
         from .tensor import parallelize
 
         parallelize(net, mesh, plan)
 
     def rehearse(self, module: torch.nn.Module, degree: int, plan: Plan, exchanged: Counter[str]) -> None:
-        """Give layers one worker's part of their weights."""
+        """Reduce layers to one worker's part of their weights."""
         from .rehearsal import rehearse
 
         rehearse(module, plan, degree, exchanged)
@@ -159,7 +162,7 @@ class TensorDimension(Dimension):
 
 @register_dimension
 class PipelineDimension(Dimension):
-    """Workers that have some layers each: `train_step` cuts the model."""
+    """Workers that each hold some of the layers. `train_step` cuts the model."""
 
     name, order = "pipeline", 10
     exchanges = "activations or gradients between stages"

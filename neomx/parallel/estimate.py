@@ -1,4 +1,4 @@
-"""estimate: what a layout needs on each worker, in memory and in messages, before anything is allocated."""
+"""estimate: the memory and communication of a layout on each worker, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -30,36 +30,36 @@ KINDS = ("all-reduce", "all-gather", "reduce-scatter", "point to point")
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a worker needs, in bytes: the one with the most where parts are not of one size."""
+    """What a worker needs, in bytes. If parts have different sizes, this is the worker with the largest."""
 
     parameters: int
     gradients: int
     optimizer_state: int
-    activations: int  # what is kept for backward, of all micro-batches that are on their way at once
-    buffers: int  # gradients on their way to other workers, and parameters gathered from them
+    activations: int  # kept for backward, for all micro-batches in flight
+    buffers: int  # gradients in transit, and parameters gathered from other workers
     temporary: int  # the gradient of the largest activation, in backward
-    sent: dict[str, int] = field(default_factory=dict)  # in a step, by kind; of collectives, what they work on
+    sent: dict[str, int] = field(default_factory=dict)  # per step, by kind; for collectives, the size of their data
 
     @property
     def peak(self) -> int:
-        """All of it at once."""
+        """The sum of all parts."""
         model = self.parameters + self.gradients + self.optimizer_state
         return model + self.activations + self.buffers + self.temporary
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What each worker of a layout needs. The numbers are those of the pipeline's worker with the most of each."""
+    """What each worker of a layout needs. Each number is the maximum over the workers of a pipeline."""
 
     layout: Layout
-    workers: tuple[Footprint, ...]  # one for each worker of a pipeline; those beside it need the same
+    workers: tuple[Footprint, ...]  # one for each worker of a pipeline; its peers in other dimensions need the same
 
     def _most(self, name: str) -> int:
         return max(int(getattr(each, name)) for each in self.workers)
 
     @property
     def parameters(self) -> int:
-        """Bytes of parameters, and of what layers remember beside them, such as running means."""
+        """Bytes of parameters and buffers, such as running means."""
         return self._most("parameters")
 
     @property
@@ -69,34 +69,34 @@ class Estimate:
 
     @property
     def optimizer_state(self) -> int:
-        """Bytes that the optimizer remembers."""
+        """Bytes of optimizer states."""
         return self._most("optimizer_state")
 
     @property
     def activations(self) -> int:
-        """Bytes that are kept for backward."""
+        """Bytes kept for backward."""
         return self._most("activations")
 
     @property
     def buffers(self) -> int:
-        """Bytes of gradients on their way to other workers, and of parameters gathered from them."""
+        """Bytes of gradients in transit and of parameters gathered from other workers."""
         return self._most("buffers")
 
     @property
     def temporary(self) -> int:
-        """Bytes that backward needs for a moment: the gradient of the largest activation."""
+        """Bytes that backward needs temporarily: the gradient of the largest activation."""
         return self._most("temporary")
 
     @property
     def peak(self) -> int:
-        """Bytes of all of it at once, on the worker with the most."""
+        """Bytes in total, on the worker with the most."""
         return self._most("peak")
 
     @property
     def sent(self) -> dict[str, int]:
         """Bytes that a worker exchanges in a step: 'all-reduce', 'all-gather', 'reduce-scatter', 'point to point'.
 
-        Of a collective these are the bytes of the whole that it sums or gathers.
+        For a collective, these are the bytes of the whole tensor that it sums or gathers.
         """
         return {kind: max(each.sent.get(kind, 0) for each in self.workers) for kind in KINDS}
 
@@ -151,12 +151,12 @@ def estimate(
     loss: Callable[..., Any] | None = None,
     target: Any = None,
 ) -> Estimate:
-    """The memory that each worker of a layout needs, and the bytes it exchanges in a step. Nothing is allocated.
+    """The memory that each worker of a layout needs, and the bytes it exchanges per step. Nothing is allocated.
 
-    `net` is a Block, initialised or not, or a torch module, on the meta device too; it stays as it is. `batch` is what
-    one worker gives to it in a step: an array, a tensor, a shape (of float32), or a list of several. With
-    `loss(output, target)` what the loss keeps counts too. The other arguments are those of `mx.parallel.apply`,
-    `mx.parallel.train_step` and `gluon.Trainer`; a pipeline that is not cut at names is cut by 'parameters' here.
+    `net` is a Block, initialized or not, or a torch module, possibly on the meta device. It is not changed. `batch` is
+    the input of one worker in a step: an array, a tensor, a shape (for float32), or a list of several. With
+    `loss(output, target)`, the activations of the loss count too. The other arguments are those of `mx.parallel.apply`,
+    `mx.parallel.train_step` and `gluon.Trainer`. A pipeline without named cuts is cut by 'parameters' here.
     """
     check_layout(layout)
     shard = check_shard(layout, shard)
@@ -176,19 +176,19 @@ def estimate(
 
 
 def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
-    """The first micro-batch of each."""
+    """The first micro-batch of each tensor."""
     if not isinstance(microbatches, int) or microbatches < 1:
         raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
     for tensor in tensors:
         if not tensor.dim() or len(tensor) % microbatches:
             raise ValueError(
-                f"a batch of the shape {tuple(tensor.shape)} does not divide into {microbatches} micro-batches"
+                f"a batch of shape {tuple(tensor.shape)} cannot be split into {microbatches} equal micro-batches"
             )
     return [tensor.chunk(microbatches)[0].clone() for tensor in tensors]
 
 
 class _Head:
-    """The loss of the last stage's output: of arrays where the net is a Block."""
+    """The loss of the output of the last stage, called with arrays if the net is a Block."""
 
     def __init__(self, loss: Callable[..., Any], targets: list[torch.Tensor], on_arrays: bool) -> None:
         self._loss, self._targets, self._on_arrays = loss, targets, on_arrays
@@ -202,27 +202,27 @@ class _Head:
 
 @dataclass
 class _Stage:
-    """Some layers of the net, and what one micro-batch leaves in them."""
+    """Some layers of the net, and what they keep for one micro-batch."""
 
     modules: list[torch.nn.Module]
     activations: int = 0
-    again: int = 0  # more, while a part computes its activations again
+    again: int = 0  # in addition, while a part recomputes its activations
     largest: int = 0
     received: int = 0
     exchanged: Counter[str] = field(default_factory=Counter)
 
     def parameters(self) -> list[torch.Tensor]:
-        """Its parameters, each once."""
+        """Its parameters, without duplicates."""
         return list({id(param): param for module in self.modules for param in module.parameters()}.values())
 
 
 @dataclass
 class _Measured:
-    """A worker's layers, and what it keeps and exchanges for them."""
+    """The layers of a worker, and what it keeps and exchanges for them."""
 
     stages: list[_Stage]
-    gathers: dict[str, list[int]]  # how often each stage's parameters are gathered, by how they are sharded
-    shared: list[torch.Tensor]  # parameters that other stages have too
+    gathers: dict[str, list[int]]  # how often the parameters of each stage are gathered, by the kind of sharding
+    shared: list[torch.Tensor]  # parameters that other stages also use
     activations: int
     largest: int
     exchanged: Counter[str]
@@ -251,7 +251,7 @@ class _Workers:
         self._orders = _orders(found.schedule, self._places, microbatches)
 
     def compute_again(self, checkpoint: Checkpointed) -> None:
-        """Have parts keep their inputs alone."""
+        """Make checkpointed parts keep only their inputs."""
         if not checkpoint:
             return
         if self._schedule is not None:
@@ -262,12 +262,12 @@ class _Workers:
 
     @property
     def _running(self) -> Saved:
-        """What the stage that runs now has saved."""
+        """What the currently running stage has saved."""
         assert self._saved is not None
         return self._saved
 
     def measure(self, inputs: list[torch.Tensor], head: _Head | None, exchanged: Counter[str]) -> list[_Measured]:
-        """Run one micro-batch through all stages; what each worker keeps and exchanges."""
+        """Run one micro-batch through all stages. Return what each worker keeps and exchanges."""
         for number, stage in enumerate(self._stages):
             before = Counter(exchanged)
             inputs = [self._run(stage, inputs, head if number == len(self._stages) - 1 else None, number > 0)]
@@ -319,7 +319,7 @@ class _Workers:
         return gathers([kind for kind, stage, _ in self._orders[self._places[number]] if stage == number], shard)
 
     def _shared(self, mine: list[int]) -> list[torch.Tensor]:
-        """The trained parameters of these stages that others have too, such as tied embeddings."""
+        """The trained parameters that these stages share with others, such as tied embeddings."""
         elsewhere = [stage for number, stage in enumerate(self._stages) if number not in mine]
         theirs = {id(param) for stage in elsewhere for param in stage.parameters()}
         here = {id(param): param for number in mine for param in self._stages[number].parameters()}
@@ -338,7 +338,7 @@ def _tensors_in(output: Any) -> list[torch.Tensor]:
 
 
 def _orders(schedule: Schedule, places: list[int], microbatches: int) -> dict[int, list[tuple[str, int, int]]]:
-    """What each worker does one after the other, (kind, stage, micro-batch), by torch's own schedule."""
+    """The actions of each worker in order, (kind, stage, micro-batch), according to torch's schedule."""
     workers, total = max(places) + 1, len(places)
     stages = [
         _NoStage(stage_index=stage, num_stages=total, group_size=workers, group_rank=0, is_last=stage == total - 1)
@@ -353,7 +353,7 @@ def _orders(schedule: Schedule, places: list[int], microbatches: int) -> dict[in
 
 
 class _NoStage:
-    """What torch's schedules ask of a stage before they run."""
+    """The attributes of a stage that torch's schedules read before they run."""
 
     has_backward, group, device, submod = True, None, torch.device("cpu"), torch.nn.Module()
 
@@ -362,7 +362,7 @@ class _NoStage:
 
 
 def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int, int]) -> int:
-    """The most that a worker keeps: a micro-batch stays from its forward to the backward of the weights."""
+    """The most that a worker keeps. A micro-batch stays from its forward to its backward for the weights."""
     held = most = 0
     for kind, stage, _ in order:
         held += {"F": 1, "B": -1, "W": -1}.get(kind, 0) * activations[stage]
@@ -371,7 +371,7 @@ def most_at_once(order: Sequence[tuple[str, int, int]], activations: Mapping[int
 
 
 def gathers(kinds: Sequence[str], shard: str) -> int:
-    """How often a stage's parameters are gathered: after a backward they stay until the next forward has used them."""
+    """How often the parameters of a stage are gathered. After a backward they stay until the next forward ends."""
     whole, count = False, 0
     for kind in kinds:
         count += not whole
@@ -402,11 +402,11 @@ def _footprint(
         sent["all-reduce"] += _nbytes(_rows(trained, shares.parts)) if shares.copies > 1 else 0
         units = _units(modules)
         buffers = 2 * max(units) if shard == "full" else whole
-        buffers += max(units) if microbatches == 1 else gradients  # gradients stay whole until they are complete
+        buffers += max(units) if microbatches == 1 else gradients  # gradients stay unsharded until they are complete
     elif layout.gradient_size > 1:
         sent["all-reduce"] += gradients
         sent["all-gather"] += whole if shard == "optimizer" else 0
-        buffers = gradients + gradients // layout.gradient_size  # in flight, and this worker's part of the sums
+        buffers = gradients + gradients // layout.gradient_size  # in transit, and this worker's part of the sums
     return Footprint(
         parameters=_nbytes(_rows(params, shares.of_parameters)) + _nbytes(others.values()),
         gradients=_nbytes(_rows(trained, shares.of_parameters)),
@@ -419,7 +419,7 @@ def _footprint(
 
 
 class _Shares:
-    """In how many parts the workers hold what."""
+    """The number of parts into which the workers split parameters, gradients and states."""
 
     def __init__(self, layout: Layout, shard: str | None) -> None:
         copies, parts = layout.degree(*layout.copy_dimensions), layout.degree(*layout.part_dimensions)
@@ -430,7 +430,7 @@ class _Shares:
 
 
 def _rows(tensors: Sequence[torch.Tensor], parts: int) -> list[torch.Tensor]:
-    """The first worker's rows of each, which are as many as any other's or more."""
+    """The first worker's rows of each tensor. No other worker has more."""
     return [tensor[: -(-tensor.shape[0] // parts)] if tensor.dim() and parts > 1 else tensor for tensor in tensors]
 
 
@@ -449,7 +449,7 @@ def _arrays(state: Any) -> list[torch.Tensor]:
 
 
 def _units(modules: list[torch.nn.Module]) -> list[int]:
-    """The bytes of what is gathered together: each block, or each piece of a pipeline, and what belongs to none."""
+    """The bytes of each unit that is gathered at once: blocks or pieces of a pipeline, and the remainder."""
     alone = len(modules) == 1
     found = units(layer_of(modules[0])) if alone else modules
     apart = {id(param) for unit in found for param in unit.parameters()}

@@ -1,4 +1,4 @@
-"""A Block that no worker could hold whole: laid out without memory, then filled parameter by parameter."""
+"""A Block that is too large for any worker: distributed without memory, then filled one parameter at a time."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .module import workers_of
 
 
 def is_uninitialised(net: Block) -> bool:
-    """Whether nobody has called `initialize` on a Block."""
+    """Whether `initialize` has not been called on a Block."""
     params = net.collect_params().values()
     return bool(params) and not any(has_values(param) or is_waiting(param) for param in params)
 
 
 def hollow(net: Block) -> None:
-    """Give its Parameters their shapes, without memory."""
+    """Give the Parameters their shapes without allocating memory."""
     unknown = [param.name for param in net.collect_params().values() if not shape_is_known(param.shape)]
     if unknown:
         raise MXNetError(
-            f"the Block is not initialised, and the shape of {', '.join(unknown[:5])} is not known. Give in_units, "
-            "in_channels, etc., or initialize() it and pass one batch through it"
+            f"the Block is not initialized, and the shape of {', '.join(unknown[:5])} is unknown. Pass in_units, "
+            "in_channels, etc., or call initialize() and run one batch through the Block"
         )
     for param in net.collect_params().values():
         hollow_out(param)
 
 
 def fill(net: Block, init: initializer.Initializer | str | None) -> None:
-    """Initialise what was laid out: the values that `initialize(init)` gives, of which each worker keeps its part."""
+    """Initialize the distributed Parameters with the values of `initialize(init)`. Each worker keeps its part."""
     _allocate(net.torch())
     workers = workers_of(net)
     default = initializer.create(initializer.Uniform() if init is None else init)
@@ -47,12 +47,12 @@ def fill(net: Block, init: initializer.Initializer | str | None) -> None:
         with autograd.pause():
             default(described, whole)
         if workers is not None:
-            workers.model_group.broadcast_(whole._data, what="a parameter as it begins")
+            workers.model_group.broadcast_(whole._data, what="an initial parameter")
         put_whole(param, whole)
 
 
 def _allocate(module: torch.nn.Module) -> None:
-    """Memory for this worker's parts; a tensor that Blocks share stays one."""
+    """Allocate memory for this worker's parts. Tensors that Blocks share stay shared."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     made: dict[int, Any] = {}
     for each in module.modules():

@@ -1,4 +1,4 @@
-"""Layout: how many workers there are along each dimension; this worker's coordinates and peers."""
+"""Layout: the number of workers along each dimension, and the coordinates and peers of this worker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ VARIABLE = "NEOMX_LAYOUT"
 
 
 class Layout:
-    """How the workers divide the work: the product of the degrees is the number of workers.
+    """How the workers divide the work. The product of the degrees is the number of workers.
 
-    `data` copies of the model take different samples. `shard` workers take different samples too, and each holds a part
-    of the parameters. `tensor` workers compute each layer together. `pipeline` workers have some layers each. Others
-    are added by `register_dimension`. Workers of a tensor group have neighbouring ranks: they are on one host where
-    that is possible.
+    `data` replicas of the model process different samples. `shard` workers also process different samples, and each
+    holds a shard of the parameters. `tensor` workers compute each layer together. `pipeline` workers each hold some of
+    the layers. `register_dimension` adds other dimensions. The workers of a tensor group have adjacent ranks, so that
+    they are on one host if possible.
     """
 
     __slots__ = ("_degrees",)
@@ -43,7 +43,7 @@ class Layout:
             dimension.check(degree)
         self._degrees = {each.name: degrees[each.name] for each in registered() if degrees.get(each.name, 1) > 1}
 
-    if not TYPE_CHECKING:  # a type checker knows the built-in dimensions alone: `degree` gives any
+    if not TYPE_CHECKING:  # type checkers see only the built-in dimensions; `degree` works for all
 
         def __getattr__(self, name: str) -> int:
             known = [each.name for each in registered()]
@@ -53,12 +53,12 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """The layout that 'data=2,tensor=2' says."""
+        """The layout for text such as 'data=2,tensor=2'."""
         return cls(**parse_degrees(text))
 
     @classmethod
     def from_env(cls) -> Layout:
-        """The layout that `neomx run --layout` was given; without one, all workers take different samples."""
+        """The layout passed to `neomx run --layout`. Without one, all workers process different samples."""
         text = os.environ.get(VARIABLE)
         return cls(data=session().world.size) if text is None else cls.parse(text)
 
@@ -82,27 +82,27 @@ class Layout:
         return {each.name: self._degrees.get(each.name, 1) for each in in_mesh()}
 
     def degree(self, *names: str) -> int:
-        """How many workers there are along some dimensions together: the product of their degrees."""
+        """The number of workers along some dimensions: the product of their degrees."""
         return prod(self._degrees.get(find_dimension(name).name, 1) for name in names)
 
     @property
     def used(self) -> list[Dimension]:
-        """The dimensions of more than one worker, from the outermost of the mesh to the innermost."""
+        """The dimensions with more than one worker, from the outermost of the mesh to the innermost."""
         return [each for each in in_mesh() if each.name in self._degrees]
 
     @property
     def size(self) -> int:
-        """How many workers it needs."""
+        """The number of workers that the layout needs."""
         return prod(self._degrees.values())
 
     def check(self, workers: int) -> None:
         """Raise if the product of the degrees is not the number of workers."""
         check_workers(self._degrees, workers)
 
-    # ---- who is where ----
+    # ---- coordinates ----
 
     def coordinates(self, rank: int | None = None) -> dict[str, int]:
-        """A worker's number along each dimension, in the order of the mesh; this worker's by default."""
+        """The coordinates of a worker along each dimension, in mesh order. The default is this worker."""
         rank = session().world.rank if rank is None else rank
         numbers: dict[str, int] = {}
         for name, degree in reversed(self.degrees.items()):
@@ -110,7 +110,7 @@ class Layout:
         return dict(reversed(numbers.items()))
 
     def peers(self, *names: str) -> list[int]:
-        """The ranks of the workers that differ from this one along these dimensions alone, itself included."""
+        """The ranks of the workers that differ from this one only along these dimensions, including this one."""
         fixed = {name: number for name, number in self.coordinates().items() if name not in names}
         return [rank for rank in range(self.size) if fixed.items() <= self.coordinates(rank).items()]
 
@@ -121,12 +121,12 @@ class Layout:
 
     @property
     def copy_dimensions(self) -> tuple[str, ...]:
-        """The dimensions over which gradients are summed, and whose workers have the same parameters."""
+        """The dimensions over which gradients are summed and whose workers hold the same parameters."""
         return tuple(each.name for each in in_mesh() if each.sums_gradients and not each.divides_parameters)
 
     @property
     def part_dimensions(self) -> tuple[str, ...]:
-        """The dimensions over which gradients are summed, and whose workers have parts of the parameters."""
+        """The dimensions over which gradients are summed and whose workers hold shards of the parameters."""
         return tuple(each.name for each in in_mesh() if each.sums_gradients and each.divides_parameters)
 
     @property
@@ -136,14 +136,14 @@ class Layout:
 
     @property
     def gradient_size(self) -> int:
-        """How many workers' gradients are summed."""
+        """The number of workers whose gradients are summed."""
         return self.degree(*self.gradient_dimensions)
 
     # ---- samples ----
 
     @property
     def batch_rank(self) -> int:
-        """Which share of each batch this worker takes; workers that compute together take the same."""
+        """The index of this worker's share of each batch. Workers that compute together have the same share."""
         at, coordinates = 0, self.coordinates()
         for each in in_mesh():
             if each.splits_samples:
@@ -152,11 +152,11 @@ class Layout:
 
     @property
     def batch_size(self) -> int:
-        """Into how many shares a batch is divided."""
+        """The number of shares of a batch."""
         return self.degree(*(each.name for each in in_mesh() if each.splits_samples))
 
     def share(self, dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
-        """This worker's share of a dataset, as of `mx.dist.shard`; workers that compute together have the same."""
+        """This worker's share of a dataset, as `mx.dist.shard` gives. Workers that compute together share it."""
         return ShardedDataset(dataset, shuffle, seed, self.batch_rank, self.batch_size)
 
     # ---- the mesh ----
@@ -165,14 +165,14 @@ class Layout:
         """torch's DeviceMesh of all workers, with every dimension by its name."""
         opened = session()
         self.check(opened.world.size)
-        if not opened.is_whole:  # torch makes the groups of a mesh with all of its processes
+        if not opened.is_whole:  # torch creates the groups of a mesh with all processes
             raise MXNetError(
-                f"layout {self}: it takes all workers of the job, and a task of mx.parallel.tasks has some. Train "
-                "with kvstore='dist_sync' there, or start a job for each"
+                f"layout {self}: a layout needs all workers of the job, but a task of mx.parallel.tasks has only some. "
+                "Train with kvstore='dist_sync' in the task, or start a separate job"
             )
         kept: dict[tuple[tuple[str, int], ...], DeviceMesh] = opened.kept.setdefault("meshes", {})
         key = tuple(self.degrees.items())
-        if key not in kept:  # its groups are made once
+        if key not in kept:  # its groups are created once
             kept[key] = _make_mesh(self.degrees)
         return kept[key]
 
@@ -183,19 +183,19 @@ def check_workers(degrees: Mapping[str, int], workers: int) -> None:
     if size != workers:
         names, values = equation(degrees)
         raise MXNetError(
-            f"a layout needs {names} workers: {values} = {size}, and there are {workers}. Change a degree, or start "
-            f"{size} (neomx run -n {size})"
+            f"the layout needs {names} workers: {values} = {size}, but there are {workers}. Change a degree, or start "
+            f"{size} workers (neomx run -n {size})"
         )
 
 
 def check_layout(layout: object) -> None:
-    """Raise if it is not a Layout."""
+    """Raise if `layout` is not a Layout."""
     if not isinstance(layout, Layout):
         raise TypeError(f"expected a Layout, such as mx.parallel.Layout(data=2), received {layout!r:.80}")
 
 
 def backend() -> str | None:
-    """The backend of the mesh's groups: ours, or None for torch's own on GPUs."""
+    """The backend for the groups of the mesh: that of neomx, or None for torch's default on GPUs."""
     from ..comm.engine import register
 
     name: str = register()

@@ -1,4 +1,4 @@
-"""What a layout is applied to: a gluon Block or a torch module."""
+"""The models that layouts support: gluon Blocks and torch modules."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from ..gluon import Block, Parameter
 
 Model: TypeAlias = Block | torch.nn.Module
 Weight: TypeAlias = Parameter | torch.nn.Parameter  # of a Block, of a torch module
-Home: TypeAlias = tuple[dict[str, torch.nn.Parameter | None], str]  # a module's `_parameters`, and a key there
+Home: TypeAlias = tuple[dict[str, torch.nn.Parameter | None], str]  # the `_parameters` of a module, and a key in it
 
 
 def check_model(net: object) -> None:
-    """Raise if it is neither a Block nor a torch module."""
+    """Raise if `net` is neither a Block nor a torch module."""
     if not isinstance(net, (Block, torch.nn.Module)):
         raise TypeError(f"expected a gluon Block or a torch module, received {type(net).__name__}")
 
 
 def module_of(net: Model) -> torch.nn.Module:
-    """The torch module that computes a model: a Block's twin, or the module itself."""
+    """The torch module of a model: the twin of a Block, or the module itself."""
     return net.torch() if isinstance(net, Block) else net
 
 
 def elements_of(weight: Weight) -> int:
-    """How many numbers a parameter has, wherever they are."""
+    """The number of elements of a parameter over all workers."""
     return math.prod(weight.shape or ())
 
 
 def parameters_of(net: Model) -> list[Parameter]:
-    """The Parameters of a Block, each once; a torch module has none."""
+    """The Parameters of a Block, without duplicates. A torch module has none."""
     return list(dict.fromkeys(net._collect_params_with_prefix().values())) if isinstance(net, Block) else []

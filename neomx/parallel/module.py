@@ -1,4 +1,4 @@
-"""What a torch module under a layout needs beside torch: its whole state, and an optimizer in shares."""
+"""Support for torch modules under a layout: the whole state, and an optimizer with sharded states."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ laid_out: WeakKeyDictionary[torch.nn.Module, LayoutWorkers] = WeakKeyDictionary(
 
 
 def workers_of(net: Model) -> LayoutWorkers | None:
-    """The workers over which a model is laid out; None if it is not."""
+    """The workers over which a model is distributed, or None without a layout."""
     if isinstance(net, Block):
         return workers_holding(net.collect_params().values())
     return laid_out.get(net)
 
 
 def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The `state_dict` that one process would have, on every worker's CPU. All workers call it."""
+    """The `state_dict` of the whole model, on the CPU of every worker. All workers must call it."""
     workers = laid_out.get(module)
     owners = {} if workers is None else workers.owners
     stages = None if workers is None else workers.pipeline_group
@@ -34,13 +34,13 @@ def state_dict(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     for name, (place, shape, kind) in owners.items():
         if values[name].shape != shape:
             values[name] = torch.empty(shape, dtype=kind)
-        assert stages is not None  # tensors have owners in a pipeline only
+        assert stages is not None  # tensors have owners only in a pipeline
         stages.broadcast_(values[name], place, name)
     return values
 
 
 def load_state_dict(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> None:
-    """Take this worker's part of the `state_dict` of one process."""
+    """Load this worker's part of the `state_dict` of the whole model."""
     workers = laid_out.get(module)
     owners = {} if workers is None else workers.owners
     own = module.state_dict()
@@ -51,17 +51,17 @@ def load_state_dict(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> 
         if name in state and state[name].shape != shape
     ]
     if wrong:
-        raise MXNetError(f"the state is not of this module: {', '.join(wrong[:10])}")
+        raise MXNetError(f"the state does not match the module: {', '.join(wrong[:10])}")
     with torch.no_grad():
         for name, value in own.items():
             if isinstance(value, DTensor):
                 value.to_local().copy_(state[name][region(value)])
-            elif value.shape == state[name].shape:  # else it is in another stage of a pipeline
+            elif value.shape == state[name].shape:  # otherwise it is in another stage of a pipeline
                 value.copy_(state[name])
 
 
 def optimizer(module: torch.nn.Module, kind: type[torch.optim.Optimizer], **options: Any) -> torch.optim.Optimizer:
-    """A torch optimizer for a module laid out with shard='optimizer': each worker has the states of some parameters."""
+    """A torch optimizer for a module with shard='optimizer'. Each worker holds the states of some parameters."""
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     workers = laid_out.get(module)

@@ -1,4 +1,4 @@
-"""A copy of a model that has shapes and types and no memory, to find out what it would need."""
+"""A copy of a model with shapes and dtypes but no memory, used to measure what the model would need."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .model import Model, check_model
 
 @contextmanager
 def without_memory() -> Iterator[Any]:
-    """Have all tensors that are made in the block be phantoms: ops on them only work out shapes."""
+    """Create all tensors in the block as phantoms, on which ops compute only shapes."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, warnings.catch_warnings():
@@ -31,7 +31,7 @@ def without_memory() -> Iterator[Any]:
 
 
 def tensor_like(given: Any) -> torch.Tensor:
-    """A phantom of an array or a tensor, or of the shape that is given: of float32 then."""
+    """A phantom of an array or a tensor, or of a shape with dtype float32."""
     if isinstance(given, NDArray):
         given = given._data
     if isinstance(given, np.ndarray):
@@ -47,34 +47,34 @@ def tensor_like(given: Any) -> torch.Tensor:
 
 
 def inputs_like(batch: Any) -> list[torch.Tensor]:
-    """Phantoms of a net's inputs: of one, or of a list of several."""
+    """Phantoms of the inputs of a net: one input, or a list of several."""
     several = isinstance(batch, (list, tuple)) and not all(type(size) is int for size in batch)
     return [tensor_like(each) for each in (batch if several else [batch])]
 
 
 def phantom_of(net: Model, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
-    """A copy of a net, a Block's twin or a torch module, whose parameters are phantoms; shapes follow from `inputs`."""
+    """A copy of a net, the twin of a Block or a torch module, with phantom parameters. `inputs` determine shapes."""
     tensors = _tensors(net)
     memo: dict[int, Any] = {id(tensor): _phantom(tensor) for tensor in tensors}
     copied: Model = copy.deepcopy(net, memo)
     if not isinstance(copied, Block):
         return copied.train()
-    copied.hybridize(False)  # hooks must see the calls of children
+    copied.hybridize(False)  # hooks must see calls of children
     for param in copied.collect_params().values():
         if not has_values(param):
             begin_with_zeros(param)
-    run(copied, *(NDArray(each, cpu()) for each in inputs))  # finds the shapes that are not known yet
+    run(copied, *(NDArray(each, cpu()) for each in inputs))  # infers unknown shapes
     return copied.torch().train()
 
 
 def _tensors(net: Model) -> list[torch.Tensor]:
-    """All that takes memory in a net."""
+    """All tensors of a net."""
     if not isinstance(net, Block):
         check_model(net)
         return [*net.parameters(), *net.buffers()]
     params = net.collect_params().values()
     if any(param.placement.holders is not None for param in params):
-        raise MXNetError("the Block has a layout already: estimate a new one, which takes no memory")
+        raise MXNetError("the Block already has a layout. Pass a new Block, which needs no memory")
     return [array._data for param in params if has_values(param) for array in param.list_data()]
 
 
@@ -86,17 +86,17 @@ def _phantom(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Saved:
-    """What autograd keeps for backward, each memory once; parameters and inputs, which are there anyway, not.
+    """What autograd keeps for backward, without duplicates and without parameters and inputs.
 
-    Of parts that compute their activations again only the inputs are kept; `again` is the most that one of them keeps
-    while it does so. `largest` is the largest memory of all.
+    Parts that recompute their activations keep only their inputs; `again` is the most that one of them keeps during
+    recomputation. `largest` is the size of the largest tensor.
     """
 
     def __init__(self, there: Sequence[torch.Tensor]) -> None:
         self._seen: dict[int, Any] = {}
         for tensor in there:
             self._is_new(tensor, self._seen)
-        self._inside: dict[int, Any] | None = None  # what a part that computes again has kept
+        self._inside: dict[int, Any] | None = None  # what a recomputing part has kept
         self._again = 0
         self.nbytes = self.again = self.largest = 0
 
@@ -113,11 +113,11 @@ class Saved:
         storage = tensor.untyped_storage()
         if storage._cdata in seen:
             return False
-        seen[storage._cdata] = storage  # which lives on with it, so that no number is used twice
+        seen[storage._cdata] = storage  # kept alive, so that its address is not reused
         return True
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Count a tensor, unless its memory was counted or is there anyway."""
+        """Count a tensor, unless its memory is already counted or excluded."""
         storage = tensor.untyped_storage()
         if storage._cdata in self._seen:
             return tensor
@@ -129,7 +129,7 @@ class Saved:
         return tensor
 
     def enter(self, inputs: Sequence[Any]) -> None:
-        """A part that will compute again begins."""
+        """Enter a part that recomputes its activations."""
         for each in inputs:
             if isinstance(each, torch.Tensor):
                 self.keep(each)
@@ -141,13 +141,13 @@ class Saved:
 
 
 def run(module: Callable[..., Any], *inputs: Any) -> Any:
-    """Call a phantom; an error says that it was one."""
+    """Call a phantom. An error states that the model ran without memory."""
     try:
         return module(*inputs)
     except MXNetError:
         raise
     except Exception as error:
         raise MXNetError(
-            f"the net cannot be run without memory: {type(error).__name__}: {error}. Its forward must not look at the "
+            f"the net cannot run without memory: {type(error).__name__}: {error}. Its forward must not depend on the "
             "values of arrays"
         ) from error

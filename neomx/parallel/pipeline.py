@@ -1,4 +1,4 @@
-"""Pipelines: stages on different workers, micro-batches on their way through them, by torch's schedules."""
+"""Pipelines: stages on different workers, through which torch's schedules pass micro-batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .stages import Cut, StageModule
 
 
 class Pipeline:
-    """This worker's stages, and the schedule that runs them together with the other workers'."""
+    """The stages of this worker, and the schedule that runs them together with those of other workers."""
 
     def __init__(
         self,
@@ -27,19 +27,19 @@ class Pipeline:
         loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
         described: list[str],
     ) -> None:
-        """`stages` are this worker's by their numbers; `loss` gives the scalar to differentiate."""
+        """`stages` are the stages of this worker, by number. `loss` returns the scalar to differentiate."""
         self.stages, self.total, self.place = stages, cut.stages, cut.place
         self.microbatches, self.schedule, self.group = cut.microbatches, cut.schedule, group
         self.described = described
-        self.borrowed: list[Home] = []  # where parameters are that an earlier worker has too
+        self.borrowed: list[Home] = []  # locations of parameters that an earlier worker also holds
         self._loss = loss
-        self._shapes: list[tuple[torch.Size, torch.dtype]] = []  # of the batch that the schedule is for
+        self._shapes: list[tuple[torch.Size, torch.dtype]] = []  # of the batch for which the schedule was built
         self._running: Any = None
         self.waited = self.seconds = 0.0
         self._name_messages()
 
     def _name_messages(self) -> None:
-        """Have errors say what was on its way when a worker was lost."""
+        """Register descriptions of messages, so that errors name what was in transit when a worker was lost."""
         for stage in range(self.total):
             for number in range(self.microbatches):
                 of = f"of micro-batch {number}, stage"
@@ -50,15 +50,15 @@ class Pipeline:
         return self.group.messages if isinstance(self.group, EngineGroup) else {}
 
     def _seconds_waited(self) -> float:
-        """How long this worker has waited for messages, all in all; 0 on groups that do not measure it."""
+        """The total time that this worker has waited for messages; 0 for groups that do not measure it."""
         return self.group.waited if isinstance(self.group, EngineGroup) else 0.0
 
     def tag(self, stage: int, number: int, backward: bool = False) -> int:
-        """The number of the message with what a stage needs for a micro-batch."""
+        """The tag of the message with the input of a stage for a micro-batch."""
         return 1 + (2 * stage + backward) * self.microbatches + number
 
     def run(self, inputs: Sequence[torch.Tensor], target: torch.Tensor) -> None:
-        """All micro-batches forward and backward: gradients are added in the stages' parameters."""
+        """Run forward and backward for all micro-batches, and accumulate gradients in the parameters of the stages."""
         shapes = [(each.shape, each.dtype) for each in (*inputs, target)]
         if shapes != self._shapes:
             self._running = self._open(inputs)
@@ -88,7 +88,7 @@ class Pipeline:
 
     @torch.no_grad()
     def _boundaries(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What each stage gives for one micro-batch, as tensors without memory: found by running, as in prediction."""
+        """The outputs of each stage for one micro-batch, as tensors without memory, found by a run in predict mode."""
         outputs: list[torch.Tensor] = []
         for number in range(self.total):
             header = torch.zeros(_HEADER, dtype=torch.int64)
@@ -104,7 +104,7 @@ class Pipeline:
 
 
 class _Messenger(PipelineStage):
-    """torch's stage, whose messages carry numbers: so errors can name them."""
+    """torch's stage with tagged messages, so that errors can name them."""
 
     def __init__(
         self, pipeline: Pipeline, stage: StageModule, number: int, inputs: Sequence[torch.Tensor], output: torch.Tensor
@@ -123,7 +123,7 @@ class _Messenger(PipelineStage):
         self._tag = pipeline.tag
 
     def backward_weight_one_chunk(self, bwd_chunk_id: int, last_backward: bool = False) -> None:
-        before, Backward.again = Backward.again, self.stage_index > 0  # the first stage has no part for the inputs
+        before, Backward.again = Backward.again, self.stage_index > 0  # the first stage has no backward for its inputs
         try:
             super().backward_weight_one_chunk(bwd_chunk_id, last_backward)
         finally:
@@ -173,7 +173,7 @@ _TYPES = [
 
 
 def _describe(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's type, shape and strides as numbers."""
+    """The dtype, shape and strides of a tensor as numbers."""
     header = torch.zeros(_HEADER, dtype=torch.int64)
     dims = tensor.dim()
     header[:2] = torch.tensor([_TYPES.index(tensor.dtype), dims])

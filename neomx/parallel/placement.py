@@ -1,7 +1,7 @@
-"""Where the values of a Block's Parameters are when several workers hold them together.
+"""The placement of the Parameters of a Block that several workers hold together.
 
-`apply` and `train_step` give each Parameter a placement. Parameter asks it when values are read or written as a whole,
-Trainer when they are updated. All Parameters of a Block share one LayoutWorkers.
+`apply` and `train_step` give each Parameter a placement. A Parameter uses it to read and write its whole value, and a
+Trainer uses it to update. All Parameters of a Block share one LayoutWorkers.
 """
 
 from __future__ import annotations
@@ -26,43 +26,43 @@ from ..ndarray.distributed import whole
 from ..optimizer.part import Part, Total
 from .workers import LayoutWorkers
 
-# torch logs each tensor that two mesh dimensions divide along one axis, because it takes two steps to gather.
+# torch logs each tensor that two mesh dimensions shard along one axis, because gathering takes two steps.
 logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
 
 
 class Divided(Placement):
-    """Where a Parameter's values are under a layout: here, as a part or whole, or in another stage of a pipeline."""
+    """The placement of a Parameter under a layout: here, sharded or whole, or in another stage of a pipeline."""
 
     def __init__(self, workers: LayoutWorkers, stages: Sequence[int] = (0,)) -> None:
         self.workers = self.holders = workers
-        self.stages = tuple(stages)  # of the pipeline, that have it; several share it
+        self.stages = tuple(stages)  # stages of the pipeline that hold it; several may share it
         here = workers.layout.coordinates()["pipeline"]
         self.is_here, self.is_first = here in self.stages, here == self.stages[0]
 
     def refuse_elsewhere(self, name: str) -> None:
-        """Say where a Parameter is that this worker does not have."""
+        """Raise if this worker does not hold the Parameter, and say which stage does."""
         if not self.is_here:
             raise MXNetError(
                 f"Parameter {name!r} is in stage {', '.join(map(str, self.stages))} of the pipeline, this worker in "
-                f"{self.workers.layout.coordinates()['pipeline']}. save_parameters, called by all, writes all of them"
+                f"{self.workers.layout.coordinates()['pipeline']}. To save all, call save_parameters on all workers"
             )
 
     def settle(self) -> None:
-        """Have each worker hold its part alone."""
+        """Reshard, so that each worker holds only its part."""
         self.workers.reshard()
 
     def identity(self, array: NDArray) -> int:
-        """A number that changes when torch puts another tensor in the place of the Parameter's."""
+        """A number that changes when torch replaces the tensor of the Parameter."""
         return id(array._data)
 
     def part(self, array: NDArray) -> NDArray:
-        """What this worker updates of it."""
+        """The part of the Parameter that this worker updates."""
         return LeafPart(array) if isinstance(array._data, DTensor) else array
 
     def whole(self, arrays: list[NDArray]) -> NDArray:
-        """All of its values, on the CPU of the model's first worker, which writes files; nothing elsewhere.
+        """The whole value on the CPU of the first worker of the model, which writes files; empty elsewhere.
 
-        All workers call it.
+        All workers must call it.
         """
         array, values = arrays[0], None
         if self.is_here:
@@ -72,7 +72,7 @@ class Divided(Placement):
         return NDArray(torch.empty(0) if values is None or self.workers.model_group.rank else values, cpu())
 
     def _fetched(self, array: NDArray, values: torch.Tensor | None) -> torch.Tensor | None:
-        """From the stage that has it to stage 0, between the first workers of both."""
+        """Send the value from its stage to stage 0, between the first workers of both."""
         group, owner = self.workers.model_group, self.workers.first_of_stage(self.stages[0])
         if group.rank == owner:
             assert values is not None
@@ -83,7 +83,7 @@ class Divided(Placement):
         return values
 
     def put(self, array: NDArray, values: Any) -> None:
-        """Take this worker's part of whole values."""
+        """Store this worker's part of a whole value."""
         if not self.is_here:
             return
         whole = (values if isinstance(values, NDArray) else nd.array(values))._data
@@ -96,13 +96,13 @@ class Divided(Placement):
 
 
 def workers_holding(params: Iterable[Parameter | torch.Tensor]) -> LayoutWorkers | None:
-    """The workers that hold some of these Parameters, or torch parameters, together; None without a layout."""
+    """The workers over which any of these Parameters or torch parameters is distributed, or None."""
     placements = (param.placement for param in params if isinstance(param, Parameter))
     return next((each.workers for each in placements if isinstance(each, Divided)), None)
 
 
 def region(tensor: DTensor) -> tuple[slice, ...]:
-    """Which part of the whole this worker has."""
+    """The slices of the whole tensor that this worker holds."""
     shape, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     return tuple(
         slice(None) if length == whole else slice(at, at + length)
@@ -111,7 +111,7 @@ def region(tensor: DTensor) -> tuple[slice, ...]:
 
 
 class LeafPart(Part):
-    """This worker's part of a Parameter that is a DTensor, with the gradient that torch keeps beside it."""
+    """This worker's part of a Parameter that is a DTensor, with its gradient."""
 
     __slots__ = ("_leaf",)
 
@@ -131,7 +131,7 @@ class LeafGradient(NDArray):
     __slots__ = ("_leaf",)
 
     def __init__(self, leaf: DTensor, ctx: Context) -> None:
-        self._leaf, self._ctx, self._grad = leaf, ctx, None
+        self._leaf, self._ctx, self._grad, self._history = leaf, ctx, None, None
 
     @property
     def _data(self) -> torch.Tensor:  # type: ignore[override]
@@ -144,7 +144,7 @@ class LeafGradient(NDArray):
 
 
 def local_gradient(leaf: torch.Tensor) -> torch.Tensor | None:
-    """This worker's part of a parameter's gradient; summed over workers first where each has an addend."""
+    """This worker's part of the gradient of a parameter. Partial gradients are summed over the workers first."""
     gradient = leaf.grad
     if not isinstance(gradient, DTensor):
         return gradient
@@ -167,7 +167,7 @@ def _total(groups: tuple[dist.ProcessGroup, ...]) -> Total:
 
 
 def total_of(leaf: DTensor) -> Total:
-    """A function that sums over the workers that hold the different parts; one for all parameters alike."""
+    """A function that sums over the workers that hold the other parts. Equal placements share one function."""
     mesh = leaf.device_mesh
     divided = [at for at, kind in enumerate(leaf.placements) if not kind.is_replicate() and mesh.size(at) > 1]
     return _total(tuple(mesh.get_group(at) for at in divided))

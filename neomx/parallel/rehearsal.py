@@ -1,4 +1,4 @@
-"""Tensor parallelism rehearsed by a phantom: its layers get one worker's part of the weights, and count what moves."""
+"""Tensor parallelism for phantoms: layers get one worker's part of the weights and count the bytes exchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tensor import Target, targets_of
 
 
 def rehearse(module: torch.nn.Module, plan: Plan, degree: int, exchanged: Counter[str]) -> None:
-    """Have the layers of a phantom compute as one of `degree` workers would; bytes of each call go to `exchanged`."""
+    """Make the layers of a phantom compute as on one of `degree` workers. `exchanged` counts bytes by kind of call."""
     targets = targets_of(module, plan, degree)
     parts: dict[int, torch.nn.Parameter] = {}
     inputs: dict[str, torch.Tensor] = {}
@@ -39,7 +39,7 @@ def _take_part(target: Target, degree: int, parts: dict[int, torch.nn.Parameter]
             parts[id(made)] = made
         target.module._parameters[name] = parts[id(tensor)]
     layer, weight = layer_of(target.module), target.module._parameters.get("weight")
-    if isinstance(target.module, Twin) and weight is not None:  # the ops check that weights are as the layer says
+    if isinstance(target.module, Twin) and weight is not None:  # ops check the shapes of weights against the layer
         sizes = {"num_hidden": weight.shape[0]}
         if target.style.layer == "embedding":
             sizes = {"input_dim": weight.shape[0], "output_dim": weight.shape[1]}

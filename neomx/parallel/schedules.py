@@ -1,4 +1,4 @@
-"""Schedules: in which order the workers of a pipeline run the micro-batches of their stages."""
+"""Schedules: the order in which the workers of a pipeline run the micro-batches of their stages."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from ..base import suggest
 
 @dataclass(frozen=True)
 class Schedule:
-    """In which order a worker runs the micro-batches of its stages."""
+    """The order in which a worker runs the micro-batches of its stages."""
 
     name: str
-    kind: str  # torch's class in torch.distributed.pipelining
-    several: bool  # whether a worker has a list of stages, in torch's class
-    stages: int  # that a worker has, unless the cut says otherwise
-    even: bool = False  # whether micro-batches go through in rounds of equal length
-    splits: bool = False  # whether backward is done in two parts, of which that for the weights can wait
-    returns: bool = False  # whether the second half of the stages goes back from the last worker to the first
+    kind: str  # name of the class in torch.distributed.pipelining
+    several: bool  # whether torch's class takes a list of stages per worker
+    stages: int  # stages per worker, unless the cut says otherwise
+    even: bool = False  # whether micro-batches are processed in rounds of equal length
+    splits: bool = False  # whether backward for the weights is deferred
+    returns: bool = False  # whether the second half of the stages runs from the last worker back to the first
 
     def over(self, stages: list[Any], microbatches: int, **options: Any) -> Any:
         """torch's schedule for a worker's stages."""
-        from torch.distributed import pipelining  # a second to load, which other layouts need not wait for
+        from torch.distributed import pipelining  # takes a second to import, and only pipelines need it
 
         return getattr(pipelining, self.kind)(stages if self.several else stages[0], microbatches, **options)
 
     def bubble(self, workers: int, stages: int, microbatches: int) -> float:
-        """The part of the time that workers wait, at least: stages take equally long, backward twice forward's time."""
+        """The minimum fraction of idle time, if all stages take equally long and backward takes twice as long."""
         steps = microbatches * (stages // workers) * (3 if self.splits else 1)
         return (workers - 1) / (steps + workers - 1)
 
     def place(self, stage: int, workers: int) -> int:
-        """The worker that has a stage."""
+        """The worker that holds a stage."""
         lap, place = divmod(stage, workers)
         return workers - 1 - place if self.returns and lap % 2 else place
 
     def check_checkpoint(self, checkpoint: object) -> None:
-        """Refuse activation checkpointing where each part of backward would compute activations again."""
+        """Raise for activation checkpointing if each part of backward would recompute activations."""
         if self.splits and checkpoint:
             raise ValueError(
-                f"the schedule {self.name!r} does backward in two parts, for which checkpointed activations would be "
-                "computed twice. Leave checkpoint out, or take '1f1b' or 'interleaved'"
+                f"the schedule {self.name!r} runs backward in two parts, so checkpointed activations would be "
+                "recomputed twice. Remove checkpoint, or use '1f1b' or 'interleaved'"
             )
 
     def check(self, workers: int, stages: int, microbatches: int) -> None:
-        """Refuse numbers that it cannot run."""
+        """Raise for combinations that the schedule does not support."""
         per_worker, rest = divmod(stages, workers)
         fixed = not self.several or self.returns
         if rest or (fixed and per_worker != self.stages):
@@ -57,14 +57,14 @@ class Schedule:
         if self.name == "1f1b" and microbatches < stages:
             raise ValueError(
                 f"the schedule '1f1b' needs at least as many micro-batches as stages: {stages}, received "
-                f"{microbatches}. Give more, or take 'gpipe'"
+                f"{microbatches}. Use more, or use 'gpipe'"
             )
         rounds = max(1, microbatches // workers)
         if self.even and microbatches % rounds:
             fewer = microbatches // workers * workers
             raise ValueError(
-                f"the schedule {self.name!r} needs micro-batches that are a multiple of the pipeline's {workers} "
-                f"workers, received {microbatches}: take {fewer} or {fewer + workers}"
+                f"the schedule {self.name!r} needs a number of micro-batches that is a multiple of the {workers} "
+                f"workers of the pipeline, received {microbatches}. Use {fewer} or {fewer + workers}"
             )
 
 
@@ -81,9 +81,9 @@ SCHEDULES = {
 
 
 def find_schedule(name: str) -> Schedule:
-    """The schedule of that name."""
+    """The schedule with this name."""
     if not isinstance(name, str) or name not in SCHEDULES:
         raise ValueError(
-            f"there is no schedule {name!r}.{suggest(str(name), SCHEDULES)} Give any of {', '.join(SCHEDULES)}"
+            f"unknown schedule {name!r}.{suggest(str(name), SCHEDULES)} Expected one of {', '.join(SCHEDULES)}"
         )
     return SCHEDULES[name]

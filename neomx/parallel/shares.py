@@ -1,4 +1,4 @@
-"""An optimizer whose states are divided: each worker updates its rows of every weight, and all gather the result."""
+"""Sharded optimizer states: each worker updates its rows of every weight, and all workers gather the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def apply_in_shares(
     parts: list[Part],
     group: Group,
 ) -> None:
-    """Update this worker's rows (`parts`) of the weights, with states for those alone, and take the others' rows."""
+    """Update this worker's rows (`parts`) of the weights, with states only for them, and gather the other rows."""
     rows = [share(weight._data, group.rank, group.size) for weight in weights]
     gradients = [NDArray(total._data.detach()[mine], total._ctx) for total, mine in zip(sums, rows, strict=True)]
     updater(indices, gradients, parts)
@@ -31,14 +31,14 @@ def apply_in_shares(
 
 
 def share(tensor: torch.Tensor, rank: int, size: int) -> slice:
-    """The rows of a tensor that are a worker's."""
+    """The rows of a tensor that belong to a worker."""
     rows = tensor.shape[0]
     width = -(-rows // size)
     return slice(min(rank * width, rows), min((rank + 1) * width, rows))
 
 
 def share_of(weight: NDArray, group: Group) -> Part:
-    """This worker's rows of a weight, which may be a part itself."""
+    """This worker's rows of a weight, which may itself be a part."""
     mine = share(weight._data, group.rank, group.size)
     whole, split = tuple(weight.shape), [slice(None)] * len(weight.shape)
     total: Total | None = None
@@ -51,7 +51,7 @@ def share_of(weight: NDArray, group: Group) -> Part:
 
 @cache
 def _sum_over(group: Group, total: Total | None) -> Total:
-    """A sum over a group, then over what the part was a part of: one function for all weights alike."""
+    """A function that sums over a group and then by `total`. Equal arguments share one function."""
 
     def sum_all(x: torch.Tensor) -> torch.Tensor:
         x = group.all_reduce_(x.clone(), what="norms")
@@ -61,7 +61,7 @@ def _sum_over(group: Group, total: Total | None) -> Total:
 
 
 def gather(tensors: list[torch.Tensor], group: Group) -> None:
-    """Every worker's rows everywhere, in place, all of one type in one go."""
+    """Gather the rows of every worker in place, with one call per dtype."""
     by_kind: dict[Any, list[torch.Tensor]] = defaultdict(list)
     for tensor in tensors:
         by_kind[tensor.dtype, tensor.device].append(tensor.detach())

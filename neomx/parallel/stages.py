@@ -1,4 +1,4 @@
-"""Stages: a model as a row of pieces, and where to cut the row so that all workers of a pipeline have as much to do."""
+"""Stages: a model as a sequence of pieces, cut so that the workers of a pipeline have equal work."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from .model import Model, Weight, elements_of
 from .schedules import Schedule
 
 Component: TypeAlias = Model | Callable[..., Any]
-CutBy: TypeAlias = str | Sequence[str] | None  # 'time' (None), 'parameters', or the names that later stages begin with
-_TIMED = 3  # runs of each piece, of which the fastest counts
+CutBy: TypeAlias = str | Sequence[str] | None  # 'time' (None), 'parameters', or the first pieces of later stages
+_TIMED = 3  # number of runs of each piece; the fastest counts
 
 
 class Piece(torch.nn.Module):
-    """A part of a model that stays whole, run on tensors: a Block, a torch module, or a function."""
+    """An indivisible part of a model that runs on tensors: a Block, a torch module, or a function."""
 
     def __init__(self, name: str, part: Component, takes_arrays: bool = False) -> None:
-        """`takes_arrays`: a function is one on arrays."""
+        """`takes_arrays` tells that a function takes arrays instead of tensors."""
         super().__init__()
         self.name, self.part, self._takes_arrays = name, part, takes_arrays
         if isinstance(part, torch.nn.Module):
             self.run = part
 
     def forward(self, *args: torch.Tensor) -> Any:
-        """What the part computes, as in training or not by this module's flag."""
+        """Compute the output of the part, in train or predict mode by the flag of this module."""
         if isinstance(self.part, (Block, torch.nn.Module)):
             return self.run(*args)
         return on_tensors(self.part, args, self.training) if self._takes_arrays else self.part(*args)
 
     def open(self) -> None:
-        """Take the Block's twin, once all its parameters have their shapes."""
+        """Create the twin of the Block, after all its parameters have shapes."""
         if isinstance(self.part, Block):
             self.run = self.part.torch()
 
     def holds(self) -> list[Weight]:
-        """Its Parameters; those of torch for a torch module."""
+        """The Parameters of the Block, or the torch parameters of a torch module."""
         if isinstance(self.part, Block):
             return list(self.part.collect_params().values())
         return list(self.parameters())
@@ -63,19 +63,19 @@ class StageModule(torch.nn.Module):
     """Consecutive pieces, run one after the other."""
 
     def __init__(self, pieces: Iterable[Piece], detached: bool) -> None:
-        """`detached`: the schedule detaches outputs in place, which cannot be done with views."""
+        """`detached` tells that the schedule detaches outputs in place, so they must not be views."""
         super().__init__()
         self.pieces = torch.nn.ModuleList(pieces)
         self._detached = detached
 
     def forward(self, *args: torch.Tensor) -> torch.Tensor:
-        """The last piece's output."""
+        """Return the output of the last piece."""
         for piece in self.pieces:
             output: object = piece(*args)
             if not isinstance(output, torch.Tensor):
                 raise MXNetError(
-                    f"pipeline: the piece {piece.name} gave a {type(output).__name__}; the pieces of a pipeline give "
-                    "one array each. Put what belongs together into one Block"
+                    f"pipeline: the piece {piece.name} returned a {type(output).__name__}; each piece of a pipeline "
+                    "must return one array. Combine pieces that exchange more into one Block"
                 )
             args = (output,)
         (last,) = args
@@ -86,13 +86,13 @@ class StageModule(torch.nn.Module):
 
 
 def pieces_of(net: Model) -> list[Piece]:
-    """The pieces of a model in the order in which they run: refused if it does not say what they are."""
+    """The pieces of a model in execution order. Raise if the model does not define them."""
     parts = list(parts_of(net))
     if parts == [("", net)]:
         raise MXNetError(
             f"cannot cut {_title(net)} into pieces: a pipeline needs a Sequential or HybridSequential, a Block with "
             "`features` and `output`, a torch.nn.Sequential, or a model whose stages() lists (name, Block) pairs in "
-            "the order in which they run"
+            "execution order"
         )
     return [Piece(name, part, isinstance(net, Block)) for name, part in parts]
 
@@ -102,7 +102,7 @@ def _title(net: Model) -> str:
 
 
 def parts_of(part: Component, name: str = "") -> Iterable[tuple[str, Component]]:
-    """The parts that a model is a row of, by their names; itself if it does not say."""
+    """The consecutive parts of a model by name, or the model itself if it does not define parts."""
     stages, listed = getattr(part, "stages", None), list[tuple[str, Component]]()
     if callable(stages):
         listed = list(stages())
@@ -119,7 +119,7 @@ def parts_of(part: Component, name: str = "") -> Iterable[tuple[str, Component]]
 
 
 def refuse_homeless(net: Model, pieces: Sequence[Piece]) -> None:
-    """Refuse parameters of the model that no piece holds: no stage would train them."""
+    """Raise for parameters of the model that no piece contains, because no stage would train them."""
     held = {id(param) for piece in pieces for param in piece.holds()}
     if isinstance(net, Block):
         named: Iterable[tuple[str, Weight]] = net._collect_params_with_prefix().items()
@@ -128,7 +128,7 @@ def refuse_homeless(net: Model, pieces: Sequence[Piece]) -> None:
     lost = [name for name, param in named if id(param) not in held]
     if lost:
         raise MXNetError(
-            f"{len(lost)} parameter(s) of {_title(net)} are in no stage of the pipeline: {', '.join(lost[:8])}. Each "
+            f"no stage of the pipeline contains {len(lost)} parameter(s) of {_title(net)}: {', '.join(lost[:8])}. Each "
             f"must belong to one of its {len(pieces)} pieces: {', '.join(piece.name for piece in pieces[:8])}"
         )
 
@@ -137,10 +137,10 @@ def refuse_homeless(net: Model, pieces: Sequence[Piece]) -> None:
 
 
 def balance(costs: Sequence[float], count: int) -> list[int]:
-    """Where each of `count` stages ends, so that the most expensive one costs least: exact."""
+    """The end of each of `count` stages that minimizes the cost of the slowest stage. The result is optimal."""
     sums = [0.0, *accumulate(costs)]
     pieces = len(costs)
-    best = [sums[end] for end in range(pieces + 1)]  # the dearest stage, if the first `end` pieces are one stage
+    best = [sums[end] for end in range(pieces + 1)]  # cost of the slowest stage, if pieces up to `end` form one
     last_cuts: list[list[int]] = []
     for stages in range(2, count + 1):
         cuts = [
@@ -156,7 +156,7 @@ def balance(costs: Sequence[float], count: int) -> list[int]:
 
 
 def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
-    """Where each stage ends if a new one begins with each of these pieces."""
+    """The end of each stage, if each of these pieces starts a new stage."""
     known = [piece.name for piece in pieces]
     starts = []
     for name in names:
@@ -164,25 +164,25 @@ def ends_at(names: Sequence[str], pieces: Sequence[Piece]) -> list[int]:
             begins = [each for each in known if each.startswith(f"{name}.")]
             if not begins:
                 raise ValueError(
-                    f"cut: there is no piece {name!r}.{suggest(name, known)} The pieces are {', '.join(known)}"
+                    f"cut: unknown piece {name!r}.{suggest(name, known)} The pieces are {', '.join(known)}"
                 )
             name = begins[0]
         starts.append(known.index(name))
     if starts != sorted(set(starts)) or 0 in starts:
         raise ValueError(
-            f"cut: name the pieces that begin the second and later stages, in their order: {', '.join(known[1:])}; "
+            f"cut: expected the first pieces of the second and later stages, in this order: {', '.join(known[1:])}; "
             f"received {', '.join(names)}"
         )
     return [*starts, len(pieces)]
 
 
 def by_parameters(pieces: Sequence[Piece]) -> list[float]:
-    """The cost of each piece: its parameters' elements. What costs none is still something."""
+    """The cost of each piece: its number of parameter elements, at least a small positive cost."""
     return [1.0 + sum(elements_of(param) for param in piece.holds()) for piece in pieces]
 
 
 def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[float]:
-    """The cost of each piece: seconds of a forward and backward on one micro-batch, as the first worker measured."""
+    """The cost of each piece: seconds for forward and backward of one micro-batch, measured by the first worker."""
     seconds = []
     for piece in pieces:
         piece.train(False)
@@ -196,7 +196,7 @@ def by_time(pieces: Sequence[Piece], inputs: Sequence[torch.Tensor]) -> list[flo
 
 
 def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.Tensor]:
-    """Predicting, so that nothing is learnt, nothing drawn."""
+    """Time a piece in predict mode, which changes no state and draws no random numbers."""
     leaves = [each.detach().requires_grad_(each.is_floating_point()) for each in inputs]
     began = time.perf_counter()
     output = piece(*leaves)
@@ -210,14 +210,14 @@ def _timed(piece: Piece, inputs: Sequence[torch.Tensor]) -> tuple[float, torch.T
 
 
 def free_elsewhere(net: torch.nn.Module, stages: Iterable[StageModule]) -> None:
-    """Free the memory of a torch module's parameters but those of these stages: other workers have them."""
+    """Free the parameters of a torch module that are not in these stages. Other workers hold them."""
     modules = {id(module) for stage in stages for module in stage.modules()}
     kept = {id(param) for module in net.modules() if id(module) in modules for param in module.parameters()}
     for module in net.modules():
         for key, param in module._parameters.items():
             if param is not None and id(param) not in kept:
                 param.grad, param.data = None, param.data.new_empty(0)
-            elif param is not None and id(module) not in modules:  # a kept one, under another stage's name
+            elif param is not None and id(module) not in modules:  # a kept parameter under a name of another stage
                 module._parameters[key] = torch.nn.Parameter(param.data.new_empty(0), requires_grad=False)
 
 
@@ -225,10 +225,10 @@ def free_elsewhere(net: torch.nn.Module, stages: Iterable[StageModule]) -> None:
 
 
 class Cut:
-    """Where a model is to be cut, checked before anything runs."""
+    """The cut of a model into stages, checked before anything runs."""
 
     def __init__(self, net: Model, workers: int, schedule: Schedule, how: CutBy, microbatches: int) -> None:
-        """`how` is 'time' (None), 'parameters', or the names of the pieces with which later stages begin."""
+        """`how` is 'time' (None), 'parameters', or the names of the first pieces of later stages."""
         self.schedule, self.workers, self.microbatches, self._how = schedule, workers, microbatches, how
         self.pieces = pieces_of(net)
         refuse_homeless(net, self.pieces)
@@ -246,7 +246,7 @@ class Cut:
             )
 
     def groups(self, inputs: Sequence[torch.Tensor]) -> list[list[Piece]]:
-        """The pieces of each stage; `inputs` are one micro-batch, for the measurement."""
+        """The pieces of each stage. `inputs` is one micro-batch, used to measure time."""
         ends = self._given
         if ends is None:
             costs = by_parameters(self.pieces) if self._how == "parameters" else by_time(self.pieces, inputs)
@@ -255,9 +255,9 @@ class Cut:
 
     @property
     def bubble(self) -> float:
-        """The part of the time that workers wait at least."""
+        """The minimum fraction of time that workers are idle."""
         return self.schedule.bubble(self.workers, self.stages, self.microbatches)
 
     def place(self, stage: int) -> int:
-        """The worker of the pipeline that has a stage."""
+        """The worker of the pipeline that holds a stage."""
         return self.schedule.place(stage, self.workers)

@@ -1,4 +1,4 @@
-"""Laying a model out over the workers of a pipeline: who has which stages, and what they share."""
+"""Distribute a model over the workers of a pipeline: which worker holds which stages, and what they share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lay_out_stages(
     inputs: Sequence[torch.Tensor],
     loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[Pipeline, list[Callable[[], None]]]:
-    """Cut a model and keep this worker's stages: the pipeline, and what adds up gradients when it has run."""
+    """Cut a model, keep this worker's stages, and return the pipeline and the functions that sum gradients."""
     workers = begin(net, layout, shard, plan, checkpoint)
     for piece in cut.pieces:
         piece.open()
@@ -67,7 +67,7 @@ def lay_out_stages(
 
 
 def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Weight, list[int]]:
-    """The workers of the pipeline that have each parameter, in their order."""
+    """The workers of the pipeline that hold each parameter, in order."""
     holders: dict[Weight, list[int]] = {}
     for number, pieces in enumerate(groups):
         for param in (each for piece in pieces for each in piece.holds()):
@@ -78,7 +78,7 @@ def _holders(groups: list[list[Piece]], cut: Cut) -> dict[Weight, list[int]]:
 
 
 def _owners(net: torch.nn.Module, groups: list[list[Piece]], cut: Cut) -> dict[str, Owned]:
-    """By the names of a torch module's state: the worker of the pipeline that has it, its shape and its type."""
+    """For each name in the state of a torch module: the worker of the pipeline that holds it, its shape and dtype."""
     places = {
         id(module): cut.place(number)
         for number, pieces in enumerate(groups)
@@ -95,7 +95,7 @@ def _owners(net: torch.nn.Module, groups: list[list[Piece]], cut: Cut) -> dict[s
 
 
 def _shared(stages: dict[int, StageModule], holders: dict[Weight, list[int]]) -> list[tuple[Home, list[int]]]:
-    """Where torch has each parameter of this worker that others have too, and who has it."""
+    """The location of each parameter that this worker shares with others, and the workers that hold it."""
     homes: dict[int, Home] = {}
     for stage in stages.values():
         for module in stage.modules():
@@ -114,7 +114,7 @@ def _tensor(param: Weight) -> torch.Tensor:
 
 
 def _group(layout: Layout, places: Sequence[int]) -> Group:
-    """The workers at these places of this worker's pipeline."""
+    """The workers at these positions of this worker's pipeline."""
     peers = layout.peers("pipeline")
     group: Group | None = session().group.subgroup([peers[place] for place in places])
     assert group is not None  # this worker is one of them
@@ -122,7 +122,7 @@ def _group(layout: Layout, places: Sequence[int]) -> Group:
 
 
 def _add(home: Home, group: Group) -> None:
-    """Give each worker the sum of the gradients that all have for a parameter."""
+    """Sum the gradients of a parameter over all workers that hold it."""
     tensors, key = home
     leaf = tensors[key]
     assert leaf is not None
@@ -130,7 +130,7 @@ def _add(home: Home, group: Group) -> None:
 
 
 def _gradient_of(leaf: torch.Tensor) -> torch.Tensor:
-    """This worker's part of a gradient; zeros if backward has not written one."""
+    """This worker's part of a gradient, or zeros if backward has not written one."""
     if leaf.grad is None:
         leaf.grad = torch.zeros_like(leaf)
     gradient = local_gradient(leaf)
@@ -139,7 +139,7 @@ def _gradient_of(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def _average(stages: Sequence[StageModule], group: Group) -> None:
-    """Give workers with other samples the mean of their gradients, as torch's modules have it."""
+    """Average gradients over the workers with different samples, as is usual for torch modules."""
     by_type: dict[torch.dtype, list[torch.Tensor]] = {}
     for param in (each for stage in stages for each in stage.parameters() if each.requires_grad):
         by_type.setdefault(param.dtype, []).append(_gradient_of(param))
@@ -149,11 +149,11 @@ def _average(stages: Sequence[StageModule], group: Group) -> None:
             gradient.copy_(part.view(gradient.shape))
 
 
-# ---- what is said ----
+# ---- report ----
 
 
 def _described(groups: list[list[Piece]], cut: Cut) -> list[str]:
-    """A line for each stage."""
+    """One line of text per stage."""
     lines = []
     for number, pieces in enumerate(groups):
         first, last = pieces[0].name, pieces[-1].name

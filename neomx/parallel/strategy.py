@@ -1,4 +1,4 @@
-"""Training steps under a layout: gradients are summed over the workers that take different samples, then cut."""
+"""Training steps under a layout: gradients are summed over the workers with different samples, then sharded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from .workers import LayoutWorkers
 
 
 class LayoutStrategy(AllReduce):
-    """Sums over data x shard; what `fully_shard` has summed in backward is taken as it is.
+    """Sum gradients over data x shard. Gradients that `fully_shard` has summed in backward are used unchanged.
 
-    All workers step together: under a layout, forward and backward need all of them, so all have as many batches.
+    All workers step together. Forward and backward need all of them, so all must have the same number of batches.
     """
 
-    updates_early = False  # the optimizer may need sums over the workers that hold the other parts, in the same order
+    updates_early = False  # the optimizer may sum over workers that hold other parts, in the same order on all
 
     def __init__(self, workers: LayoutWorkers) -> None:
         super().__init__(workers.gradient_group, shows_sums=True)
@@ -39,41 +39,41 @@ class LayoutStrategy(AllReduce):
         return self._workers.gradient_group
 
     def join(self) -> None:
-        """There are no rounds: whoever has no data cannot take part."""
+        """Do nothing: there are no rounds, because a worker without data cannot join a step."""
         self._group = self._batch.clone("gradients")
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-        """`apply` has done it."""
+        """Do nothing: `apply` has broadcast the values."""
 
     def await_others(self) -> None:
-        """All have as many batches."""
+        """Do nothing: all workers have the same number of batches."""
 
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
-        """Hear what all workers say before a step."""
+        """Collect the announcements that all workers make before a step."""
         said = self._batch.all_gather_small(torch.tensor([divisor, wants_flags], dtype=torch.float64), "a step")
         divisors = said[:, 0].tolist()
         return Round([0] * len(said), divisors, divisors, True, bool(said[:, 1].any()))
 
     def divisor_of(self, round: Round) -> float:
-        """The samples of all workers."""
+        """The number of samples of all workers."""
         return sum(round.divisors)
 
     def agree(self, divisor: float) -> float:
-        """What all workers divide by, where gradients have been summed before."""
+        """The divisor that all workers agree on, for gradients that are already summed."""
         return self.divisor_of(self.begin_round(divisor, False))
 
     def prepare(self) -> None:
         """Pack the new parameters."""
         for i in self.trained.sparse:
             raise MXNetError(
-                f"Parameter {self.trained.names[i]!r} has row-sparse gradients, which a layout cannot sum. Make the "
+                f"Parameter {self.trained.names[i]!r} has row-sparse gradients, which a layout cannot sum. Create the "
                 "layer with sparse_grad=False"
             )
         self._shares = {}
         super().prepare()
 
     def summed_before(self) -> set[int]:
-        """The parameters whose gradients are sums over all workers when backward is done."""
+        """The parameters whose gradients are already summed over all workers when backward ends."""
         alone = self._batch.size == 1  # no other worker has samples for these parameters
         return set(range(len(self.trained))) if alone or self._workers.sharded else set()
 
@@ -89,7 +89,7 @@ class LayoutStrategy(AllReduce):
         apply_in_shares(self.training.updater(), indices, list(gradients), weights, self._seen(weights), self._batch)
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Update by gradients that `reduce` has summed."""
+        """Update with gradients that `reduce` has summed."""
         if not self._in_shares:
             super().update(divisor, ignore_stale)
             return
@@ -104,11 +104,11 @@ class LayoutStrategy(AllReduce):
 
     @property
     def _in_shares(self) -> bool:
-        """Whether each worker updates some rows of weights that all have whole."""
+        """Whether each worker updates some rows of weights that all workers hold."""
         return self._workers.shard == "optimizer" and self._batch.size > 1
 
     def _seen(self, weights: Sequence[NDArray]) -> list[Any]:
-        """What the Updater sees of weights."""
+        """The parts of weights that the Updater sees."""
         if not self._in_shares:
             return list(weights)
         for weight in weights:
@@ -119,12 +119,12 @@ class LayoutStrategy(AllReduce):
     # ---- states in files ----
 
     def _held(self) -> dict[int | str, NDArray]:
-        """What the Updater sees of each weight."""
+        """The part of each weight that the Updater sees, by key."""
         self.follow()
         return dict(zip(self.trained.keys, self._seen(self.trained.weights[0]), strict=True))
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
-        """Write the file that one process would have written. All workers call it."""
+        """Write the file that a single process would write. All workers must call it."""
         whole = self.training.updater().gathered(self._held(), _assembled)
         stages = self._workers.pipeline_group
         if stages is not None:
@@ -135,7 +135,7 @@ class LayoutStrategy(AllReduce):
         return True
 
     def load_states(self, fname: str) -> bool:
-        """Go on from the states in a file, of which this worker keeps its part."""
+        """Load this worker's part of the states in a file."""
         held = self._held()
         other = self.training.updater().restored(fname, {i: held.get(i) for i in self.training.indices()})
         other.states = {i: state for i, state in other.states.items() if i in held}
@@ -144,14 +144,14 @@ class LayoutStrategy(AllReduce):
 
 
 def _assembled(tensor: torch.Tensor, part: Part) -> torch.Tensor:
-    """The whole of a tensor that is divided as a part is: each worker adds its own to zeros."""
+    """The whole tensor of which each worker holds a part: the sum of the parts in arrays of zeros."""
     whole = tensor.new_zeros(part.whole_shape)
     whole[part.split] = tensor
     return part.total(whole)
 
 
 def _merge(updater: Updater, stages: Group) -> None:
-    """Bring the states of all stages, and the counts of their updates, to the first."""
+    """Send the states and update counts of all stages to the first."""
     mine = torch.frombuffer(bytearray(updater.get_states(dump_optimizer=True)), dtype=torch.uint8)
     optimizer = updater.optimizer
     for rank, content in enumerate(stages.all_gather(mine, "the optimizer's states")):

@@ -1,11 +1,11 @@
-"""`mx.step`: how a training step meets other devices and workers. One strategy a file.
+"""`mx.step`: how a training step combines the gradients of several devices and workers. One strategy per file.
 
-    OneDevice   gradients meet nobody
-    Store       several contexts, or a key-value store of one's own
-    AllReduce   workers that sum among themselves
-    Servers     workers with parameter servers
+    OneDevice   no exchange: each context updates with its own gradients
+    Store       several contexts, or a user-defined key-value store
+    AllReduce   workers sum gradients among themselves
+    Servers     workers send gradients to parameter servers
 
-`gluon.Trainer(..., kvstore=)` and `Module.fit(kvstore=)` take a strategy, or a name for which `choose` finds one.
+`gluon.Trainer(..., kvstore=)` and `Module.fit(kvstore=)` accept a strategy, or a name that `choose` maps to one.
 """
 
 from __future__ import annotations

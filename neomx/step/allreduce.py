@@ -1,12 +1,12 @@
-"""All-reduce: every worker gets the sums of all gradients and updates its weights by itself.
+"""All-reduce: every worker receives the sum of all gradients and updates its own copy of the weights.
 
-The way of a gradient:
+The path of a gradient:
 
     ready -> bucket -> encode -> sum -> decode -> update
 
-`ready` is called in backward. Full buckets leave at once, in a thread of their own (`comm.buckets`). `reducer` chooses
-how a bucket is summed: through memory that the workers of a host share and the network between hosts, or encoded by a
-compressor. The update of a bucket may run while later ones are still on their way. Each part can be overridden.
+`ready` is called during backward. A full bucket is sent immediately by a separate thread (`comm.buckets`). `reducer`
+chooses how a bucket is summed: through shared memory within a host and over the network between hosts, or encoded by a
+compressor. A bucket may be updated while later ones are still in flight. Subclasses can override each part.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ..ndarray.sparse import RowSparseNDArray
 from .strategy import StepStrategy
 from .trained import Training, sum_rows
 
-_MEASURED = 2  # rounds after which the order is known in which gradients become ready
+_MEASURED = 2  # number of rounds after which the order in which gradients become ready is known
 
 
 class AllReduce(StepStrategy):
-    """Sums over all workers of the job, or of `group`, whose `rounds` keep them in step.
+    """Sum gradients over all workers of the job, or of `group`; `rounds` synchronizes their steps.
 
-    `compressor` makes gradients small for the way; see `comm.compress`. With `shows_sums` a step leaves the sums in the
-    place of gradients, where a program can read them.
+    `compressor` reduces the size of gradients in transit; see `comm.compress`. With `shows_sums`, a step replaces the
+    gradients with the sums, so that the program can read them.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ class AllReduce(StepStrategy):
                 f"compressor= expects an object of a class derived from mx.step.Compressor, received {compressor!r:.80}"
             )
         self._members, self._rounds, self.compressor, self.shows_sums = group, rounds, compressor, shows_sums
-        self._group: Group | None = None  # for this strategy's messages alone
-        self._side: Group | None = None  # for those of the buckets' thread
+        self._group: Group | None = None  # used only for messages of this strategy
+        self._side: Group | None = None  # used only by the bucket thread
         self._buckets: Buckets | None = None
         self._since_prepared = 0
         self.sums: list[NDArray] = []  # valid until the next backward
@@ -60,13 +60,13 @@ class AllReduce(StepStrategy):
     # ---- among the workers ----
 
     def bind(self, training: Training) -> None:
-        """Join the workers that step together."""
+        """Join the group of workers that step together."""
         super().bind(training)
         if self._group is None:
             self.join()
 
     def join(self) -> None:
-        """Be one of those who step together. All workers make their strategies in the same order."""
+        """Enter the rounds of the workers that step together. All workers create their strategies in the same order."""
         self._members = self._members or session().group
         self._group = self.enter(self._rounds or session().rounds, self._members)
 
@@ -80,52 +80,52 @@ class AllReduce(StepStrategy):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Whose gradients are summed in a step."""
+        """The number of workers whose gradients are summed in a step."""
         return (self._members or session().group).size
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-        """Give all workers the first one's values of these tensors."""
+        """Broadcast the values of these tensors from the first worker."""
         self._members = self._members or session().group
         check_alike(self._members, described(names, tensors), "a model")
         self._members.broadcast_all_(list(tensors))
 
     def await_others(self) -> None:
-        """Wait for workers that still have data, and take part in their steps meanwhile."""
+        """Wait for workers that still have data, and join their steps in the meantime."""
         if self._rounds is not None:
             self._rounds.pause()
 
     def take_over(self, source: int) -> None:
-        """Take over the weights, and the optimizer's states, that the worker `source` has."""
+        """Copy the weights and optimizer states from the worker `source`."""
         give_over(self.training, self.group, source)
 
     # ---- a step ----
 
     def ready(self, i: int) -> None:
-        """A gradient is complete: pack it into its bucket, which leaves when it is full."""
+        """Pack a complete gradient into its bucket, which is sent when it is full."""
         self.buckets.stage(i)
 
     def step(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Sum over all workers, divide by what all agree on, and update."""
+        """Sum over all workers, divide by the agreed divisor, and update."""
         self._exchange(divisor, ignore_stale=ignore_stale, updates=True)
 
     def reduce(self) -> None:
-        """Put the sums over all workers in place of gradients."""
-        stale = self._exchange(float("nan"))  # `update` will say what to divide by
+        """Replace gradients with their sums over all workers."""
+        stale = self._exchange(float("nan"))  # `update` supplies the divisor
         self.trained.put(self.sums, stale)
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Update by gradients that `reduce` has summed."""
+        """Update with gradients that `reduce` has summed."""
         self.follow()
         self.update_each(self.agree(divisor), ignore_stale)
 
     def agree(self, divisor: float) -> float:
-        """What all workers divide by, where gradients have been summed before."""
+        """The divisor that all workers agree on, for gradients that are already summed."""
         assert self._rounds is not None
         said = self.training.samples(divisor)
         return self._rounds.step(self._number, divisor, said, reduces=False, compared=self.compared()).divisor
 
     def _exchange(self, divisor: float, ignore_stale: bool = True, updates: bool = False) -> list[bool]:
-        """Sum this round's gradients; of which parameters no worker made one."""
+        """Sum this round's gradients. Return, for each parameter, whether no worker computed a gradient for it."""
         began = time.perf_counter()
         self.follow()
         made = self.trained.fresh()
@@ -151,39 +151,39 @@ class AllReduce(StepStrategy):
         return stale
 
     def begin_round(self, divisor: float, wants_flags: bool) -> Round:
-        """Hear what all workers say before a step."""
+        """Collect the announcements that all workers make before a step."""
         assert self._rounds is not None
         said = self.training.samples(divisor)
         return self._rounds.step(self._number, divisor, said, wants_flags=wants_flags, compared=self.compared())
 
     def divisor_of(self, round: Round) -> float:
-        """What all workers divide by."""
+        """The divisor that all workers use in this round."""
         return round.divisor
 
     def shadow(self, round: Round) -> None:
-        """Take part in the others' step with gradients of zero."""
+        """Join a step of the other workers with gradients of zero."""
         if round.reduces:
             again, stale = self._flags(round, self.buckets.send_rest(()), [])
             self._settle(round, again, [], stale)
 
     def has_sent(self) -> bool:
-        """Whether gradients of a step that has not come yet have left."""
+        """Whether gradients have been sent for a step that has not happened yet."""
         return self._buckets is not None and self._buckets.has_sent()
 
     # ---- updating ----
 
     @property
     def updates_early(self) -> bool:
-        """Whether the update of a bucket runs while later ones are on their way.
+        """Whether a bucket is updated while later ones are still in flight.
 
-        On one host that would gain nothing. A worker that is lost meanwhile leaves some parameters updated and others
-        not: a strategy that goes on without it says False.
+        This gains nothing on a single host. If a worker is lost during such a step, some parameters are updated and
+        others are not, so a strategy that continues without the lost worker must return False.
         """
         several_hosts = len(set(self.group.hosts)) > 1
         return several_hosts and not self.training.looks_at_all and self.training.optimizer.updates_apart
 
     def _update_early(self, again: set[int], stale: list[bool]) -> None:
-        """Update bucket after bucket as their sums arrive, but not those that are to be sent again."""
+        """Update each bucket as its sum arrives, except buckets that must be sent again."""
         for numbers in self.buckets.arrivals():
             places = [i for n in numbers if n not in again for i in self.buckets.members(n) if not stale[i]]
             self._take_rows(places)
@@ -199,22 +199,22 @@ class AllReduce(StepStrategy):
         self._finish(kept, stale)
 
     def _finish(self, places: Sequence[int], stale: list[bool]) -> None:
-        """The last update of a step."""
+        """Perform the last update of a step."""
         if self.shows_sums:
             self.trained.put(self.sums, stale)
         self._apply_sums(places, shown=self.shows_sums)
         self.trained.use_all()
 
     def apply(self, places: Sequence[int], gradients: Sequence[NDArray]) -> None:
-        """Update these parameters by these gradients. It may be called once for each bucket; see `updates_early`.
+        """Update these parameters with these gradients. May be called once per bucket; see `updates_early`.
 
-        Where a subclass overrides it, it may change `gradients`: they are copies, because workers of one host share the
-        sums, or with `shows_sums` the parameters' own gradients.
+        An override may modify `gradients` in place. Workers of one host share the sums, so it receives copies, or the
+        parameters' own gradients with `shows_sums`.
         """
         self.training.update(places, gradients)
 
     def _apply_sums(self, places: Iterable[int], shown: bool = False) -> None:
-        """Apply sums, which may be `shown` already: then they are in the place of the dense gradients."""
+        """Apply the sums. If `shown`, they have already replaced the dense gradients."""
         ordered = sorted(places)
         overridden = type(self).apply is not AllReduce.apply
         gradients = []
@@ -237,29 +237,29 @@ class AllReduce(StepStrategy):
         return self._buckets
 
     def prepare(self) -> None:
-        """Pack the new parameters: those at the end of a model have their gradients first."""
+        """Pack the new parameters in reverse order: backward reaches the end of a model first."""
         self._pack([i for i in reversed(range(len(self.trained))) if i not in self.summed_before()], self.trained.late)
         self._since_prepared = 0
 
     def summed_before(self) -> set[int]:
-        """The parameters whose gradients are sums over all workers when backward is done."""
+        """The parameters whose gradients are already summed over all workers when backward ends."""
         return set()
 
     def reducer(self, spans: Sequence[Span], size: int, like: torch.Tensor) -> Reducer:
-        """How a bucket of `size` numbers, in which each parameter has a span, is summed."""
+        """The reducer for a bucket of `size` elements, in which each parameter occupies a span."""
         if self.compressor is None:
             return self.group.staging(size, like.dtype, like.device)
         keys = [self.trained.keys[span.member] for span in spans]
         return Encoded(self.compressor, keys, spans, self.side, size, like)
 
     def sum_rows(self, rows: RowGradient, what: str) -> RowGradient:
-        """Sum row-sparse gradients: every worker's rows go to all."""
+        """Sum row-sparse gradients by gathering the rows of every worker."""
         values, numbers = (self.side.all_gather(part.contiguous(), what=what) for part in rows)
         return sum_rows(values, numbers)
 
     @property
     def side(self) -> Group:
-        """The same workers, for calls in the buckets' thread."""
+        """A group of the same workers for calls made by the bucket thread."""
         assert self._side is not None
         return self._side
 
@@ -289,7 +289,7 @@ class AllReduce(StepStrategy):
         self.watch([i for i in order if i not in buckets.late])
 
     def _flags(self, round: Round, spoiled: set[int], made: list[int]) -> tuple[list[int], list[bool]]:
-        """Which buckets some worker must send again, and of which parameters nobody has a gradient."""
+        """The buckets that must be sent again, and for each parameter whether no worker has a gradient."""
         count = len(self.trained)
         if not round.wants_flags:
             return [], [False] * count
@@ -301,13 +301,13 @@ class AllReduce(StepStrategy):
         return [number for number in range(buckets) if said[number]], [not each for each in said[buckets:]]
 
     def _settle(self, round: Round, again: list[int], made: list[int], stale: list[bool]) -> None:
-        """Wait for all sums, and have sent again what was sent too early."""
+        """Wait for all sums, and send again the gradients that changed after they were sent."""
         buckets = self.buckets
         buckets.wait()
         if again:
             self._take_back(i for number in again for i in buckets.members(number))
             buckets.send_again(again, set(made))
-        self._take_back(i for i in buckets.order if stale[i])  # nobody will use what was sent of these
+        self._take_back(i for i in buckets.order if stale[i])  # no worker uses what was sent for these
         self._take_rows([i for i in range(len(self.trained)) if i in self.trained.sparse])
         readiness = buckets.readiness
         buckets.end_round()
@@ -316,14 +316,14 @@ class AllReduce(StepStrategy):
             self._pack_anew(round.active[0], readiness)
 
     def _take_back(self, places: Iterable[int]) -> None:
-        """Undo what the compressor did to these gradients."""
+        """Undo the compressor's changes for these gradients."""
         if self.compressor is not None:
             for i in places:
                 if i not in self.trained.sparse:
                     self.compressor.take_back(self.trained.keys[i])
 
     def _take_rows(self, places: Iterable[int]) -> None:
-        """Make arrays of the summed rows."""
+        """Convert the summed rows to arrays."""
         packed = set(self.buckets.order)
         for i in places:
             if i in self.trained.sparse and i in packed:
@@ -331,12 +331,12 @@ class AllReduce(StepStrategy):
                 self.sums[i] = RowSparseNDArray(self.buckets.rows(i), weight.shape, weight.context)
 
     def _pack_anew(self, source: int, readiness: list[int]) -> None:
-        """New buckets: in the order in which one worker saw the gradients become ready, and late ones apart."""
+        """Rebuild the buckets in the order in which `source` saw gradients become ready; late ones are separate."""
         seen = list(dict.fromkeys(readiness))
         order = torch.tensor([*seen, *(i for i in self.buckets.order if i not in set(seen))])
         if len(order):
             self.group.broadcast_(order, source)
-        sums = self.sums  # of this round: they have yet to be read
+        sums = self.sums  # this round's sums have not been read yet
         self._pack(order.tolist(), self.buckets.late)
         for i, old in enumerate(sums):
             if i in self.trained.sparse:
@@ -345,18 +345,18 @@ class AllReduce(StepStrategy):
                 old.copyto(self.sums[i])
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the compressor has kept back."""
+        """The residuals that the compressor holds."""
         return {} if self.compressor is None else self.compressor.state()
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from what a compressor had kept back."""
+        """Restore the residuals of the compressor."""
         if self.compressor is None:
             super().load_state(state)
         else:
             self.compressor.load_state(state)
 
     def close(self) -> None:
-        """End the buckets' thread."""
+        """Stop the bucket thread."""
         super().close()
         if self._buckets is not None:
             self._buckets.close()
@@ -364,7 +364,7 @@ class AllReduce(StepStrategy):
 
 
 class Encoded:
-    """The memory of a bucket whose gradients travel encoded."""
+    """The buffer of a bucket whose gradients are sent encoded."""
 
     def __init__(
         self,
@@ -387,7 +387,7 @@ class Encoded:
 
 
 def give_over(training: Training, group: Group, source: int) -> None:
-    """Give all workers of a group the weights, the optimizer's states and the loss scale of the worker `source`."""
+    """Broadcast the weights, optimizer states and loss scale of the worker `source` to a group."""
     group.broadcast_all_(training.everything(), source)
     states = training.updater().get_states(dump_optimizer=True) if group.rank == source else b""
     size = torch.tensor([len(states)])

@@ -1,16 +1,16 @@
-"""What `kvstore=`, `update_on_kvstore=` and `compression_params=` mean together: the one place that decides.
+"""Map `kvstore=`, `update_on_kvstore=` and `compression_params=` to a strategy. No other module decides this.
 
 | kvstore=                                   | strategy                                                              |
 |--------------------------------------------|-----------------------------------------------------------------------|
-| None                                       | OneDevice: every context for itself                                   |
+| None                                       | OneDevice: contexts update independently                              |
 | 'local', 'device', ... on one context      | OneDevice                                                             |
-| 'local', 'device', ... on several contexts | Store: they sum, and by default update, in a store                    |
-| 'dist_sync', 'horovod', ...                | Servers if the job has any, else AllReduce; alone, as on one context  |
+| 'local', 'device', ... on several contexts | Store: sums, and by default updates, happen in a store                |
+| 'dist_sync', 'horovod', ...                | Servers if the job has any, else AllReduce; OneDevice for one worker  |
 | 'dist_async', 'dist_stale'                 | Servers                                                               |
-| a KVStore, or the name of a registered one | what is right for its kind, also on one context                       |
-| a StepStrategy                             | that one                                                              |
+| a KVStore, or the name of a registered one | the strategy for its kind, also on one context                        |
+| a StepStrategy                             | that strategy                                                         |
 
-Where a layout (`mx.parallel`) holds the parameters, it says how gradients meet, and `kvstore` must not.
+If a layout (`mx.parallel`) manages the parameters, it determines how gradients are combined and `kvstore` must not.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from .strategy import OptimizerWithStrategy, StepStrategy
 
 _log = logging.getLogger("neomx")
 VARIABLE = "MXNET_UPDATE_ON_KVSTORE"
-_LARGE = 16 * 1024 * 1024  # elements: a larger array is updated on its contexts, not in a 'local' store
+_LARGE = 16 * 1024 * 1024  # elements; a larger array is updated on its contexts instead of in a 'local' store
 
 
 @dataclass
 class Asked:
-    """What a program says about how its gradients meet."""
+    """The arguments with which a program says how its gradients are combined."""
 
     kvstore: Any
     update_on_kvstore: bool | None = None
@@ -60,7 +60,7 @@ class Asked:
 
     @property
     def is_between_workers(self) -> bool:
-        """Whether a store of that name is shared by workers, or is a registered one: then one context needs it too."""
+        """Whether the store is shared by workers or is a registered class, and so is needed for one context too."""
         kvstore = self.kvstore
         if isinstance(kvstore, str):
             return kv.is_distributed(kvstore) or kvstore.lower() in KVStoreBase.kv_registry
@@ -68,19 +68,19 @@ class Asked:
 
     @property
     def steps_together(self) -> bool:
-        """Whether workers step in rounds, in which all must take part from the beginning."""
+        """Whether workers step in rounds that all of them must join from the start."""
         kvstore = self.kvstore
         if isinstance(kvstore, RemoteStore):
             return kvstore.is_synchronous
         return isinstance(kvstore, AllReduce) or isinstance(kvstore, CollectiveStore) and kvstore.num_workers > 1
 
     def open(self) -> None:
-        """Make the store that the name stands for, if workers share it: all must do so at the same point."""
+        """Create the named store if workers share it. All workers must call this at the same point."""
         if isinstance(self.kvstore, str) and kv.is_distributed(self.kvstore):
             self.kvstore = kv.create(self.kvstore)
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-        """Give all workers the first one's values of these tensors, if they step together."""
+        """Broadcast the values of these tensors from the first worker, if the workers step together."""
         if isinstance(self.kvstore, StepStrategy):
             self.kvstore.begin_alike(tensors, names)
         elif isinstance(self.kvstore, SharedStore) and self.kvstore.begins_alike:
@@ -102,7 +102,10 @@ def refuse_second_exchange(asked: Asked, optimizer: object) -> None:
 
 
 def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepStrategy] | None = None) -> StepStrategy:
-    """The strategy for parameters on so many contexts, the largest with so many elements, perhaps under a layout."""
+    """The strategy for parameters on `contexts` contexts, the largest of which has `largest` elements.
+
+    `layout` creates the strategy if a layout manages the parameters.
+    """
     if layout is not None:
         refuse_beside_layout(asked)
         return layout()
@@ -123,7 +126,7 @@ def choose(asked: Asked, contexts: int, largest: int, layout: Callable[[], StepS
 
 
 def trains_alone(asked: Asked, strategy: StepStrategy, optimizer: object) -> bool:
-    """Whether each worker of a job of several trains a model of its own: the first worker logs it, once."""
+    """Whether each worker of a multi-worker job trains a separate model. The first worker logs this once."""
     if strategy.exchanges or isinstance(optimizer, OptimizerWithStrategy):
         return False
     world = session.world()
@@ -131,15 +134,15 @@ def trains_alone(asked: Asked, strategy: StepStrategy, optimizer: object) -> boo
         named = repr(getattr(asked.kvstore, "type", asked.kvstore))
         named += " (the default)" if asked.kvstore == "device" else ""
         session.warn_once(
-            f"each of the {world.size} workers trains a model of its own: kvstore={named} does not reach the others. "
-            "To train one model on all of them pass kvstore='dist_sync'. If the program sums gradients itself, by "
-            "mx.dist, all is well"
+            f"each of the {world.size} workers trains a separate model: kvstore={named} does not exchange gradients. "
+            "To train one model on all workers, pass kvstore='dist_sync'. Ignore this if the program sums gradients "
+            "itself with mx.dist"
         )
     return world.size > 1
 
 
 def updates_in(store: KVStoreBase, asked: Asked, largest: int) -> bool:
-    """Whether the optimizer runs in a store, if the largest parameter has so many elements."""
+    """Whether the optimizer runs in the store, given that the largest parameter has `largest` elements."""
     capable = store.is_capable(KVStoreBase.OPTIMIZER)
     if asked.update_on_kvstore is not None:
         if asked.update_on_kvstore and not capable:
@@ -157,7 +160,7 @@ def _without_store(asked: Asked) -> StepStrategy:
     if asked.update_on_kvstore:
         raise ValueError("Cannot set update_on_kvstore=True when no kvstore is in use")
     if asked.compression:
-        compress.make(asked.compression)  # which says what is wrong with it
+        compress.make(asked.compression)  # raises if invalid
         _log.info("compression_params=%s has no effect: gradients do not leave their context", asked.compression)
     return OneDevice()
 
@@ -166,14 +169,14 @@ def _given(strategy: StepStrategy, asked: Asked) -> StepStrategy:
     for name, value in (("update_on_kvstore", asked.update_on_kvstore), ("compression_params", asked.compression)):
         if value is not None:
             raise ValueError(
-                f"{name}={value!r} has no effect beside kvstore={type(strategy).__name__}(): the strategy decides. "
-                "Give its constructor what it needs"
+                f"{name}={value!r} has no effect with kvstore={type(strategy).__name__}(): the strategy decides. "
+                "Pass the setting to the constructor of the strategy"
             )
     return strategy
 
 
 def refuse_beside_layout(asked: Asked) -> None:
-    """Raise if a program says how gradients meet, which a layout does already."""
+    """Raise if a program says how gradients are combined although a layout already does."""
     given: dict[str, str] = {}
     if asked.kvstore is not None and (asked.is_between_workers or not isinstance(asked.kvstore, str)):
         given["kvstore"] = repr(getattr(asked.kvstore, "type", asked.kvstore))
@@ -189,7 +192,7 @@ def refuse_beside_layout(asked: Asked) -> None:
 
 
 class ByStore(AllReduce):
-    """All-reduce among the workers of a store that a program has made, or asked for by name."""
+    """All-reduce among the workers of a store that the program created or named."""
 
     def __init__(self, store: CollectiveStore, compressor: compress.Compressor | None, updates: bool):
         super().__init__(store.group, store.rounds, compressor, shows_sums=not updates)

@@ -1,4 +1,4 @@
-"""Whether a weight's gradient was written since an update used it: torch's own counts of writes tell."""
+"""Detect whether a gradient was written since the last update used it, from torch's version counters."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ..ndarray.freshness import raw_gradient
 
 
 def stamp_of(weight: NDArray) -> Stamp:
-    """Changes when a backward or the program writes to the weight's gradient."""
+    """A value that changes when backward or the program writes to the weight's gradient."""
     return stamp(raw_gradient(weight))
 
 
 def stamp(gradient: torch.Tensor | None) -> Stamp:
-    """The same of a gradient itself."""
+    """The same value for a gradient tensor."""
     return Stamp(gradient, (0, 0) if gradient is None else (gradient._version, getattr(gradient, "_writes", 0)))

@@ -1,4 +1,4 @@
-"""One device: gradients meet nobody. Several contexts without a store each go their own way."""
+"""One device: gradients are not exchanged. Several contexts without a store update independently."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .strategy import StepStrategy
 
 
 class OneDevice(StepStrategy):
-    """Every replica is updated by its own gradient."""
+    """Update every replica with its own gradient."""
 
     exchanges = False
 
@@ -16,7 +16,7 @@ class OneDevice(StepStrategy):
         self.update_each(divisor, ignore_stale)
 
     def reduce(self) -> None:
-        """Nothing is to be summed."""
+        """Do nothing: there is nothing to sum."""
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
         """Update."""

@@ -1,4 +1,4 @@
-"""Servers: gradients are pushed while backward runs; servers sum them, and update if they have the optimizer."""
+"""Servers: workers push gradients during backward. Servers sum them, and update if they run the optimizer."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _WORTH_SENDING = 1 << 20  # bytes of gradients in one message
 
 
 class Servers(InStore):
-    """Gradients go to the servers of a store. With `updates` they run the optimizer, and weights come back.
+    """Send gradients to the servers of a store. With `updates`, servers run the optimizer and return the weights.
 
-    Workers of a synchronous store step together, in rounds; those of an asynchronous one wait for nobody.
+    Workers of a synchronous store step together, in rounds. Workers of an asynchronous store do not wait.
     """
 
     def __init__(self, store: RemoteStore, updates: bool):
@@ -34,45 +34,45 @@ class Servers(InStore):
         self.store: RemoteStore = store
         self._group: Group | None = None
         self._sent: dict[int, Stamp] = {}
-        self._waiting: list[int] = []  # ready, too small to be sent alone
+        self._waiting: list[int] = []  # ready, but too small to be sent alone
         self.sums: list[NDArray] = []
 
     # ---- among the workers ----
 
     def bind(self, training: Training) -> None:
-        """Join the workers that step together; asynchronous workers wait for nobody."""
+        """Join the group of workers that step together; asynchronous workers do not wait for one."""
         super().bind(training)
         if self._group is None and self.store.is_synchronous:
             self._group = self.enter(self.store.rounds, self.store.group)
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Whose gradients are summed in a step: an asynchronous store applies each worker's by themselves."""
+        """The number of workers whose gradients are summed in a step; 1 for an asynchronous store."""
         return self.store.num_workers if self.store.is_synchronous else 1
 
     @property
     def compressor(self) -> Compressor | None:  # type: ignore[override]
-        """What makes gradients small for the way to the servers."""
+        """The compressor for gradients that are sent to the servers."""
         return self.store.compressor
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-        """Give all workers the first one's values of these tensors; who joins an asynchronous job late cannot."""
+        """Broadcast the values of these tensors from the first worker, unless the store is asynchronous."""
         if self.store.is_synchronous:
             check_alike(self.store.group, described(names, tensors), "a model")
             self.store.group.broadcast_all_(list(tensors))
 
     def parameter_was_set(self) -> None:
-        """Raises where servers hold the weights, as in MXNet."""
+        """Raise if the servers hold the weights, as MXNet does."""
         if self._updates:
             raise RuntimeError("Cannot reset distributed KVStore.")
 
     def await_others(self) -> None:
-        """Wait for workers that still have data, and take part in their steps meanwhile."""
+        """Wait for workers that still have data, and join their steps in the meantime."""
         if self._rounds is not None:
             self._rounds.pause()
 
     def prepare(self) -> None:
-        """Declare new parameters to the servers, and have backward send their gradients."""
+        """Declare new parameters to the servers, and make backward send their gradients."""
         trained = self.trained
         if not self._known and self._updates:
             self.store.set_optimizer(self.training.optimizer)
@@ -87,7 +87,7 @@ class Servers(InStore):
     # ---- sending ----
 
     def ready(self, i: int) -> None:
-        """A gradient is complete: send it, with those that were too small before."""
+        """Send a complete gradient, together with pending small ones."""
         self._waiting.append(i)
         if sum(self.trained.gradients[0][each].size for each in self._waiting) * 4 >= _WORTH_SENDING:
             self._send(self._waiting)
@@ -107,7 +107,7 @@ class Servers(InStore):
         self._sent.update({i: trained.stamp(i) for i in places})
 
     def _push(self, divisor: float) -> tuple[float, list[bool]]:
-        """Send what has not left, and what has changed since; what to divide by, and what nobody has."""
+        """Send gradients that were not sent or have changed. Return the divisor and the stale flags."""
         began = time.perf_counter()
         self.follow()
         made = self.trained.fresh()
@@ -136,7 +136,7 @@ class Servers(InStore):
         return sent is not None and sent.is_same(self.trained.stamp(i))
 
     def _send_zeros(self, places: Sequence[int]) -> None:
-        """In place of gradients that have left and do not count: their step never came."""
+        """Send zeros to replace gradients that were sent for a step that never happened."""
         trained = self.trained
         for i in places:
             self.store.take_back(trained.keys[i])
@@ -158,7 +158,7 @@ class Servers(InStore):
     # ---- a step ----
 
     def step(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Have the servers update by this round's gradients and take the new weights, or sum and update here."""
+        """Let the servers update and pull the new weights, or pull the sums and update here."""
         if not self._updates:
             self._sum_and_update(divisor, ignore_stale)
             return
@@ -192,12 +192,12 @@ class Servers(InStore):
         self.trained.use_all()
 
     def reduce(self) -> None:
-        """Put the sums over all workers in place of gradients."""
-        _, stale = self._sum(float("nan"))  # `update` will say what to divide by
+        """Replace gradients with their sums over all workers."""
+        _, stale = self._sum(float("nan"))  # `update` supplies the divisor
         self.trained.put(self.sums, stale)
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Update by gradients that `reduce` has summed."""
+        """Update with gradients that `reduce` has summed."""
         self.follow()
         if self._rounds is not None:
             said = self.training.samples(divisor)
@@ -232,11 +232,11 @@ class Servers(InStore):
     # ---- workers without data ----
 
     def has_sent(self) -> bool:
-        """Whether gradients of a step that has not come yet have left."""
+        """Whether gradients have been sent for a step that has not happened yet."""
         return bool(self._sent)
 
     def shadow(self, round: Round) -> None:
-        """Take part in the others' step with gradients of zero."""
+        """Join a step of the other workers with gradients of zero."""
         if not round.reduces:
             return
         self._send_zeros(list(self._sent))
@@ -250,7 +250,7 @@ class Servers(InStore):
             self._pull(live, [[total] for total in self.sums])
 
     def take_over(self, source: int) -> None:
-        """Who took part has the weights; where workers update by themselves, not yet."""
+        """Copy the weights from `source` if workers update locally; otherwise they are already up to date."""
         if not self._updates:
             assert self._group is not None
             give_over(self.training, self._group, source)

@@ -1,4 +1,4 @@
-"""A key-value store of one process: contexts push to it, and it sums, or updates too."""
+"""A key-value store within one process: contexts push to it; the store sums and optionally updates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .trained import Key
 
 
 class InStore(StepStrategy):
-    """Gradients go through a store. With `updates` the store runs the optimizer and has its states."""
+    """Exchange gradients through a store. With `updates`, the store runs the optimizer and holds its states."""
 
     def __init__(self, store: KVStoreBase, updates: bool):
         super().__init__()
@@ -21,13 +21,13 @@ class InStore(StepStrategy):
         self._known: set[Key] = set()
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
-        """Have the store write the states if it updates."""
+        """Let the store write the states if it updates."""
         if self._updates:
             self.store.save_optimizer_states(fname, dump_optimizer=dump_optimizer)
         return self._updates
 
     def load_states(self, fname: str) -> bool:
-        """Have the store read the states if it updates."""
+        """Let the store read the states if it updates."""
         if self._updates:
             self.follow()
             self.store.load_optimizer_states(fname)
@@ -37,7 +37,7 @@ class InStore(StepStrategy):
 
 
 class Store(InStore):
-    """Gradients are summed in a store. With `updates` its optimizer changes the weights, which are pulled from it."""
+    """Sum gradients in a store. With `updates`, the store runs the optimizer and the new weights are pulled from it."""
 
     def __init__(self, store: KVStoreBase, updates: bool):
         super().__init__(store, updates)
@@ -45,16 +45,16 @@ class Store(InStore):
 
     @property
     def workers(self) -> int:  # type: ignore[override]
-        """Whose gradients are summed in a step, in a store of a program's own."""
+        """The number of workers that a user-defined store sums over."""
         return self.store.num_workers if "dist" in self.store.type and "_sync" in self.store.type else 1
 
     @property
     def exchanges(self) -> bool:  # type: ignore[override]
-        """Whether a program's own store reaches other workers."""
+        """Whether a user-defined store communicates with other workers."""
         return self.store.num_workers > 1
 
     def prepare(self) -> None:
-        """Give the store the optimizer and the first values of new parameters."""
+        """Pass the optimizer and the initial values of new parameters to the store."""
         if not self._known and self._updates:
             self.store.set_optimizer(self.training.optimizer)
         new = [i for i, key in enumerate(self.trained.keys) if key not in self._known]
@@ -67,7 +67,7 @@ class Store(InStore):
             self._known.add(key)
 
     def parameter_was_set(self) -> None:
-        """The weights in the store are to be taken from the contexts before the next update."""
+        """Note that the store must copy the weights from the contexts before the next update."""
         self._is_outdated = self._updates
 
     def _bring_up_to_date(self) -> None:
@@ -83,32 +83,32 @@ class Store(InStore):
             self._bring_up_to_date()
             stale = self.find_stale(ignore_stale)[0]
             self._exchange([i for i in range(len(self.trained)) if i not in stale], self.trained.weights)
-            return  # gradients do not count as used: MXNet asks once whether they are new, and never again
+            return  # gradients stay fresh: MXNet checks for stale gradients only once
         self.find_stale(ignore_stale)  # before gradients are summed
         self.reduce()
         self.update_each(divisor, ignore_stale)
 
     def reduce(self) -> None:
-        """Put the sums over contexts in place of gradients."""
+        """Replace gradients with their sums over contexts."""
         self.follow()
         contexts = range(len(self.trained.weights))
         stale = [(i, k) for k in contexts for i in range(len(self.trained)) if not self.trained.is_fresh(i, k)]
         self._exchange(range(len(self.trained)), self.trained.gradients)
-        for i, k in stale:  # a sum is no backward
+        for i, k in stale:  # writing a sum does not make a gradient fresh
             self.trained.mark_used(i, k)
 
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Update by sums."""
+        """Update with the sums."""
         self.follow()
         self.update_each(divisor, ignore_stale)
 
     def _exchange(self, places: Iterable[int], targets: list[list[NDArray]]) -> None:
-        """Push the gradients of these parameters, and pull what the store makes of them."""
+        """Push the gradients of these parameters, and pull the results."""
         trained, places = self.trained, list(places)
         keys = [trained.keys[i] for i in places]
         pushed = [[trained.array(i, k) for k in range(len(trained.gradients))] for i in places]
         outs = [[replicas[i] for replicas in targets] for i in places]
-        if isinstance(self.store, KVStore):  # which takes all of them at once
+        if isinstance(self.store, KVStore):  # accepts all of them in one call
             if keys:
                 self.store.pushpull(keys, pushed, out=outs)
             return

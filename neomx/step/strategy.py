@@ -1,13 +1,13 @@
-"""The seam between backward and update: what every strategy does in the life of a training step.
+"""The interface between backward and update: the methods that a training step calls on its strategy.
 
     bind                   the parameters are known
     ready(i)    backward   the gradient of parameter i is complete
-    step        step       exchange what is left, agree on the divisor, update
-    shadow                 another worker steps, and this one has no data
-    state, load_state      what a checkpoint must keep
+    step        step       exchange the remaining gradients, agree on the divisor, update
+    shadow                 other workers step while this one has no data
+    state, load_state      what a checkpoint must save
     close
 
-A strategy of one's own derives from one of those in this package and overrides some of these.
+A user-defined strategy derives from one in this package and overrides some of these methods.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ _log = logging.getLogger("neomx")
 
 
 class StepStrategy(ABC):
-    """How the gradients of a step meet those of other devices and workers, and who updates."""
+    """How the gradients of a step are combined over devices and workers, and where the update runs."""
 
-    splits = True  # whether `reduce` and `update` may be called by themselves
-    holds = False  # whether gradients stay here until `step`, because more will be added to them
-    workers = 1  # whose gradients are summed in a step
-    exchanges = True  # whether it reaches other workers, if there are any
-    store: KVStoreBase | None = None  # the key-value store that it goes through, if it does
-    compressor: Compressor | None = None  # what makes gradients small for the way
+    splits = True  # whether `reduce` and `update` may be called separately
+    holds = False  # whether gradients must not be sent before `step`, because more will be added to them
+    workers = 1  # number of workers whose gradients are summed in a step
+    exchanges = True  # whether it communicates with other workers, if there are any
+    store: KVStoreBase | None = None  # the key-value store that it uses, if any
+    compressor: Compressor | None = None  # reduces the size of gradients in transit
 
     def __init__(self) -> None:
         self._training: Training | None = None
         self._trained: Trained | None = None
-        self._rounds: Rounds | None = None  # in which it steps with other workers
-        self._number = 0  # in these rounds
-        self._named: set[str] = set()  # parameters of which `name_lacking` has told
+        self._rounds: Rounds | None = None  # the rounds in which it steps with other workers
+        self._number = 0  # its index in these rounds
+        self._named: set[str] = set()  # parameters that `name_lacking` has logged
         self._multipliers: tuple[list[float], list[float]] | None = None
-        self._by_parameter: dict[str, object] = {}  # these multipliers by what they are called in errors
+        self._by_parameter: dict[str, object] = {}  # the multipliers, keyed by the name that errors use
 
     # ---- parameters ----
 
     @property
     def training(self) -> Training:
-        """Who trains by this strategy."""
+        """The Trainer or Module that uses this strategy."""
         if self._training is None:
-            raise MXNetError(f"{type(self).__name__} belongs to no Trainer or Module yet: pass it as kvstore=")
+            raise MXNetError(f"{type(self).__name__} is not attached to a Trainer or Module. Pass it as kvstore=")
         return self._training
 
     @property
@@ -72,25 +72,26 @@ class StepStrategy(ABC):
 
     @property
     def has_begun(self) -> bool:
-        """Whether it has prepared for parameters."""
+        """Whether `prepare` has been called."""
         return self._trained is not None
 
     def bind(self, training: Training) -> None:
-        """Be the strategy of this Trainer or Module, and of no other."""
+        """Attach to a Trainer or Module. A strategy can be attached only once."""
         if self._training is not None and self._training is not training:
             raise MXNetError(
-                f"this {type(self).__name__} belongs to another Trainer or Module already. Make one for each"
+                f"this {type(self).__name__} is already attached to another Trainer or Module. Create one for each"
             )
         self._training = training
 
     def serve_while_lives(self, owner: object) -> None:
-        """Let go of everything when the program has dropped this Trainer or Module."""
+        """Release all resources when `owner`, the Trainer or Module, is garbage-collected."""
         weakref.finalize(owner, self.let_go).atexit = False
 
     def let_go(self) -> None:
-        """The program has dropped the Trainer or Module that stepped by this strategy.
+        """Release resources after the Trainer or Module is gone.
 
-        One that steps with other workers stays until all have dropped theirs: it may have to take part in their steps.
+        A strategy that steps with other workers stays until all workers have released theirs, because it may have to
+        join their steps.
         """
         if self._rounds is None:
             self.close()
@@ -98,9 +99,9 @@ class StepStrategy(ABC):
             self._rounds.release(self._number)
 
     def enter(self, rounds: Rounds, members: Group) -> Group:
-        """Step in these rounds from now on; a group of the same workers for this strategy's messages alone.
+        """Step in these rounds from now on. Return a group of the same workers for messages of this strategy.
 
-        All workers call it in the same order for their strategies.
+        All workers must call it in the same order for their strategies.
         """
         self._rounds, self._number = rounds, rounds.enter(self)
         group = members.clone(f"gradients {self._number}")
@@ -109,7 +110,7 @@ class StepStrategy(ABC):
         return group
 
     def follow(self) -> None:
-        """Take notice if the program has changed what it trains; workers that step together do so together."""
+        """Update to the current set of trained parameters. Workers that step together call this together."""
         trained = self.training.trained()
         if trained is not self._trained:
             if self._rounds is not None:
@@ -123,7 +124,7 @@ class StepStrategy(ABC):
         self.prepare()
 
     def _described(self, trained: Trained) -> dict[str, object]:
-        """What workers compare before they prepare: which parameters they train, and how gradients travel."""
+        """What workers compare before `prepare`: their trained parameters and how gradients are sent."""
         found: dict[str, object] = {"compression": self._compression()}
         for i, (name, weight) in enumerate(zip(trained.names, trained.weights[0], strict=True)):
             stype = "row_sparse" if i in trained.sparse else "dense"
@@ -135,8 +136,9 @@ class StepStrategy(ABC):
         return None if compressor is None else compressor.params
 
     def compared(self) -> tuple[dict[str, object], dict[str, object]]:
-        """What must be the same on all workers in each step: of the whole, and, the same object while nothing changes,
-        of each parameter.
+        """The settings that must be equal on all workers in each step: global ones, and those of each parameter.
+
+        The second dictionary is the same object while nothing changes.
         """
         settings = self.training.optimizer.settings()
         if self.compressor is not None:
@@ -152,54 +154,57 @@ class StepStrategy(ABC):
         return settings, self._by_parameter
 
     def prepare(self) -> None:  # noqa: B027
-        """Make ready for new parameters: they are in `trained`."""
+        """Prepare for new parameters, which are in `trained`."""
 
     def begin_alike(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:  # noqa: B027
-        """Give all workers the first one's values of these tensors, which have just been initialised."""
+        """Broadcast the values of these newly initialized tensors from the first worker."""
 
     def parameter_was_set(self) -> None:  # noqa: B027
-        """The program has written other values into a parameter: a store that holds weights must take them over."""
+        """Called when the program writes to a parameter. A store that holds weights must copy the new values."""
 
     # ---- a step ----
 
     def ready(self, i: int) -> None:  # noqa: B027
-        """Backward has completed the gradient of parameter i, which is dense or row-sparse, on the only context."""
+        """Called during backward when the gradient of parameter i, dense or row-sparse, is complete.
+
+        Only called for parameters on a single context.
+        """
 
     @abstractmethod
     def step(self, divisor: float, ignore_stale: bool = False) -> None:
-        """Exchange gradients, agree with all workers on what to divide them by, and update."""
+        """Exchange gradients, agree with all workers on the divisor, and update."""
 
     @abstractmethod
     def reduce(self) -> None:
-        """The first half of a step: put the sums over all in place of gradients."""
+        """Perform the first half of a step: replace gradients with their sums."""
 
     @abstractmethod
     def update(self, divisor: float, ignore_stale: bool = False) -> None:
-        """The second half: update by gradients that have been summed."""
+        """Perform the second half of a step: update with summed gradients."""
 
     # ---- workers without data ----
 
     def await_others(self) -> None:  # noqa: B027
-        """Wait for workers that still have data, and take part in their steps meanwhile."""
+        """Wait for workers that still have data, and join their steps in the meantime."""
 
     def prepare_along(self) -> None:
-        """Other workers prepare for new parameters, before their next step: do the same."""
+        """Prepare for new parameters together with the other workers, before their next step."""
         self._take(self.training.trained())
 
     def shadow(self, round: Round) -> None:
-        """Take part in the others' step without data of one's own."""
-        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
+        """Join a step of the other workers without data."""
+        raise NotImplementedError(f"{type(self).__name__} does not step with other workers")
 
     def take_over(self, source: int) -> None:
-        """Take the weights and states that the worker `source` has, after steps without data."""
-        raise NotImplementedError(f"{type(self).__name__} makes no steps with other workers")
+        """Copy the weights and states of the worker `source`, after steps without data."""
+        raise NotImplementedError(f"{type(self).__name__} does not step with other workers")
 
     def has_sent(self) -> bool:
-        """Whether gradients of a step that has not come yet have left."""
+        """Whether gradients have been sent for a step that has not happened yet."""
         return False
 
     def checksums(self) -> dict[str, int]:
-        """A number for the values of each parameter, by name: workers compare them at the end of a program."""
+        """A checksum of each parameter, by name. Workers compare them at the end of a program."""
         if self._trained is None:
             return {}
         pairs = zip(self._trained.names, self._trained.weights[0], strict=True)
@@ -208,24 +213,24 @@ class StepStrategy(ABC):
     # ---- states ----
 
     def save_states(self, fname: str, dump_optimizer: bool) -> bool:
-        """Write the optimizer's states to a file if they are not with the updaters; else return False."""
+        """Write the optimizer states to a file. Return False if the updaters hold them instead."""
         return False
 
     def load_states(self, fname: str) -> bool:
-        """Read the optimizer's states from a file if they do not belong to the updaters; else return False."""
+        """Read the optimizer states from a file. Return False if the updaters hold them instead."""
         return False
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What the strategy itself must not lose in a restart, beside weights and the optimizer's states."""
+        """The strategy's own state for a checkpoint, in addition to weights and optimizer states."""
         return {}
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Go on from such a state."""
+        """Restore a state that `state` returned."""
         if state:
-            raise MXNetError(f"{type(self).__name__} keeps no state, received {', '.join(state)}")
+            raise MXNetError(f"{type(self).__name__} has no state: expected an empty dict, received {', '.join(state)}")
 
     def close(self) -> None:
-        """Let go of hooks, threads and connections."""
+        """Release hooks, threads and connections."""
         if self._trained is not None:
             self._trained.unwatch()
             self._trained = None
@@ -233,7 +238,7 @@ class StepStrategy(ABC):
     # ---- for subclasses ----
 
     def watch(self, places: Iterable[int]) -> None:
-        """Have `ready` called in backward for each of these parameters, but not while the strategy `holds`."""
+        """Register these parameters for calls of `ready` during backward, except while the strategy `holds`."""
         self.trained.watch(places, self._pass_on)
 
     def _pass_on(self, i: int) -> None:
@@ -242,21 +247,21 @@ class StepStrategy(ABC):
                 self.ready(i)
 
     def name_lacking(self, made: Iterable[int], stale: Sequence[bool], rank: int) -> None:
-        """Log, once each, which gradients other workers made in this step and this worker, `rank`, did not."""
+        """Log, once per parameter, each gradient that other workers computed in this step and this worker did not."""
         known = set(made)
         names = [self.trained.names[i] for i, each in enumerate(stale) if not each and i not in known]
         lacking = [name for name in names if name not in self._named]
         self._named.update(lacking)
         if lacking:
             _log.warning(
-                "worker %d made no gradient for %s in this step, but other workers did: it counts as zero here. This "
-                "is logged once for each parameter",
+                "worker %d computed no gradient for %s in this step, but other workers did; it counts as zero. This "
+                "is logged once per parameter",
                 rank,
                 ", ".join(lacking),
             )
 
     def find_stale(self, ignore_stale: bool) -> list[set[int]]:
-        """The parameters without a new gradient, by context; they are refused unless ignored."""
+        """The parameters without a new gradient, by context. Raise if there are any, unless `ignore_stale`."""
         trained = self.trained
         contexts = range(len(trained.weights))
         stale = [{i for i in range(len(trained)) if not trained.is_fresh(i, k)} for k in contexts]
@@ -266,7 +271,7 @@ class StepStrategy(ABC):
         return stale
 
     def refuse_partly_stale(self, made: Iterable[int]) -> None:
-        """Raise if a parameter has a new gradient on some contexts of this worker only."""
+        """Raise if a parameter has a new gradient on only some contexts of this worker."""
         places = list(made)
         for k in range(len(self.trained.weights)):
             for i in places:
@@ -274,7 +279,7 @@ class StepStrategy(ABC):
                     self.training.refuse_stale(i, k)
 
     def update_each(self, divisor: float, ignore_stale: bool) -> None:
-        """Update every replica by its own gradient, those with a new one."""
+        """Update every replica that has a new gradient with its own gradient."""
         self.training.rescale(divisor)
         trained = self.trained
         contexts = range(len(trained.weights))
@@ -288,19 +293,19 @@ class StepStrategy(ABC):
 
 
 def _checksum(values: torch.Tensor) -> int:
-    """The sum of a tensor's bits, as numbers of 32 or fewer."""
+    """The sum of a tensor's bits, read as integers of at most 32 bits."""
     width = {1: torch.uint8, 2: torch.int16}.get(values.element_size(), torch.int32)
     return int(values.contiguous().view(-1).view(width).sum(dtype=torch.int64)) if values.numel() else 0
 
 
 class OptimizerWithStrategy(ABC):
-    """An optimizer that says itself how gradients meet, as Horovod's does; a Module then steps by that strategy."""
+    """An optimizer that supplies its own strategy, as Horovod's does. A Module then steps with that strategy."""
 
     @property
     @abstractmethod
     def workers(self) -> int:
-        """Among how many workers it exchanges gradients."""
+        """The number of workers that exchange gradients."""
 
     @abstractmethod
     def own_strategy(self) -> tuple[StepStrategy, Optimizer] | None:
-        """The strategy, and the optimizer for its updates; None if the optimizer's own updates exchange gradients."""
+        """The strategy and the optimizer for its updates, or None if `update` itself exchanges gradients."""

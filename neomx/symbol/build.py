@@ -24,6 +24,7 @@ def make_function(op: Op, name: str, cls: type[Any]) -> Callable[..., Any]:
     def function(*args: Any, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
         return create(op, hint, args, kwargs, cls, name, attr)
 
+    function.op = op  # type: ignore[attr-defined]  # for tools: the signature of a call
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{inspect.getdoc(op.fn) or ''}\n\n{op.signature()}".strip()
     return function

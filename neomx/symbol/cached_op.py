@@ -12,8 +12,10 @@ from .. import ndarray
 from ..base import MXNetError, modes
 from ..context import Context
 from ..ndarray import NDArray
-from ..ndarray.invoke import join, on_tape, own, store
+from ..ndarray.history import Inlined, step
+from ..ndarray.invoke import in_graph, join, on_tape, own, store
 from .infer import run_for_any_shape
+from .losses import is_loss, losses_inside
 from .lowering import Run
 from .symbol import Symbol
 
@@ -23,36 +25,72 @@ def outputs_to_copy(symbol: Symbol) -> list[int]:
     return [at for at, (node, _) in enumerate(symbol._outputs) if node.op is None or node.op.may_alias]
 
 
+def with_losses(symbol: Symbol) -> Symbol:
+    """A graph that gives its losses after its outputs, if backward must be led to them."""
+    losses = [(node, 0) for node in symbol._nodes() if is_loss(node)]
+    alone = len(symbol) == 1 and not losses_inside(symbol._outputs)
+    return symbol if alone else type(symbol)([*symbol._outputs, *losses])
+
+
 def run_as_one(
     run: Callable[[Context, list[torch.Tensor]], list[torch.Tensor]],
     ctx: Context,
     tensors: list[torch.Tensor],
     copied: Sequence[int],
+    outputs: int,
 ) -> list[torch.Tensor]:
-    """Call a graph's function as an op is called: recorded if the program records."""
+    """Call a graph's function as an op is called: recorded if the program records.
+
+    The function gives the `outputs`, and after them the losses of the graph: backward goes through these too.
+    """
     recording = modes.recording
     previous = torch.is_grad_enabled()
     if previous is not recording:
         set_grad_enabled(recording)
     try:
         results = run(ctx, tensors)
+        results, losses = results[:outputs], results[outputs:]
         for at in copied:
             results[at] = own(results[at], tensors)
-        if recording and not modes.plain and not all(r.requires_grad for r in results):
-            results = list(join(results, tensors))  # backward may start at those without a gradient too
+        if len(results) > 1:
+            results = _apart(results)
+        if recording and not modes.plain and (losses or not all(r.requires_grad for r in results)):
+            # Backward may start at those without a gradient too.
+            results = list(join(results, [*tensors, *losses], always=bool(losses)))
     finally:
         if previous is not recording:
             set_grad_enabled(previous)
     return results
 
 
-def wrapped(results: list[torch.Tensor], ctx: Context, kind: type[NDArray] = NDArray) -> list[NDArray]:
-    """A graph's results as arrays of a class; those that are recorded are on the tape."""
-    arrays = [kind(result, ctx) for result in results]
-    for array in arrays if modes.recording else ():
-        if array._data.requires_grad:
-            on_tape(array)
-    return arrays
+def _apart(results: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The results, with copies of those that a graph gives several times."""
+    return [
+        result.clone() if any(result is other for other in results[:at]) else result
+        for at, result in enumerate(results)
+    ]
+
+
+def wrapped(
+    results: list[torch.Tensor],
+    ctx: Context,
+    kind: type[NDArray],
+    graph: Symbol,
+    names: Sequence[str],
+    arrays: Sequence[NDArray],
+    parameters: Sequence[torch.Tensor] = (),
+) -> list[NDArray]:
+    """A graph's results as arrays of a class; those that are recorded are on the tape.
+
+    `arrays`, then a Block's `parameters`, are what the graph was called with for its inputs `names`.
+    """
+    made = [kind(result, ctx) for result in results]
+    if modes.recording and not modes.plain:
+        call = step(graph, Inlined(names, parameters), arrays)
+        for number, array in enumerate(made):
+            if in_graph(array._data) is not None:
+                on_tape(array, (call, number))
+    return made
 
 
 class CachedOp:
@@ -62,18 +100,19 @@ class CachedOp:
     """
 
     def __init__(self, sym: Symbol, flags: Any = ()):
-        self._inputs = sym.list_inputs()
-        self._run: Run = run_for_any_shape(sym, self._inputs)
+        self._symbol, self._inputs = sym, sym.list_inputs()
+        self._run: Run = run_for_any_shape(with_losses(sym), self._inputs)
         self._copied = outputs_to_copy(sym)
 
     def __call__(self, *args: NDArray, out: Any = None) -> Any:
         if len(args) != len(self._inputs) or not all(isinstance(each, NDArray) for each in args):
             raise MXNetError(f"CachedOp: expected {len(self._inputs)} arrays {self._inputs}, received {len(args)}")
         ctx = args[0]._ctx.computing if args else Context("cpu", 0)
-        results = run_as_one(self._run, ctx, [each._data for each in args], self._copied)
+        tensors = [each._data for each in args]
+        results = run_as_one(self._run, ctx, tensors, self._copied, len(self._symbol))
         if out is not None:
             return store("CachedOp", results, out)
-        arrays = wrapped(results, ctx)
+        arrays = wrapped(results, ctx, NDArray, self._symbol, self._inputs, args)
         return arrays[0] if len(arrays) == 1 else arrays
 
 

@@ -22,6 +22,7 @@ from ..ops.shapes import UNKNOWN, is_known, merged
 from ..ops.table import OP_ERRORS, OPS, Op, numbers_in
 from .graph import Entry, Node, auxiliary, rebuilt
 from .lowering import Run, lower, node_error
+from .rewrite import deduplicated
 from .symbol import Symbol
 
 Shape = tuple[int, ...]
@@ -326,7 +327,9 @@ def _call(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dt
     tensors = [torch.zeros(s, dtype=t, device=ctx.device) for s, t in zip(shapes, dtypes, strict=True)]
     by_name = {}
     if not op.variadic:
-        by_name, tensors = dict(zip(node.input_names(), tensors, strict=True)), []
+        named = dict(zip(node.input_names(), tensors, strict=True))
+        by_name = {name: tensor for i, (name, tensor) in enumerate(named.items()) if op.inputs[i] != name}
+        tensors = [tensor for name, tensor in named.items() if name not in by_name]
     values = {**node.values, "ctx": ctx} if op.needs_ctx else node.values
     training, modes.training = modes.training, False
     try:
@@ -365,7 +368,7 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
     nodes = [node for node in symbol._nodes() if node.op is not OPS["RNN"]]
     used = [*symbol._outputs, *(entry for node in nodes for entry in node.inputs)]
     if not any(_is_unfinished(node) for node, _ in used):
-        return finish(lower(symbol, names))
+        return finish(lower(_deduplicated(symbol), names))
     runs: dict[Any, Run] = {}
 
     def run(ctx: Context, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -373,10 +376,15 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
         if key not in runs:
             types = Types(symbol, dict(zip(names, (dtype for _, dtype in key), strict=True)))
             shapes = Shapes(symbol, {name: tuple(shape) for name, (shape, _) in zip(names, key, strict=True)}, types)
-            runs[key] = finish(lower(resolved(symbol, shapes), names))
+            runs[key] = finish(lower(_deduplicated(resolved(symbol, shapes)), names))
         return runs[key](ctx, tensors)
 
     return run
+
+
+def _deduplicated(symbol: Symbol) -> Symbol:
+    """The symbol without equal nodes."""
+    return type(symbol)(deduplicated(symbol._outputs, with_heads=True))
 
 
 def _is_unfinished(node: Node) -> bool:

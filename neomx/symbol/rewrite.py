@@ -1,14 +1,83 @@
-"""Graphs as they run best: the same results from other nodes."""
+"""Graphs as they run: equal nodes merged as MXNet merges them, and the same results from faster nodes."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..ops.cross_entropy import CROSS_ENTROPY
 from ..ops.rnn import RNN_OF_PARTS
 from ..ops.table import OPS, Op
 from .graph import Entry, Node, topological
+
+# Makes a node of an op on inputs, with attributes, and gives its outputs.
+Make = Callable[[Op, Sequence[Any], dict[str, Any]], list[Entry]]
+
+
+# Ops that MXNet computes as often as a graph has them, though equal inputs give equal results.
+_APART = {
+    "BilinearSampler",
+    "Convolution_v1",
+    "Correlation",
+    "Crop",
+    "GridGenerator",
+    "InstanceNorm",
+    "L2Normalization",
+    "MakeLoss",
+    "Pad",
+    "Pooling_v1",
+    "ROIPooling",
+    "SVMOutput",
+    "SequenceLast",
+    "SequenceMask",
+    "SequenceReverse",
+    "SliceChannel",
+    "SpatialTransformer",
+    "SwapAxis",
+    "_contrib_DeformableConvolution",
+    "_contrib_DeformablePSROIPooling",
+    "_contrib_MultiBoxDetection",
+    "_contrib_MultiBoxPrior",
+    "_contrib_MultiBoxTarget",
+    "_contrib_PSROIPooling",
+    "_contrib_dequantize",
+    "_contrib_quantize_asym",
+    "_contrib_quantize_v2",
+}
+_NOT_RANDOM = {"LeakyReLU", "_contrib_arange_like", "_npi_full_like"}  # though they are told a context
+
+
+def _may_merge(node: Node) -> bool:
+    """Whether another node like this one may take its place."""
+    op = node.op
+    if op is None or not node.inputs or op.name in _APART or "subgraphs" in node.values:
+        return False
+    random = op.needs_ctx and (op.name not in _NOT_RANDOM or node.values.get("act_type") == "rrelu")
+    return not random and not node.mutated()
+
+
+def deduplicated(heads: Sequence[Entry], with_heads: bool) -> list[Entry]:
+    """The graph of `heads` in which nodes of one op with equal inputs, and attributes in the same words, are one.
+
+    What takes no gradient from above, such as SoftmaxOutput, then counts once in the gradients. A head stays a node of
+    its own unless `with_heads`; nodes like it that follow are replaced by it. As in MXNet, the environment variable
+    MXNET_ELIMINATE_COMMON_EXPR=0 turns all of this off.
+    """
+    if os.environ.get("MXNET_ELIMINATE_COMMON_EXPR", "1") == "0":
+        return list(heads)
+    first: dict[Any, Node] = {}
+    made: dict[int, Node] = {}  # by the id of a node: the same with merged inputs
+    used: dict[int, Node] = {}  # what takes its place as an input
+    for node in topological(node for node, _ in heads):
+        inputs = [(used[id(source)], i) for source, i in node.inputs]
+        same = all(new is old for (new, _), (old, _) in zip(inputs, node.inputs, strict=True))
+        made[id(node)] = used[id(node)] = node if same else Node(node.op, node.name, inputs, node.attrs, node.values)
+        if _may_merge(node):
+            key = node.op, frozenset(node.attrs.items()), tuple((id(source), i) for source, i in inputs)
+            used[id(node)] = first.setdefault(key, made[id(node)])
+    return [((used if with_heads else made)[id(node)], i) for node, i in heads]
 
 
 def rewritten(heads: Sequence[Entry]) -> list[Entry]:
@@ -67,3 +136,18 @@ def _cross_entropy(node: Node, uses: Counter[int]) -> Other | None:
     if logs.op is not OPS["log_softmax"] or logs.values.get("axis", -1) != -1 or not plain or uses[id(logs)] > 1:
         return None
     return CROSS_ENTROPY, [logs.inputs[0], picked.inputs[1]], {}
+
+
+def spelled_out(op: Op, inputs: Sequence[Any], values: dict[str, Any], make: Make) -> list[Entry] | None:
+    """An op that takes the place of several of MXNet's as those, by `make`; None for every other op."""
+    if op is RNN_OF_PARTS:
+        before = len(OPS["RNN"].input_names(OPS["RNN"].converted(values))) - 1
+        flat = [make(OPS["Reshape"], [part], {"shape": (-1,)})[0] for part in inputs[before:]]
+        packed = make(OPS["_rnn_param_concat"], flat, {"dim": 0})[0]
+        return make(OPS["RNN"], [inputs[0], packed, *inputs[1:before]], values)
+    if op is CROSS_ENTROPY:
+        logs = make(OPS["log_softmax"], inputs[:1], {"axis": -1})[0]
+        picked = make(OPS["pick"], [logs, inputs[1]], {"axis": -1, "keepdims": True})[0]
+        losses = make(OPS["negative"], [picked], {})
+        return make(OPS["mean"], losses, {"axis": (0,), "exclude": True}) if values.get("by_example") else losses
+    return None

@@ -16,7 +16,7 @@ def _stats() -> Any:
     try:
         from scipy import stats
     except ImportError as error:
-        raise MXNetError("tests of random numbers need scipy: pip install neomx[scipy]") from error
+        raise MXNetError('tests of random numbers need scipy: pip install "neomx[scipy]"') from error
     return stats
 
 

@@ -113,7 +113,7 @@ def test_a_peer_without_tls_is_refused(certificate):
 )
 def test_what_is_no_frame_is_refused(header, pair):
     caller, called = pair()
-    caller._write([memoryview(header.ljust(36, b"x"))])
+    caller.write([memoryview(header.ljust(36, b"x"))])
     with pytest.raises(wire.Refused, match="no frame"):
         called.receive(timeout=LIMIT)
 
@@ -121,7 +121,7 @@ def test_what_is_no_frame_is_refused(header, pair):
 def test_an_absurd_length_takes_no_memory(pair):
     caller, called = pair()
     header = struct.pack("<4sBxxxIQ", b"NMX2", 1, 0, 1 << 60)
-    caller._write([memoryview(header + caller._out.tag(header, b""))])
+    caller.write([memoryview(header + caller._out.tag(header, b""))])
     with pytest.raises(wire.Refused, match=str(1 << 60)):
         called.receive(timeout=LIMIT)
 

@@ -27,7 +27,7 @@ def test_among_workers(n):
                 f"ValueError: root must be the rank of a worker among {list(range(0, n, 2))}, received 1"
             ]
         else:
-            assert f"MXNetError: this worker, of rank {rank}, is not in the group" in each["subgroups"][0]
+            assert f"MXNetError: this worker, rank {rank}, is not in the group" in each["subgroups"][0]
 
 
 @pytest.fixture

@@ -19,9 +19,12 @@ from launching import LIMIT, SOON, environment, until
 
 from neomx.base import MXNetError
 from neomx.comm import listener, wire
-from neomx.comm import store as store_module
 from neomx.comm.server import messages as m
-from neomx.comm.store import PeerError, StoreClient, StoreServer
+from neomx.comm.store import SERVICE, PeerError, StoreClient, StoreServer
+from neomx.comm.store import server as store_server
+from neomx.comm.store import values as store_values
+from neomx.comm.wire.greeting import Greeting
+from neomx.comm.wire.tls import certificates
 
 SECRET = b"s" * 32
 
@@ -274,7 +277,7 @@ def changed(one, two):
 def test_a_relay_cannot_touch_frames(misuse, gmac, monkeypatch):
     if gmac:
         pytest.importorskip("cryptography")
-    monkeypatch.setattr(wire, "_has_gmac", lambda: gmac)
+    monkeypatch.setattr("neomx.comm.wire.greeting.has_gmac", lambda: gmac)
     listening = wire.listen()
     with echo(listening) as refusals, contextlib.closing(Relay(address_of(listening))) as relay:
         caller = call(relay.address)
@@ -384,12 +387,12 @@ def test_another_certificate_of_the_same_authority_is_not_accepted(authority):
 
 
 def test_a_proof_under_tls_is_bound_to_the_certificate(authority):
-    made = wire._Greeting(b"\1" * 33, b"\1" * 33, b"one", "store")
-    other = wire._Greeting(b"\1" * 33, b"\1" * 33, b"another", "store")
+    made = Greeting(b"\1" * 33, b"\1" * 33, b"one", "store")
+    other = Greeting(b"\1" * 33, b"\1" * 33, b"another", "store")
     assert made.proof(SECRET, b"caller") != other.proof(SECRET, b"caller")
     job = authority("bound")
     listening = wire.listen()
-    seen = wire._certificates(job)[0]
+    seen = certificates(job)[0]
     with echo(listening, tls=job), contextlib.closing(call(address_of(listening), tls=job)) as connection:
         assert connection._sock.getpeercert(binary_form=True) == seen
 
@@ -456,7 +459,7 @@ def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
 def asking(store, ask, **hello):
     """A connection that says `hello` and asks for something, and waits for no answer."""
     who = {"name": "x", "token": "t", **hello}
-    connection = wire.connect(store.address, SECRET, who, None, LIMIT, store_module.SERVICE)
+    connection = wire.connect(store.address, SECRET, who, None, LIMIT, SERVICE)
     connection.send(1, ask)
     return connection
 
@@ -470,8 +473,8 @@ def test_no_token_owns_the_keys_of_the_process_that_keeps_the_store(store):
 
 def test_waits_end_with_their_connection(store, member, monkeypatch):
     ended = []
-    handle = store_module._HANDLERS["wait"]
-    monkeypatch.setitem(store_module._HANDLERS, "wait", lambda *args: (handle(*args), ended.append(1))[0])
+    handle = store_server._HANDLERS["wait"]
+    monkeypatch.setitem(store_server._HANDLERS, "wait", lambda *args: (handle(*args), ended.append(1))[0])
     asking(store, {"do": "wait", "keys": ["never"], "timeout": LIMIT}).close()
     assert until(lambda: ended, SOON)
 
@@ -487,7 +490,7 @@ def test_a_wait_is_for_so_many_keys_and_changes_do_not_look_at_all_of_them(store
             looked.append(key)
             return super().__contains__(key)
 
-    values = store_module._Values()
+    values = store_values.Values()
     values._entries = Entries()
     are_there = values.wait_for([str(i) for i in range(1000)])
     for _ in range(100):
@@ -553,8 +556,8 @@ def test_a_store_that_cannot_be_reached_or_trusted_is_named(store, member, monke
 
 def test_the_store_has_quotas(store, member, monkeypatch):
     greedy, other = member("worker 0"), member("worker 1")
-    monkeypatch.setattr(store_module, "_KEYS_EACH", 10)
-    monkeypatch.setattr(store_module, "_BYTES_EACH", 1000)
+    monkeypatch.setattr(store_values, "_KEYS_EACH", 10)
+    monkeypatch.setattr(store_values, "_BYTES_EACH", 1000)
     with pytest.raises(MXNetError, match="no room for 2000 bytes"):
         greedy.set("large", bytes(2000))
     with pytest.raises(MXNetError, match="no room"):
@@ -566,7 +569,7 @@ def test_the_store_has_quotas(store, member, monkeypatch):
     other.set("mine", b"1")
     assert greedy.delete_key("key 0")
     greedy.set("again", b"")
-    monkeypatch.setattr(store_module, "_KEYS", 11)
+    monkeypatch.setattr(store_values, "_KEYS", 11)
     with pytest.raises(MXNetError, match="no room"):
         other.set("one more", b"")
 
@@ -591,7 +594,7 @@ sys.stdin.read()
 
 
 def test_a_stopped_store_is_waited_for_and_blames_nobody(monkeypatch):
-    monkeypatch.setenv("NEOMX_SILENCE", "13")
+    monkeypatch.setenv("NEOMX_SILENCE", "8")
     pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
     with subprocess.Popen([sys.executable, "-c", KEEPS], env=environment(), text=True, **pipes) as keeper:
         clients = [StoreClient(keeper.stdout.readline().strip(), SECRET, timeout=LIMIT)]
@@ -599,7 +602,7 @@ def test_a_stopped_store_is_waited_for_and_blames_nobody(monkeypatch):
         for number, client in enumerate(clients):
             client.join(f"worker {number}")
         os.kill(keeper.pid, signal.SIGSTOP)
-        time.sleep(11.5)
+        time.sleep(6.5)
         os.kill(keeper.pid, signal.SIGCONT)
         clients[0].set("a", b"1")
         assert clients[1].get("a") == b"1"
@@ -620,7 +623,7 @@ if len(sys.argv) > 2:
     import os
     client._life.send(1, {"do": "join", "name": "worker 1", "host": "far", "pid": os.getpid()})
 print("joined", flush=True)
-ctypes.PyDLL(None).sleep(9)
+ctypes.PyDLL(None).sleep(6)
 print("woke", flush=True)
 time.sleep(3600)
 """
@@ -630,7 +633,7 @@ time.sleep(3600)
 def test_a_worker_that_holds_the_gil_is_alive(store, member, monkeypatch, far):
     witness = member("worker 0")
     if far:  # the store is on another host; a process beside the worker sees it run
-        monkeypatch.setattr(store_module.socket, "gethostname", lambda: "far")
+        monkeypatch.setattr(socket, "gethostname", lambda: "far")
         client = member("node 1")
         monkeypatch.undo()
         assert client.roster()["node 1"]["host"] == "far"

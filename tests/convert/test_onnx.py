@@ -352,5 +352,5 @@ def test_the_extra_is_named(monkeypatch):
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(MXNetError, match=r"pip install 'neomx\[onnx\]'"):
+    with pytest.raises(MXNetError, match=r'pip install "neomx\[onnx\]"'):
         mx.onnx.import_model("any.onnx")

@@ -29,6 +29,8 @@ from neomx.comm import wire
 from neomx.comm.server import Service
 from neomx.comm.server import messages as m
 from neomx.comm.store import StoreClient, StoreServer
+from neomx.comm.wire.frames import HEADER
+from neomx.comm.wire.greeting import Greeting
 from neomx.kvstore.server import OptimizerRule
 
 SECRET = b"s" * 32
@@ -124,7 +126,7 @@ def tcp() -> tuple[socket.socket, socket.socket]:
 
 def secured() -> tuple[wire.Connection, wire.Connection]:
     """Both ends of a connection whose greeting is over."""
-    greeting = wire._Greeting(b"\0" * 33, b"\0" * 33, b"", "fuzz")
+    greeting = Greeting(b"\0" * 33, b"\0" * 33, b"", "fuzz")
     ends = [wire.Connection(sock) for sock in socket.socketpair()]
     ends[0].secure(*greeting.directions(SECRET))
     ends[1].secure(*reversed(greeting.directions(SECRET)))
@@ -200,9 +202,9 @@ class Wire:
         with contextlib.closing(sender), contextlib.closing(receiver):
             words = bent(rng, json.dumps(maybe(rng, DECLARED)).encode()) if rng.random() < 0.8 else b"[" * 30000
             size = rng.choice([0, 5, 1 << 20, 1 << 40])
-            head = wire._HEADER.pack(b"NMX2", rng.randrange(256), len(words), size)
+            head = HEADER.pack(b"NMX2", rng.randrange(256), len(words), size)
             data = head + sender._out.tag(head, words) + words + bytes(min(size, 100))
-            sender._write([memoryview(bent(rng, data) if rng.random() < 0.5 else data)])
+            sender.write([memoryview(bent(rng, data) if rng.random() < 0.5 else data)])
             end(sender)
             receiver.receive(timeout=HANG)
 

@@ -605,15 +605,15 @@ def test_stores_used_wrongly():
     refused(lambda: mx.kv.create(3), TypeError, "string", "3")
     kv, two, three = mx.kv.create("local"), mx.nd.ones((2,)), mx.nd.ones((3,))
     kv.init([1, 2], [two, two * 2])
-    refused(lambda: kv.init([7, 1], [two, two]), MXNetError, "key 1", "before")
+    refused(lambda: kv.init([7, 1], [two, two]), MXNetError, "key 1", "already")
     for key in (1.5, None, b"a", np.int64(1), {1: 2}, [[1]], [1, 2.5], ["a", None]):
         values = [two * 9] * len(key) if isinstance(key, list) else two * 9
         for call in (kv.init, kv.push, kv.pull, kv.pushpull):
-            refused(lambda call=call, key=key, values=values: call(key, values), AssertionError, "ints or strings")
-        refused(lambda key=key, v=values: kv.broadcast(key, v, out=v), AssertionError, "ints or strings")
-        refused(lambda key=key, v=values: kv.row_sparse_pull(key, out=v, row_ids=v), AssertionError, "ints or strings")
+            refused(lambda call=call, key=key, values=values: call(key, values), AssertionError, "ints, strings")
+        refused(lambda key=key, v=values: kv.broadcast(key, v, out=v), AssertionError, "ints, strings")
+        refused(lambda key=key, v=values: kv.row_sparse_pull(key, out=v, row_ids=v), AssertionError, "ints, strings")
     refused(lambda: kv.init([7, 7], [two, two]), MXNetError, "duplicate init of key 7")
-    refused(lambda: kv.init(7, [two, two]), MXNetError, "key 7", "one array", "2")
+    refused(lambda: kv.init(7, [two, two]), MXNetError, "key 7", "one initial array", "2")
     refused(lambda: kv.pushpull(1, two * 9, out=three), MXNetError, "key 1", "(2,)", "(3,)")
     refused(lambda: kv.pushpull(1, two * 9, out=3), AssertionError, "key 1", "NDArray")
     refused(lambda: kv.broadcast(7, two, out=three), MXNetError, "key 7", "(2,)", "(3,)")

@@ -33,7 +33,7 @@ def runs():
 # ---- what the networks are ----
 
 
-@pytest.mark.parametrize("name", sorted(vision._models))
+@pytest.mark.parametrize("name", sorted(vision.MODELS))
 def test_names_shapes_and_graph_are_mxnets(name, graphs):
     expected = graphs[name]
     received = json.loads(json.dumps(zoo_spec.describe(mx, name, 299 if name == "inceptionv3" else 224)))
@@ -42,7 +42,7 @@ def test_names_shapes_and_graph_are_mxnets(name, graphs):
 
 
 def test_every_network_of_mxnet_is_here(graphs):
-    assert set(vision._models) == set(graphs) == set(model_store._model_sha1)
+    assert set(vision.MODELS) == set(graphs) == set(model_store._model_sha1)
 
 
 # ---- what they compute ----
@@ -150,7 +150,7 @@ def test_pretrained_reads_the_published_file(tmp_path, monkeypatch):
     np.testing.assert_array_equal(again(x.as_in_context(mx.cpu(1))).asnumpy(), net(x).asnumpy())
 
 
-@pytest.mark.parametrize("name", sorted(vision._models))
+@pytest.mark.parametrize("name", sorted(vision.MODELS))
 def test_every_network_asks_for_its_own_weights(name, monkeypatch):
     asked = []
     monkeypatch.setattr("neomx.gluon.model_zoo.vision.parts.get_model_file", lambda n, root: asked.append(n) or n)

@@ -59,9 +59,9 @@ def test_a_store_of_ones_own():
         out = mx.nd.zeros((2,))
         kv.broadcast("a", mx.nd.ones((2,)), out=out)
         assert out.asnumpy().tolist() == [1, 1]
-        with pytest.raises(NotImplementedError, match="'echo' has no set_optimizer"):
+        with pytest.raises(NotImplementedError, match="'echo' does not implement set_optimizer"):
             kv.set_optimizer(mx.optimizer.SGD())
-        with pytest.warns(UserWarning, match="'echo' was registered before"):
+        with pytest.warns(UserWarning, match="'echo' is already registered"):
             mx.kv.KVStoreBase.register(Echo)
     finally:
         del mx.kv.KVStoreBase.kv_registry["echo"]

@@ -39,7 +39,7 @@ def test_a_picture_shows_in_a_notebook():
 
 def test_without_its_package_a_picture_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "graphviz", None)
-    with pytest.raises(mx.MXNetError, match=r"pip install neomx\[viz\]"):
+    with pytest.raises(mx.MXNetError, match=r'pip install "neomx\[viz\]"'):
         mx.viz.plot_network(X)
 
 

@@ -86,10 +86,13 @@ def test_copysign_of_nan_is_numpys():
     assert np.copysign(np.array([-1.0, 2.0]), np.array([numpy.nan, numpy.nan])).tolist() == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("name", ["sin", "negative", "floor", "square", "around"])
-def test_booleans_must_be_cast_to_numbers_first(name):
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("sin", ()), ("negative", ()), ("floor", ()), ("square", ()), ("around", ()), ("clip", (0, 1))],
+)
+def test_booleans_must_be_cast_to_numbers_first(name, arguments):
     with pytest.raises(mx.MXNetError, match="expected an array of numbers, got one of bool. Use astype"):
-        getattr(np, name)(np.array([True], dtype="bool"))
+        getattr(np, name)(np.array([True], dtype="bool"), *arguments)
 
 
 def test_dtypes_that_mxnet_refuses_to_mix_meet_as_in_numpy():

@@ -137,6 +137,7 @@ def test_integers_multiply():
         lambda: mx.np.linalg.cholesky(-mx.np.ones((2, 2))),
         lambda: mx.np.linalg.eig(mx.np.array([[0, 1], [-1, 0]])),
         lambda: mx.np.linalg.norm(mx.np.ones((2, 3)), ord=3),
+        lambda: mx.np.linalg.norm(mx.np.array(1.0), axis=1),
         lambda: mx.np.linalg.tensorinv(mx.np.ones((2, 3, 2))),
         lambda: mx.np.tensordot(mx.np.ones((2, 3)), mx.np.ones((1, 4)), axes=1),
         lambda: mx.np.tensordot(mx.np.ones((2, 3)), mx.np.ones((3, 4)), axes=3),

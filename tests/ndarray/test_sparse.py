@@ -149,7 +149,7 @@ def test_scipy_both_ways():
 def test_scipy_is_asked_for_by_name(monkeypatch):
     for name in ("scipy", "scipy.sparse"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ImportError, match=r"pip install neomx\[scipy\]"):
+    with pytest.raises(ImportError, match=r'pip install "neomx\[scipy\]"'):
         csr().asscipy()
 
 

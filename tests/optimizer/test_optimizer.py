@@ -481,3 +481,11 @@ def test_weights_of_any_order_in_memory(name):
     found, expected = run(3), run(None)
     assert found._data.is_contiguous() and not expected._data.is_contiguous()
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_adamax_takes_no_step_where_all_gradients_were_zero():
+    optimizer, weight = mx.optimizer.Adamax(learning_rate=0.5), mx.nd.array([1.0, 2.0])
+    state = optimizer.create_state(0, weight)
+    for _ in range(2):
+        optimizer.update(0, weight, mx.nd.array([0.0, 3.0]), state)
+    np.testing.assert_allclose(weight.asnumpy(), [1.0, 1.0], rtol=1e-6)

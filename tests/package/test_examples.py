@@ -38,11 +38,30 @@ def test_distributed_digits_alone(tmp_path, capsys):
     from neomx import nd, process
 
     file = str(tmp_path / "digits.params")
-    assert distributed_digits.main(epochs=2, save=file) > 0.8
+    accuracy, speed, weights = distributed_digits.main(epochs=2, save=file)
     process.stop("sink progress")
     shown = capsys.readouterr()
-    assert shown.out.startswith("accuracy 0.") and "epoch 1 of 2: 50 steps in" in shown.err
-    assert len(nd.load(file)) == 6
+    assert accuracy > 0.8 and speed > 0
+    assert shown.out.startswith("accuracy 0.") and "epoch 1 of 2: 25 steps in" in shown.err
+    saved = nd.load(file).values()
+    assert all((a == b).min().asscalar() for a, b in zip(saved, weights, strict=True))
+
+
+def test_the_demo_compares_two_workers_with_one(capfd):
+    import demo
+
+    assert demo.main(epochs=2) < 1e-5
+    shown, errors = capfd.readouterr()
+    rows = {line[:12].strip(): line.split() for line in shown.splitlines()}
+    alone, together = rows["1 worker"], rows["2 workers"]
+    assert alone[2] == together[2] and float(alone[2]) > 0.8  # the accuracy
+    speeds = [float(row[3].replace(",", "")) for row in (alone, together)]
+    assert abs(float(together[4]) - speeds[1] / speeds[0]) < 0.02
+    assert errors.count("epoch 1 of 2: 25 steps in") == 2
+    commands = [line.split() for line in shown.split("What to try next:")[1].splitlines() if " -m neomx run " in line]
+    assert len(commands) == 3
+    scripts = [word for command in commands for word in command if word.endswith(".py")]
+    assert all((pathlib.Path(demo.__file__).parents[1] / script).exists() for script in scripts)
 
 
 def test_cnn_from_scratch():
@@ -78,5 +97,5 @@ def test_the_program_of_the_readme_on_two_workers(tmp_path):
         "net.save_parameters(f'{mx.dist.rank()}.params')\n"
     )
     run = neomx_run("-n", 2, tmp_path / "train.py")
-    assert run.returncode == 0 and "of its own" not in run.stderr, run.stderr
+    assert run.returncode == 0 and "a separate model" not in run.stderr, run.stderr
     assert (tmp_path / "0.params").read_bytes() == (tmp_path / "1.params").read_bytes()

@@ -40,6 +40,7 @@ libinfo: base
 library: base
 registry: base
 rtc: base
+doctor: base comm context onednn process
 formats: base dtype
 util: base context
 # files: pictures are resized by OpenCV, which formats/ loads
@@ -72,6 +73,7 @@ step: base comm context events kvstore ndarray optimizer
 gluon: autograd base comm context dtype events formats image initializer kvstore metric name ndarray numpy
     numpy_extension ops optimizer process random recordio sample step symbol
 callback: model
+check: base compat formats gluon initializer kvstore metric ops optimizer registry symbol
 # gluon: mx.dist.shard is a dataset's part
 dist: base comm gluon ndarray programs
 horovod: base comm events formats gluon kvstore ndarray optimizer process step

@@ -41,7 +41,7 @@ def test_a_wrong_layout_is_refused(text, said):
 
 
 def test_degrees_that_do_not_multiply_to_the_workers():
-    with pytest.raises(mx.MXNetError, match=r"2 x 1 x 2 x 1 = 4, and there are 3.*neomx run -n 4"):
+    with pytest.raises(mx.MXNetError, match=r"2 x 1 x 2 x 1 = 4, but there are 3.*neomx run -n 4"):
         Layout(data=2, tensor=2).check(3)
 
 
@@ -127,7 +127,7 @@ def test_one_process_initialises_a_block_that_is_laid_out():
         ({"microbatches": True}, "microbatches must be a whole number from 1, received True"),
         ({"clip": -1.0}, "clip must be a number above 0, or None, received -1.0"),
         ({"clip": "1"}, "clip must be a number above 0, or None, received '1'"),
-        ({"schedule": ["gpipe"]}, r"there is no schedule \['gpipe'\]. Did you mean gpipe"),
+        ({"schedule": ["gpipe"]}, r"unknown schedule \['gpipe'\]. Did you mean gpipe"),
     ],
 )
 def test_a_step_refuses_wrong_arguments(how, said):

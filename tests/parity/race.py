@@ -3,13 +3,17 @@
     .venv/bin/python tests/parity/race.py shapes 500 [seed]      partial shapes in symbols
     .venv/bin/python tests/parity/race.py types 500 [seed]       partial dtypes in symbols
     .venv/bin/python tests/parity/race.py sparse 500 [seed]      storage and values of ops on sparse arrays
+    .venv/bin/python tests/parity/race.py np 500 [seed]          statements of mx.np, mx.npx and autograd (race_np.py)
+    .venv/bin/python tests/parity/race.py gluon 100 [seed]       Gluon networks in NumPy mode (race_gluon.py)
 
-A program is a line of Python over `mx`, `s` (mx.sym) and `nd`, so that a difference can be read and run by hand.
+A program is a line of Python over `mx`, `s` (mx.sym) and `nd`, or a list of statements, so that a difference can be
+read and run by hand.
 """
 
 import ast
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import warnings
@@ -18,6 +22,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ENGINES = {"mxnet": ROOT / ".venv-oracle/bin/python", "neomx": ROOT / ".venv/bin/python"}
 MARK = "result: "  # MXNet prints lines of its own
+SECONDS = 300  # for one program, after which its process ends; the first one imports much
 
 
 # ---- what both engines do ----
@@ -28,10 +33,13 @@ def run(package):
     warnings.simplefilter("ignore")
     mx = __import__(package)
     import numpy as np
+    import race_gluon  # noqa: F401  # whose helpers programs call
+    from race_np import steps
     from race_programs import HELPERS
 
     for line in sys.stdin:
-        space = dict(mx=mx, s=mx.sym, nd=mx.nd, np=np, **HELPERS)
+        signal.alarm(SECONDS)
+        space = dict(mx=mx, s=mx.sym, nd=mx.nd, np=np, steps=steps, **HELPERS)
         mx.random.seed(0)
         try:
             result = str(eval(json.loads(line), space))
@@ -51,7 +59,6 @@ def results(engine, programs):
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             universal_newlines=True,
-            timeout=1800,
         )
         found += [json.loads(line[len(MARK) :]) for line in done.stdout.splitlines() if line.startswith(MARK)]
         if len(found) < len(programs):
@@ -63,8 +70,14 @@ def results(engine, programs):
 
 
 def main(kind, count, seed="0"):
+    import race_gluon
+    import race_np
     from race_programs import KINDS
 
+    statements = {"np": race_np.programs, "gluon": race_gluon.programs}
+    if kind in statements:
+        race_statements(statements[kind](int(count), int(seed)))
+        return
     programs = KINDS[kind](int(count), int(seed))
     theirs, ours = results("mxnet", programs), results("neomx", programs)
     counts = {}
@@ -74,6 +87,35 @@ def main(kind, count, seed="0"):
         if verdict != "equal":
             print("%s: %s\n    mxnet %s\n    neomx %s" % (verdict, program, expected, received))
     print("%s: %d programs: %s" % (kind, len(programs), ", ".join("%d %s" % (n, v) for v, n in sorted(counts.items()))))
+
+
+def race_statements(programs):
+    """Race programs of several statements; the second engine is told which of them MXNet refused."""
+    from race_np import WORST, verdict
+
+    theirs = [json.loads(each) if each[:1] == "[" else each for each in results("mxnet", [run_by(p) for p in programs])]
+    refused = [[i for i, step in enumerate(each) if isinstance(step, dict) and "raises" in step] for each in theirs]
+    ours = results("neomx", [run_by(*each) for each in zip(programs, refused)])
+    counts = {}
+    for program, expected, received in zip(programs, theirs, ours):
+        if isinstance(expected, str):
+            worst = "only MXNet " + expected
+        elif received[:1] != "[":
+            worst = "ONLY NEOMX: " + received
+            print("%s: %r" % (worst, program))
+        else:
+            steps = list(zip(program + ["at the end"], expected, json.loads(received)))
+            worst, (line, theirs_, ours_) = max(
+                ((verdict(e, r), (p, e, r)) for p, e, r in steps), key=lambda v: WORST.index(v[0])
+            )
+            if worst not in WORST[:2]:
+                print("%s: %s\n  %s\n    mxnet %s\n    neomx %s" % (worst, "\n  ".join(program), line, theirs_, ours_))
+        counts[worst] = counts.get(worst, 0) + 1
+    print("%d programs: %s" % (len(programs), ", ".join("%d %s" % (n, v) for v, n in sorted(counts.items()))))
+
+
+def run_by(program, refused=()):
+    return "steps(mx, %r, %r)" % (program, list(refused))
 
 
 def compare(expected, received):

@@ -49,7 +49,15 @@ def main(arguments):
     FIXTURES.mkdir(parents=True, exist_ok=True)
     for name, saved in contents(mx).items():
         mx.nd.save(str(FIXTURES / (name + ".params")), saved)
-    pickled = {"weight": mx.nd.array([[1, 2, 3]]), "ids": mx.nd.array([7, 8], dtype="int32")}
+    matrix = mx.nd.array([[0, 1, 0], [2, 0, 3], [0, 0, 0]])
+    pickled = {
+        "weight": mx.nd.array([[1, 2, 3]]),
+        "ids": mx.nd.array([7, 8], dtype="int32"),
+        "csr": matrix.tostype("csr"),
+        "row_sparse": matrix.tostype("row_sparse"),
+        "empty": mx.nd.sparse.zeros("row_sparse", (2, 3)),
+        "np": mx.np.array([3.5]),
+    }
     (FIXTURES / "arrays.pkl").write_bytes(pickle.dumps(pickled, protocol=2))
     mx.npx.set_np()
     arrays = {"scalar": mx.np.array(3.5), "none": mx.np.zeros((0, 2)), "v": mx.np.arange(3)}

@@ -79,6 +79,11 @@ class Call:
 class Case(Call):
     """One call of one op: its outputs, its gradients, and what it changed in place."""
 
+    def call(self, mx, arrays):
+        """The outputs for these arrays."""
+        outputs = find_op(mx, self.op)(*arrays, **self.attrs)
+        return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
     def run(self, mx):
         """{name: numpy array} of what the call gave."""
         values = self.arrays()
@@ -87,8 +92,7 @@ class Case(Call):
             if self.differentiates(i, value):
                 array.attach_grad()
         with mx.autograd.record(train_mode=self.train):
-            outputs = find_op(mx, self.op)(*arrays, **self.attrs)
-        outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+            outputs = self.call(mx, arrays)
         results = {"out%d" % i: o.asnumpy() for i, o in enumerate(outputs)}
         if self.grad:
             rng = np.random.RandomState(zlib.crc32(self.id.encode()) ^ 1)
@@ -119,6 +123,17 @@ class NpCase(Call):
         words = [repr(a) for a in args] + ["%s=%r" % item for item in attrs.items()]
         self.id = "%s(%s)" % (path, ", ".join(words)) + ("" if train else "@predict")
 
+    def call(self, mx, arrays):
+        """The outputs for these arrays."""
+        given = iter(arrays)
+        args, kwargs = _each_array((self.args, self.kwargs), lambda _: next(given))
+        function = mx
+        for name in self.op.split("."):
+            function = getattr(function, name)
+        outputs = []
+        _flatten(function(*args, **kwargs), outputs)
+        return outputs
+
     def run(self, mx):
         mx.npx.set_np()
         try:
@@ -132,15 +147,8 @@ class NpCase(Call):
         differentiated = [i for i, v in enumerate(values) if self.differentiates(i, v)]
         for i in differentiated:
             arrays[i].attach_grad()
-        given = iter(arrays)
-        args, kwargs = _each_array((self.args, self.kwargs), lambda _: next(given))
-        function = mx
-        for name in self.op.split("."):
-            function = getattr(function, name)
         with mx.autograd.record(train_mode=self.train):
-            returned = function(*args, **kwargs)
-        outputs = []
-        _flatten(returned, outputs)
+            outputs = self.call(mx, arrays)
         results = {"out%d" % i: plain(o) for i, o in enumerate(outputs)}
         rng = np.random.RandomState(zlib.crc32(self.id.encode()) ^ 1)
         heads = [o for o in outputs if hasattr(o, "asnumpy") and np.dtype(o.dtype).kind == "f"]

@@ -109,7 +109,7 @@ def test_workers_that_train_models_of_their_own_are_told_once(store, told, tmp_p
     (tmp_path / "train.py").write_text(ALONE)
     run = neomx_run("-n", 2, tmp_path / "train.py", store)
     assert run.returncode == 0, run.stderr
-    assert run.stderr.count("each of the 2 workers trains a model of its own: kvstore='device'") == told
+    assert run.stderr.count("each of the 2 workers trains a separate model: kvstore='device'") == told
     assert run.stderr.count("pass kvstore='dist_sync'") == told
 
 
@@ -141,10 +141,10 @@ def test_with_the_variables_of_mpirun(one_process, tmp_path):
 @pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
 def test_without_rounds_two_workers_learn_the_digits(store):
     script = HERE.parent / "examples" / "distributed_digits.py"
-    run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store)
+    run = neomx_run("-n", 2, "-s", 1, script, "--kvstore", store, "--rate", 0.05)
     assert run.returncode == 0, run.stdout + run.stderr
     accuracy = float(re.search(r"accuracy ([\d.]+)", run.stdout).group(1))
-    assert accuracy > 0.85  # synchronously it is 0.9
+    assert accuracy > 0.85  # synchronously it is 0.92
 
 
 SUMS = """

@@ -168,7 +168,7 @@ def layouts(rank):
             return str(error)
 
     found = tasks({"a": lay_out, "b": lay_out})
-    assert all("it takes all workers of the job" in said for said in found.values()), found
+    assert all("a layout needs all workers of the job" in said for said in found.values()), found
 
 
 def failures(rank):

@@ -155,7 +155,7 @@ def test_a_picture_cut_short(tmp_path, kind, cut):
 def test_without_opencv_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
     monkeypatch.setattr(picture, "_thread", threading.local())
-    with pytest.raises(mx.MXNetError, match=r"pip install neomx\[image\]"):
+    with pytest.raises(mx.MXNetError, match=r'pip install "neomx\[image\]"'):
         mx.image.imdecode(b"x")
 
 

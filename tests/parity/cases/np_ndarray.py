@@ -331,3 +331,74 @@ def integers_through_extensions(mx, np):
     for dtype in ("int32", "int64", "int8"):
         results += [mx.npx.erf(whole.astype(dtype)), mx.npx.sigmoid(whole.astype(dtype))]
     return results
+
+
+@in_np_mode
+def numbers_beside_booleans(mx, np):
+    """A number that meets booleans in a comparison, a bit operation or a choice is True unless it is 0."""
+    flags, other = np.array([True, False], dtype="bool"), np.array([False, True], dtype="bool")
+    results = []
+    for number in (0.5, -0.5, 1.5, 0.0, 1, 2, -1, True, False):
+        results += [flags > number, flags >= number, flags < number, flags <= number, flags == number, flags != number]
+        results += [flags & number, flags | number, flags ^ number]
+        results += [np.where(other, flags, number), np.where(other, number, flags)]
+    symbol = mx.sym.var("flags").as_np_ndarray()
+    for result in (symbol > 0.5, symbol >= 0.5, symbol == 0.5, symbol != -0.5, symbol > 1, symbol == 2):
+        results += result.bind(mx.cpu(), {"flags": flags}).forward()
+    return results
+
+
+@in_np_mode
+def types_of_counts(mx, np):
+    x = np.array([[1.0, 0.0], [0.0, 0.0]])
+    counts = [np.count_nonzero(x), np.count_nonzero(x, axis=0), np.count_nonzero(x, axis=(0, 1)), np.count_nonzero(5)]
+    counts.append(np.count_nonzero(x, keepdims=True))
+    return counts[:4] + [counts[4].asnumpy()] + [type(count).__name__ for count in counts]
+
+
+def kinds(*calls):
+    """Of the error of each call: whether it is a TypeError and whether it is a ValueError."""
+    found = []
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            found += [isinstance(error, TypeError), isinstance(error, ValueError)]
+    return found
+
+
+@in_np_mode
+def errors_of_dtypes(mx, np):
+    i, legacy = np.array([1, 2], dtype="int32"), mx.nd.ones(2)
+    return kinds(
+        lambda: np.isnan(np.ones(2), out=np.zeros(2)),
+        lambda: np.ones(2, dtype="foo"),
+        lambda: np.full(2, 1, dtype="foo"),
+        lambda: np.array([1], dtype="foo"),
+        lambda: np.array(i, dtype="foo"),
+        lambda: np.arange(3, dtype="foo"),
+        lambda: np.linspace(0, 1, 3, dtype="foo"),
+        lambda: np.zeros_like(i, dtype="foo"),
+        lambda: np.zeros(2, dtype=5),
+        lambda: i.astype("foo"),
+        lambda: i.astype(5),
+        lambda: np.sum(i, dtype="foo"),
+        lambda: np.mean(i, dtype="foo"),
+        lambda: np.cumsum(i, dtype="foo"),
+        lambda: mx.npx.one_hot(i, 3, dtype="foo"),
+        lambda: mx.npx.softmax(np.ones(2), dtype="foo"),
+        lambda: mx.nd.zeros(2, dtype="foo"),
+        lambda: mx.nd.array([1], dtype="foo"),
+        lambda: mx.nd.cast(legacy, dtype="foo"),
+        lambda: legacy.astype("foo"),
+    )
+
+
+@in_np_mode
+def errors_of_constraints(mx, np):
+    flags = np.array([True, False], dtype="bool")
+    return kinds(
+        lambda: mx.npx.constraint_check(flags, "all must hold").asnumpy(),
+        lambda: mx.npx.constraint_check(flags[1], "it must hold").asnumpy(),
+        lambda: mx.npx.constraint_check(np.ones(2), "of floats").asnumpy(),
+    )

@@ -18,6 +18,8 @@ for name in ("sort", "argsort"):
     case.np("np." + name, f(0, 3), _grad=False)
 for name in ("argmax", "argmin"):
     case.np("np." + name, f(), _grad=False)
+    case.np("np." + name, f(), axis=0, _grad=False)
+    case.np("np." + name, f(), axis=-1, _grad=False)
     case.np("np." + name, f(0, 3), axis=1, _grad=False)
     case.np("np." + name, const([3, float("nan"), 1]), _grad=False)
 case.np("np.sort", const([3, float("nan"), 1]), _grad=False)

@@ -118,7 +118,7 @@ __all__ = [
     "vgg19_bn",
 ]
 
-_models: dict[str, Callable[..., HybridBlock]] = {
+MODELS: dict[str, Callable[..., HybridBlock]] = {
     "alexnet": alexnet,
     "densenet121": densenet121,
     "densenet161": densenet161,
@@ -163,8 +163,8 @@ def get_model(name: str, **kwargs: Any) -> HybridBlock:
     number of classes.
     """
     known = name.lower()
-    if known not in _models:
+    if known not in MODELS:
         raise ValueError(
-            f"Model {name} is not supported.{suggest(known, _models)} Available options are {', '.join(_models)}"
+            f"Model {name} is not supported.{suggest(known, MODELS)} Available options are {', '.join(MODELS)}"
         )
-    return _models[known](**kwargs)
+    return MODELS[known](**kwargs)

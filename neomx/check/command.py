@@ -1,0 +1,100 @@
+"""`neomx check`: what of a script runs on neomx, what differs from MXNet, what is missing, and how to start it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from ..base import MXNetError
+from . import imports, sources
+from .program import check, registered_names
+from .report import Report
+from .starting import starts
+
+EPILOG = """examples:
+  neomx check train.py               what differs from MXNet, what is missing, and the command that starts it
+  neomx check -v train.py            the names that run as they are, too
+  neomx check src demo.ipynb         all *.py files of a folder, and the code cells of a notebook
+  neomx check --json src             for tools
+  neomx check --fix --diff train.py  show how its import statements would change, and write nothing
+  neomx check --fix train.py         change `import mxnet as mx` to `import neomx as mx`, and so on
+
+Scripts are read, and never run. The exit code is 0 if nothing is missing, 1 if something is, 2 for wrong arguments.
+Import statements need not be changed: `python -m neomx train.py` runs a script as it is.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `neomx check`."""
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="train.py|demo.ipynb|folder", help="scripts, notebooks, folders of scripts")
+    add("-v", "--verbose", action="store_true", help="list the names that run as they are, too")
+    add("--json", action="store_true", help="print the findings as JSON")
+    add("--fix", action="store_true", help="change import statements so that scripts import neomx, and nothing else")
+    add("--diff", action="store_true", help="with --fix: show what would change, and write nothing")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Check the files and print what was found; 1 if something is missing."""
+    if options.diff and not options.fix:
+        raise MXNetError("--diff shows what --fix would change: give both")
+    if options.json and options.fix:
+        raise MXNetError("give either --json or --fix")
+    read = [sources.read(path) for path in dict.fromkeys(sources.find(options.paths))]
+    return _fix(read, options.diff) if options.fix else _check(read, options.verbose, options.json)
+
+
+def _check(read: list[sources.Source], verbose: bool, as_json: bool) -> int:
+    registered = frozenset(name for source in read for name in registered_names(source.tree))
+    reports = []
+    for source in read:
+        findings, facts = check(source, registered)
+        is_started = facts.uses_mxnet and (len(read) == 1 or facts.has_main or source.is_notebook)
+        reports.append(Report(source, findings, facts, starts(source, facts) if is_started else []))
+    if as_json:
+        json.dump({"files": [report.as_json() for report in reports]}, sys.stdout, indent=2)
+        print()
+    else:
+        for line in _lines(reports, verbose):
+            print(textwrap.fill(line, 120, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
+    return int(not all(report.is_good for report in reports))
+
+
+def _lines(reports: Sequence[Report], verbose: bool) -> Iterator[str]:
+    for report in reports:
+        yield from report.lines(verbose)
+        if report.facts.uses_mxnet and len(reports) == 1:
+            yield f"{report.source.path}: {report.summary()}"
+        for start in report.starts:
+            yield f"{report.source.path}: start it with `{start.command}`: {start.why}"
+    using = [report for report in reports if report.facts.uses_mxnet]
+    if len(reports) > 1:
+        good = sum(report.is_good for report in using)
+        yield f"{len(reports)} files, of which {len(using)} use MXNet; nothing is missing for {good} of these"
+    elif reports and not using and reports[0].is_good:
+        yield f"{reports[0].source.path}: it does not import mxnet"
+    elif not reports:
+        yield "no *.py files there"
+
+
+def _fix(read: list[sources.Source], only_show: bool) -> int:
+    """Change import statements; 1 if a file was left as it is though it imports MXNet."""
+    left = 0
+    for source in read:
+        try:
+            text = imports.rewritten(source)
+        except imports.NotSafe as reason:
+            left += 1
+            print(f"{source.path}: left as it is. {reason}")
+            continue
+        if text == source.text:
+            continue
+        if only_show:
+            print(imports.difference(source, text), end="")
+        else:
+            imports.write(source, text)
+            print(f"{source.path}: now imports neomx")
+    return int(left > 0)

@@ -1,0 +1,102 @@
+"""The values that the store keeps by key, within quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ...base import MXNetError
+from .protocol import KEY_LIMIT
+
+_KEYS, _BYTES = 1 << 20, 1 << 30  # what the store holds at most
+_KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # and what one member may have in it
+
+
+class OverQuota(MXNetError):
+    """A value that the store does not take."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A value, and the token of who left it; of nobody if members share it."""
+
+    value: bytes
+    owner: object = None
+
+
+class Values:
+    """The values by key, within quotas."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, _Entry] = {}
+        self._bytes = 0
+        self._of: dict[object, list[int]] = {}  # keys and bytes, by owner
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: str) -> bytes | None:
+        """The value, if it is there."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.value
+
+    def owner(self, key: str) -> object:
+        """Who left it."""
+        entry = self._entries.get(key)
+        return None if entry is None else entry.owner
+
+    def lacking(self, keys: Iterable[str]) -> list[str]:
+        """Those that have no values."""
+        return sorted(key for key in keys if key not in self._entries)
+
+    def wait_for(self, keys: Iterable[str]) -> Callable[[], bool]:
+        """A question, asked at every change, whether all keys have values or had them at an earlier question."""
+        left = list(keys)
+
+        def are_there() -> bool:
+            while left and left[-1] in self._entries:
+                left.pop()
+            return not left
+
+        return are_there
+
+    def put(self, key: str, value: bytes, owner: object, limited: bool = True) -> None:
+        """Keep a value; raises OverQuota if there is no room for it."""
+        old = self._entries.get(key)
+        size = len(key) + len(value)
+        keys, room = self._of.get(owner, [0, 0])
+        mine = old is not None and old.owner == owner
+        grown = size - (0 if old is None else len(key) + len(old.value))
+        if limited and (
+            len(key) > KEY_LIMIT
+            or len(self) + (old is None) > _KEYS
+            or self._bytes + grown > _BYTES
+            or keys + (not mine) > _KEYS_EACH
+            or room + (grown if mine else size) > _BYTES_EACH
+        ):
+            raise OverQuota(
+                f"the job's store has no room for {len(value)} bytes under {key!r:.80}: it holds {len(self)} keys and "
+                f"{self._bytes} bytes, of which this process left {keys} and {room}; a process may leave "
+                f"{_KEYS_EACH} and {_BYTES_EACH}"
+            )
+        self.pop(key)
+        self._entries[key] = _Entry(value, owner)
+        self._count(owner, 1, size)
+
+    def pop(self, key: str) -> bool:
+        """Forget a value; whether it was there."""
+        old = self._entries.pop(key, None)
+        if old is not None:
+            self._count(old.owner, -1, -len(key) - len(old.value))
+        return old is not None
+
+    def _count(self, owner: object, keys: int, size: int) -> None:
+        self._bytes += size
+        now = self._of.setdefault(owner, [0, 0])
+        now[0] += keys
+        now[1] += size
+        if not now[0]:
+            del self._of[owner]

@@ -1,0 +1,68 @@
+"""Recorded integers and booleans. torch keeps only floats in its graph, so another tensor stands there for them.
+
+That tensor has the shape of the integers and takes no memory. It is the floats that they were cast from, a view of
+what stands for others, or the result of an op that is differentiated as if it had been called on floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..ops.precision import set_stand_in, stand_in
+
+Tensor = torch.Tensor
+
+
+def nothing_like(integers: Tensor) -> Tensor:
+    """A tensor of floats with the shape of `integers`, without memory of its own."""
+    return torch.zeros((), device=integers.device).expand(integers.shape)
+
+
+class _OnIntegers(torch.autograd.Function):
+    """Stands for integers that an op computed from recorded integers.
+
+    The gradient is that of the op on floats; as in MXNet it is cut to integers on its way.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, call: Callable[..., Any], tensors: Sequence[Tensor | None], like: Tensor, *places: Any
+    ) -> Any:
+        ctx.call, ctx.tensors = call, tensors
+        return nothing_like(like)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        wanted = ctx.needs_input_grad[3:]
+        floats = [t.detach().double() if w else t for t, w in zip(ctx.tensors, wanted, strict=True)]
+        variables = [each.requires_grad_() for each, w in zip(floats, wanted, strict=True) if w]
+        found: Any = [None] * len(variables)
+        with torch.enable_grad():
+            try:
+                result = ctx.call(*floats)
+            except RuntimeError:
+                result = grad  # an op of integers alone, such as `&`, has no gradient in MXNet either
+        if result.requires_grad:
+            found = torch.autograd.grad(result, variables, grad.to(result.dtype), allow_unused=True)
+        grads = iter([None if each is None else each.trunc().to(grad.dtype) for each in found])
+        return None, None, None, *(next(grads) if w else None for w in wanted)
+
+
+def place_of_result(
+    result: Tensor, call: Callable[..., Any], inputs: Sequence[Tensor | None], places: Sequence[Tensor | None]
+) -> Tensor:
+    """What stands for integers that `call` computes from `inputs`, for which `places` stand."""
+    place: Tensor = _OnIntegers.apply(call, inputs, result, *places)
+    return place
+
+
+def derived(data: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
+    """`of(data)`, a view or a copy of a recorded tensor, in the graph as well."""
+    result = of(data)
+    place = None if data.is_floating_point() else stand_in(data)
+    if place is not None:
+        set_stand_in(result, of(place))
+    return result

@@ -1,0 +1,43 @@
+"""The code on the pages runs as it is printed, and prints what the pages show."""
+
+import subprocess
+import sys
+
+import doc_pages
+import pytest
+from doc_pages import DOCS, blocks, runs
+from launching import LIMIT, environment
+
+TUTORIALS = sorted((DOCS / "tutorials").glob("*.md"))
+OTHERS = [
+    page
+    for page in (DOCS / "index.md", *sorted(DOCS.glob("*/*.md")))
+    if page not in TUTORIALS and any(map(runs, blocks(page)))
+]
+
+
+def follow(*pages):
+    """What went wrong when the pages were followed."""
+    command = [sys.executable, doc_pages.__file__, *map(str, pages)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT, env=environment()
+    )
+    return "" if done.returncode == 0 else done.stdout
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_a_tutorial_runs_as_printed(page):
+    assert follow(page) == ""
+
+
+def test_the_code_on_other_pages_runs():
+    assert len(OTHERS) > 10
+    assert follow(*OTHERS) == ""
+
+
+def test_a_page_that_is_wrong_is_reported(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text('```python\nprint("one")\n```\n\n```text title="Output"\ntwo\n```\n')
+    assert "page.md:5 shows the line\n  two\nwhich was not printed:\none" in follow(page)
+    page.write_text("```console\n$ python -c 'raise SystemExit(3)'\n```\n")
+    assert "exited with 3, not 0" in follow(page)
