@@ -53,6 +53,8 @@ def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: t
     try:
         if graph:
             return _recorded(op, arrays, tensors, attrs, out, ctx, cls)
+        if op.fresh is not None and out is None:
+            return cls(op.fresh(*tensors, **attrs), ctx)
         result = op.fn(*tensors, **attrs) if attrs else op.fn(*tensors)
         if out is None and isinstance(result, torch.Tensor):
             if op.may_alias and not is_compiling():

@@ -292,11 +292,12 @@ def nan_to_num(
 
 def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
     """a cut to [a_min, a_max]; either bound may be None."""
-    if a_min is None and a_max is None:
-        raise ValueError("clip: expected a_min, a_max or both, received None for both")
+    if a_min is None or a_max is None:
+        if a_min is a_max:
+            raise ValueError("clip: expected a_min, a_max or both, received None for both")
+        a_min, a_max = -math.inf if a_min is None else a_min, math.inf if a_max is None else a_max
     if isinstance(a, numeric_types):
         return onp.clip(a, a_min, a_max)
-    a_min, a_max = -math.inf if a_min is None else a_min, math.inf if a_max is None else a_max
     return call("_npi_clip", (a,), out, a_min=a_min, a_max=a_max)
 
 

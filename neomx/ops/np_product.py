@@ -55,7 +55,18 @@ def _contracted(a: Tensor, b: Tensor, of_a: tuple[int, ...], of_b: tuple[int, ..
     return torch.tensordot(a, b, (list(of_a), list(of_b)))
 
 
-@op("_npi_einsum", same_dtype=True, may_alias=True)
+def _fresh_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: int = 0) -> Tensor:
+    if len(data) > 2 or data[0].dtype is torch.bool:  # `torch.einsum` orders the products of three or more
+        result = np_einsum(*data, num_args=num_args, subscripts=subscripts)
+    else:
+        result = torch._VF.einsum(subscripts, data)  # type: ignore[attr-defined]
+    base = result._base
+    if base is not None and any(base is each or base is each._base for each in data):
+        return result.clone(memory_format=torch.contiguous_format)
+    return result
+
+
+@op("_npi_einsum", same_dtype=True, may_alias=True, fresh=_fresh_einsum)
 def np_einsum(*data: Tensor, num_args: int, subscripts: str = "", optimize: int = 0) -> Tensor:
     """Sums of products as `subscripts` tell, such as "ij,jk->ik". torch chooses the order of the products."""
     if data[0].dtype is torch.bool:

@@ -10,6 +10,8 @@ from ..base import MXNetError
 from .creation import number
 from .table import Shapes, Types, op, typed
 
+_FLOAT = torch.float32
+
 Tensor = torch.Tensor
 
 
@@ -34,13 +36,17 @@ def np_nonzero(x: Tensor) -> Tensor:
 @op("_npi_argmax", types=typed([torch.int64]))
 def np_argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the largest element, along `axis` or in the flattened array; the first of equal ones."""
-    return torch.argmax(_searched(data, axis), axis, keepdims)
+    if data.dtype is not _FLOAT or not data.numel():
+        data = _searched(data, axis)
+    return torch.argmax(data, axis, keepdims)
 
 
 @op("_npi_argmin", types=typed([torch.int64]))
 def np_argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """The position of the smallest element, along `axis` or in the flattened array; the first of equal ones."""
-    return torch.argmin(_searched(data, axis), axis, keepdims)
+    if data.dtype is not _FLOAT or not data.numel():
+        data = _searched(data, axis)
+    return torch.argmin(data, axis, keepdims)
 
 
 def _searched(data: Tensor, axis: int | None) -> Tensor:

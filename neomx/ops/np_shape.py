@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from ..base import MXNetError
-from .shape import NP_CODES, in_order, infer_reshape, reshaped, spread
+from .shape import NP_CODES, copied_in_order, in_order, infer_reshape, reshaped, spread
 from .slicing import split_v2
 from .table import Axis, Pairs, Shape, Shapes, op
 
@@ -18,14 +18,23 @@ Tensor = torch.Tensor
 # ---- another shape ----
 
 
-@op("_np_reshape", may_alias=True)
+def _reshaped_copy(a: Tensor, *, newshape: tuple[int, ...], order: str = "C") -> Tensor:
+    if order == "C" and newshape and a.is_contiguous():
+        try:
+            return torch.view_copy(a, newshape)
+        except RuntimeError:
+            pass  # `np_reshape` raises an error that says more
+    return np_reshape(a, newshape=newshape, order=order).clone(memory_format=torch.contiguous_format)
+
+
+@op("_np_reshape", may_alias=True, fresh=_reshaped_copy)
 def np_reshape(a: Tensor, *, newshape: Shape, order: str = "C") -> Tensor:
     """The same elements in another shape, in which one length may be -1: what remains."""
     if order == "C" and newshape:
         try:
             return a.reshape(*newshape)
         except RuntimeError:
-            pass  # of which more is said below
+            pass  # `infer_reshape` raises an error that says more
     return _in_order(a, infer_reshape(tuple(a.shape), newshape, False, {-1: "infer"}), order)
 
 
@@ -50,7 +59,13 @@ def _in_order(a: Tensor, shape: tuple[int, ...], order: str) -> Tensor:
     return columns.permute(tuple(range(len(shape)))[::-1])
 
 
-@op("_np_squeeze", may_alias=True)
+def _squeezed_copy(a: Tensor, *, axis: tuple[int, ...] | None = None) -> Tensor:
+    if axis is None:
+        return torch.squeeze_copy(a)
+    return np_squeeze(a, axis=axis).clone(memory_format=torch.contiguous_format)
+
+
+@op("_np_squeeze", may_alias=True, fresh=_squeezed_copy)
 def np_squeeze(a: Tensor, *, axis: Axis = None) -> Tensor:
     """Without the dimensions of length 1, or without those of `axis`."""
     if axis is None:
@@ -93,7 +108,11 @@ for _ndim in (1, 2, 3):
 # ---- another order ----
 
 
-@op("_np_transpose", may_alias=True)
+def _transposed_copy(a: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
+    return copied_in_order(a, axes)
+
+
+@op("_np_transpose", may_alias=True, fresh=_transposed_copy)
 def np_transpose(a: Tensor, *, axes: Axis = None) -> Tensor:
     """The dimensions in the order `axes`, or reversed."""
     return in_order(a, axes)
@@ -175,9 +194,11 @@ def _beside(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
 @op("_npi_concatenate", same_dtype=True, infer=_beside)
 def np_concatenate(*data: Tensor, num_args: int = 0, axis: int | None = 0) -> Tensor:
     """Arrays joined along an existing dimension, or flattened and joined."""
-    ndim = _some(data)[0].dim()
+    if not data:
+        raise MXNetError("expected at least one array")
     if axis is None:
         return torch.cat([array.reshape(-1) for array in data])
+    ndim = data[0].dim()
     for array in data:
         if array.dim() != ndim:  # torch passes over empty arrays of one dimension
             raise MXNetError("expected arrays of as many dimensions")

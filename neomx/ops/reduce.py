@@ -212,10 +212,12 @@ def _summed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
 )
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
     """The sums of the elements up to each, along an axis or in the flattened array."""
-    if dtype is None:
-        dtype = torch.int64 if a.dtype is torch.bool else a.dtype
     if axis is None:
         a, axis = a.reshape(-1), 0
     if not -a.dim() <= axis < a.dim():
-        axes_of(a, (axis,))  # says what is wrong
+        axes_of(a, (axis,))  # raises an error that names the axis
+    if dtype is None:
+        if a.dtype.is_floating_point:
+            return torch.cumsum(a, axis)
+        dtype = torch.int64 if a.dtype is torch.bool else a.dtype
     return torch.cumsum(a, axis, dtype=dtype)

@@ -224,7 +224,11 @@ def _shape_within(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sha
     return [outputs[0][:axis] + outputs[0][axis + 1 :]]
 
 
-@op("expand_dims", "_npi_expand_dims", may_alias=True, infer=_shape_within)
+def _expanded_copy(data: Tensor, *, axis: int) -> Tensor:
+    return torch.unsqueeze_copy(data, axis)
+
+
+@op("expand_dims", "_npi_expand_dims", may_alias=True, infer=_shape_within, fresh=_expanded_copy)
 def expand_dims(data: Tensor, *, axis: int) -> Tensor:
     """A new dimension of length 1 at `axis`."""
     return data.unsqueeze(axis)
@@ -268,7 +272,18 @@ def in_order(data: Tensor, axes: tuple[int, ...] | None) -> Tensor:
     return data.t() if data.dim() <= 2 else data.permute(*range(data.dim() - 1, -1, -1))
 
 
-@op("transpose", may_alias=True, infer=_shape_before)
+def copied_in_order(data: Tensor, axes: tuple[int, ...] | None) -> Tensor:
+    """A copy with the dimensions in the order `axes`, or reversed."""
+    if axes is not None:
+        return torch.permute_copy(data, axes)
+    return torch.t_copy(data) if data.dim() <= 2 else torch.permute_copy(data, tuple(range(data.dim())[::-1]))
+
+
+def _transposed_copy(data: Tensor, *, axes: tuple[int, ...] = ()) -> Tensor:
+    return copied_in_order(data, axes or None)
+
+
+@op("transpose", may_alias=True, infer=_shape_before, fresh=_transposed_copy)
 def transpose(data: Tensor, *, axes: Shape = ()) -> Tensor:
     """The dimensions in the order `axes`, or reversed."""
     return in_order(data, axes or None)

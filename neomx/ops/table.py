@@ -76,6 +76,7 @@ class Op:
         "unchanged",
         "same_dtype",
         "may_alias",
+        "fresh",
         "mutates",
         "needs_ctx",
         "input_index",
@@ -107,6 +108,7 @@ class Op:
         visible: int | Callable[[dict[str, Any]], int] | None = None,
         infer: Literal["same"] | Callable[..., Shapes] | None = None,
         types: Callable[..., tuple[Types, Types]] | None = None,
+        fresh: Callable[..., Any] | None = None,
     ):
         self.fn, self.name, self.names = fn, names[0], tuple(names)
         self.takes, self.states, self.starts = takes, states, starts or {}
@@ -116,6 +118,7 @@ class Op:
         self.on_arrays: Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]] | None = None
         self.on_node: Callable[[Any], list[Any]] | None = None
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
+        self.fresh = fresh
         parameters = inspect.signature(fn, eval_str=True).parameters.values()
         self.variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         tensors = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
@@ -285,6 +288,8 @@ def op(
 
     same_dtype  the tensors must have one dtype, as MXNet demands of arithmetic
     may_alias   the result may be a view of an input; front ends that promise a fresh array copy it
+    fresh       for an op that may alias: the same function with a result in memory of its own, which is faster than
+                copying a view. It is called where autograd takes no part
     mutates     the inputs that the function changes in place (optimizer states, moving averages)
 
     What a symbol must know before anything is computed. A function among these gets the attributes, defaults included.
@@ -382,6 +387,8 @@ def _of_64_bits(value: int) -> int:
 
 
 def _float(value: Any) -> float:
+    if type(value) is float:
+        return value
     try:
         return float(value)
     except (TypeError, ValueError):
