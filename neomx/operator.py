@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -185,13 +186,25 @@ class _Call:
     def wrap(self, tensors: Sequence[torch.Tensor]) -> list[NDArray]:
         return [NDArray(t.detach(), self.ctx) for t in tensors]
 
+    @contextmanager
+    def running(self, method: str) -> Iterator[None]:
+        """Run a method of the operator as MXNet does: nothing is recorded, and any exception is an MXNetError."""
+        try:
+            with pause(train_mode=self.training):
+                yield
+        except (MXNetError, NotImplementedError):
+            raise
+        except Exception as error:
+            name = f"{type(self.operator).__name__}.{method}"
+            raise MXNetError(f"Custom: {name} raised {type(error).__name__}: {error}") from error
+
 
 class _Custom(torch.autograd.Function):
     """Puts a custom op into torch's graph."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, outputs: list[torch.Tensor], *inputs: torch.Tensor) -> Any:
-        with pause(train_mode=call.training):
+        with call.running("forward"):
             call.operator.forward(
                 call.training, ["write"] * len(outputs), call.wrap(inputs), call.wrap(outputs), call.aux
             )
@@ -209,14 +222,8 @@ class _Custom(torch.autograd.Function):
         made = [torch.zeros_like(t) for t in inputs]
         call = ctx.call
         arrays = call.wrap([g.contiguous() for g in grads]), call.wrap(inputs), call.wrap(outputs), call.wrap(made)
-        try:
-            with pause(train_mode=call.training):
-                call.operator.backward(["write" if w else "null" for w in wanted], *arrays, call.aux)
-        except (MXNetError, NotImplementedError):
-            raise
-        except Exception as error:
-            kind = type(call.operator).__name__
-            raise MXNetError(f"Custom: {kind}.backward raised {type(error).__name__}: {error}") from error
+        with call.running("backward"):
+            call.operator.backward(["write" if w else "null" for w in wanted], *arrays, call.aux)
         return None, None, *[g if w else None for g, w in zip(made, wanted, strict=True)]
 
 

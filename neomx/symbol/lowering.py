@@ -14,6 +14,7 @@ from .. import onednn
 from ..base import MXNetError
 from ..context import Context
 from ..dtype import NAME_OF_TORCH
+from ..ops.custom import MEMORY
 from ..ops.table import OP_ERRORS
 from .graph import Entry, Node, topological
 from .rewrite import rewritten
@@ -143,7 +144,7 @@ class _Writer:
             tensor = trace.tb_frame.f_locals.get(self.names[id(n), i])
             if isinstance(tensor, torch.Tensor):
                 received.append(f"{name}: {NAME_OF_TORCH[tensor.dtype]}{list(tensor.shape)}")
-        received += [f"{name}={value!r}" for name, value in node.values.items() if name != "ctx"]
+        received += [f"{name}={value!r}" for name, value in node.values.items() if name not in ("ctx", MEMORY)]
         return node_error(node, error, received)
 
 
