@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import metric
 from .. import ndarray as nd
+from ..base import _as_list  # noqa: F401  # which programs import from here
 from ..initializer import Uniform
 from ..io import DataBatch, DataDesc, DataIter
 from ..model import BatchEndParam
