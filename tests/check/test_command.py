@@ -201,8 +201,8 @@ def test_the_report_as_text(tmp_path, capsys, monkeypatch):
     assert max(map(len, out.splitlines())) <= 120
     assert out.replace("\n    ", " ").splitlines() == [
         "train.py:2: missing: mx.nd.zeroz (also line 4): neomx has no such name; it has mx.nd.zeros.",
-        "train.py:3: differs: mx.random.seed: Random numbers: a seed repeats neomx's own numbers, which are not "
-        "MXNet's. [docs/differences.md#numbers-that-cannot-be-the-same]",
+        "train.py:3: differs: mx.random.seed: Random numbers: the same seed gives the same numbers in every run of "
+        "neomx, but not MXNet's numbers. [docs/differences.md#numbers-that-cannot-be-the-same]",
         "train.py: 3 names run on neomx, of which 1 differs from MXNet; 1 missing",
         "train.py: start it with `python -m neomx train.py`: line 1 imports mxnet. Or add `import neomx.compat.mxnet` "
         "before it, for python and torchrun",
