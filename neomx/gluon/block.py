@@ -600,7 +600,7 @@ class SymbolBlock(HybridBlock):
         inputs, given = flatten(self._inputs)[0], flatten(args)[0]
         if len(inputs) != len(given):
             names = ", ".join(each.name for each in inputs)
-            raise ValueError(f"{self.name} takes {len(inputs)} input(s), {names}; received {len(given)}")
+            raise ValueError(f"{self.name} expects {len(inputs)} input(s), {names}; received {len(given)}")
         named = zip(inputs, given, strict=True)
         composed = whole(**{each.name: arg for each, arg in named if each.name in known})
         if len(flat) == 1:
