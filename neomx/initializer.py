@@ -1,4 +1,4 @@
-"""`mx.init`: how parameters begin. An initializer writes into an array what the parameter's name calls for."""
+"""`mx.init`: initializers, which write the initial values of parameters, depending on their names."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class InitDesc(str):
-    """A parameter's name, with its attributes and the initializer of the whole model."""
+    """A parameter's name with its attributes and the default initializer of the model."""
 
     attrs: dict[str, str]
     global_init: Any
@@ -60,7 +60,7 @@ class InitDesc(str):
         return made
 
 
-# What the end of a name calls for. The table of plain strings is older, and knows the names of running averages.
+# Methods by the ending of a name. The table for plain strings is older, and includes the names of running averages.
 _BY_ENDING = {
     "weight": "_init_weight",
     "bias": "_init_bias",
@@ -81,10 +81,10 @@ _BY_ENDING_OF_STRINGS = {
 
 
 class Initializer:
-    """The base of all: `init(InitDesc('fc_weight'), array)` writes into the array what the end of the name calls for.
+    """The base of initializers: `init(InitDesc('fc_weight'), array)` initializes the array according to its name.
 
-    Weights are what a subclass says in `_init_weight`; biases are 0, gammas 1, betas 0. A parameter's attribute
-    `__init__` (from `dumps`) goes before its name.
+    The ending of the name determines the method. Subclasses define weights in `_init_weight`; biases and betas are 0,
+    gammas are 1. The attribute `__init__` of a parameter (from `dumps`) takes precedence over its name.
     """
 
     def __init__(self, **kwargs: Any):
@@ -93,7 +93,7 @@ class Initializer:
         self._print_func: Callable[[NDArray], Any] | None = None
 
     def set_verbosity(self, verbose: bool = False, print_func: Callable[[NDArray], Any] | None = None) -> Initializer:
-        """Log each array as it begins, by what `print_func` says of it: its root mean square unless told."""
+        """Log each initialized array with the result of `print_func`, by default the root mean square. Return self."""
         self._verbose = verbose
         self._print_func = print_func or _root_mean_square
         return self
@@ -103,11 +103,11 @@ class Initializer:
             logging.info("Initialized %s as %s: %s", desc, init, self._print_func(arr))
 
     def dumps(self) -> str:
-        """The initializer as JSON, `'["normal", {"sigma": 0.01}]'`, which `create` takes."""
+        """Return the initializer as JSON, such as `'["normal", {"sigma": 0.01}]'`, which `create` accepts."""
         return json.dumps([type(self).__name__.lower(), self._kwargs])
 
     def __call__(self, desc: str, arr: NDArray) -> None:
-        """Write into `arr` what parameter `desc` begins with."""
+        """Write the initial values of the parameter `desc` into `arr`."""
         if not isinstance(desc, InitDesc):
             self._legacy_init(desc, arr)
             return
@@ -124,7 +124,7 @@ class Initializer:
         self._verbose_print(desc, ending, arr)
 
     def _legacy_init(self, name: str, arr: NDArray) -> None:
-        """Initialize by a plain string."""
+        """Initialize according to a plain string."""
         warnings.warn(
             "init(str, NDArray) is deprecated: call init(mx.init.InitDesc(...), NDArray)",
             DeprecationWarning,
@@ -171,12 +171,12 @@ class Initializer:
         raise NotImplementedError(f"{type(self).__name__} must override _init_weight to initialize {name!r}")
 
     def _init_quantized_weight(self, _: str, arr: NDArray) -> None:
-        arr[:] = random.randint(-127, 127, ctx=arr.context)  # one number for all, as in MXNet
+        arr[:] = random.randint(-127, 127, ctx=arr.context)  # one value for all elements, as in MXNet
 
     def _init_default(self, name: str, _: NDArray) -> None:
         raise ValueError(
-            f"the name {name!r} does not say how to initialize it: it ends in none of {', '.join(_BY_ENDING)}. "
-            "Give the variable an initializer of its own, e.g. mx.sym.Variable(init=mx.init.Zero())"
+            f"cannot choose an initializer for {name!r}: the name ends in none of {', '.join(_BY_ENDING)}. "
+            "Set the initializer of the variable, e.g. mx.sym.Variable(init=mx.init.Zero())"
         )
 
     def __eq__(self, other: object) -> bool:
@@ -184,7 +184,7 @@ class Initializer:
 
 
 def _find_ending(name: str, methods: dict[str, str]) -> tuple[str, str]:
-    """The ending that `name` has, and the method for it."""
+    """Return the ending of `name` and the method for it."""
     return next(((end, method) for end, method in methods.items() if name.endswith(end)), ("", "_init_default"))
 
 
@@ -198,32 +198,32 @@ create = registry.get_create_func(Initializer, "initializer")
 
 
 class WrongInitializerError(MXNetError, AssertionError):
-    """What a variable or Parameter names is not an initializer. An AssertionError too, as in MXNet."""
+    """Raised when a variable or Parameter specifies an invalid initializer. An AssertionError too, as in MXNet."""
 
 
 def _shown(initializer: Any, array: NDArray) -> NDArray:
-    """The array as an initializer sees it: a program's own gets an `mx.np` array in NumPy mode, ours use `mx.nd`."""
+    """The array that an initializer receives: in NumPy mode, an `mx.np` array for a program's own initializer."""
     own = type(initializer).__module__.startswith("neomx.")
     return array.as_np_ndarray() if modes.np_array and not own else array
 
 
 def _noted(name: str, text: str) -> Any:
-    """The initializer that a variable's `__init__` describes; a file may say anything there."""
+    """Create the initializer that a variable's `__init__` describes. It may come from a file and be invalid."""
     try:
         return create(text)
     except (ValueError, TypeError, AttributeError, LookupError, AssertionError, RecursionError) as error:
         raise WrongInitializerError(
-            f"variable {name!r}: __init__ is {text!r:.80}, expected an initializer as `dumps` writes it: {error}"
+            f"variable {name!r}: __init__ is {text!r:.80}, expected the output of `Initializer.dumps`: {error}"
         ) from error
 
 
 def register(klass: Any) -> Any:
-    """Make a subclass of Initializer known by its name in lower case; a class decorator."""
+    """Register a subclass of Initializer under its lowercase name. Use it as a class decorator."""
     return _register(klass)
 
 
 class Load:
-    """Begins with saved values: a file of `nd.save` or a dictionary; `default_init` for what is not in there."""
+    """Initializes from saved values: a file of `nd.save` or a dictionary. Missing parameters use `default_init`."""
 
     def __init__(self, param: str | dict[str, NDArray], default_init: Any = None, verbose: bool = False):
         loaded = load(param) if isinstance(param, str) else param
@@ -241,7 +241,7 @@ class Load:
                 raise AssertionError(f"{name}: expected shape {arr.shape}, but the loaded array has {saved.shape}")
             arr[:] = saved
         elif self.default_init is None:
-            raise AssertionError(f"{name} is not among the loaded parameters, and Load has no default_init")
+            raise AssertionError(f"{name} is not in the loaded parameters, and Load has no default_init")
         else:
             self.default_init(name, arr)
         if self.verbose:
@@ -249,15 +249,15 @@ class Load:
 
 
 class Mixed:
-    """Several initializers: the first whose pattern matches the beginning of the name is used."""
+    """Selects one of several initializers: the first whose pattern matches the start of the name."""
 
     def __init__(self, patterns: Sequence[str], initializers: Sequence[Any]):
         if len(patterns) != len(initializers):
-            raise AssertionError(f"Mixed: {len(patterns)} patterns for {len(initializers)} initializers")
+            raise AssertionError(f"Mixed: {len(patterns)} patterns do not match {len(initializers)} initializers")
         self.map = [(re.compile(pattern), init) for pattern, init in zip(patterns, initializers, strict=True)]
 
     def __call__(self, name: str, arr: NDArray) -> None:
-        """Initialize by the first pattern that matches."""
+        """Initialize `arr` with the initializer of the first matching pattern."""
         for pattern, init in self.map:
             if pattern.match(name):
                 init(name, arr)
@@ -269,7 +269,7 @@ class Mixed:
 @alias("zeros")
 @register
 class Zero(Initializer):
-    """Zeros."""
+    """Initializes with zeros."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ class Zero(Initializer):
 @alias("ones")
 @register
 class One(Initializer):
-    """Ones."""
+    """Initializes with ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ class One(Initializer):
 
 @register
 class Constant(Initializer):
-    """A number everywhere, or the values of an array."""
+    """Initializes with a constant, or with the values of an array."""
 
     def __init__(self, value: Any):
         super().__init__(value=value)
@@ -302,7 +302,7 @@ class Constant(Initializer):
         arr[:] = float(self.value) if isinstance(self.value, str) else self.value
 
     def dumps(self) -> str:
-        """The initializer as JSON; an array as a list."""
+        """Return the initializer as JSON, with an array as a list."""
         value = self.value.asnumpy() if isinstance(self.value, NDArray) else self.value
         return json.dumps(["constant", {"value": value.tolist() if hasattr(value, "tolist") else value}])
 
@@ -322,13 +322,13 @@ def _draw_normal(arr: NDArray, sigma: float) -> None:
 
 
 def _takes_draws(arr: NDArray) -> bool:
-    """Whether torch can draw straight into the array, in half the time; others are drawn aside, or refused."""
+    """Whether torch can sample directly into the array, which halves the time."""
     return arr.stype == "default" and arr.dtype in (np.float32, np.float64)
 
 
 @register
 class Uniform(Initializer):
-    """Uniform numbers from -scale to scale."""
+    """Uniform random values from -scale to scale."""
 
     def __init__(self, scale: float = 0.07):
         super().__init__(scale=scale)
@@ -340,7 +340,7 @@ class Uniform(Initializer):
 
 @register
 class Normal(Initializer):
-    """Normal numbers of mean 0 and standard deviation sigma."""
+    """Normal random values with mean 0 and standard deviation sigma."""
 
     def __init__(self, sigma: float = 0.01):
         super().__init__(sigma=sigma)
@@ -352,7 +352,7 @@ class Normal(Initializer):
 
 @register
 class Orthogonal(Initializer):
-    """A matrix whose rows (or columns, where there are more rows) are orthogonal and of length `scale`."""
+    """An orthogonal matrix: rows (or columns, if there are more rows) are orthogonal and have norm `scale`."""
 
     def __init__(self, scale: float = 1.414, rand_type: str = "uniform"):
         super().__init__(scale=scale, rand_type=rand_type)
@@ -369,15 +369,15 @@ class Orthogonal(Initializer):
         limits = (-1.0, 1.0) if self.rand_type == "uniform" else (0.0, 1.0)
         drawn = getattr(random, self.rand_type)(*limits, shape, ctx=arr.context)
         q, r = torch.linalg.qr(drawn.to_torch())
-        q = q * r.diagonal().sign() * self.scale  # by the signs it does not matter how QR was computed
+        q = q * r.diagonal().sign() * self.scale  # the signs make the result independent of the QR algorithm
         arr[:] = NDArray((q if rows >= columns else q.T).reshape(arr.shape), arr.context)
 
 
 @register
 class Xavier(Initializer):
-    """Random numbers in proportion to `sqrt(magnitude / fan)`: uniform within that, or normal of that deviation.
+    """Random values with magnitude `sqrt(magnitude / fan)`: the bound if uniform, the standard deviation if normal.
 
-    The fan is that of the inputs (`in`), of the outputs (`out`) or their mean (`avg`).
+    The fan is the number of inputs ('in'), of outputs ('out'), or their mean ('avg').
     """
 
     def __init__(self, rnd_type: str = "uniform", factor_type: str = "avg", magnitude: float = 3):
@@ -405,7 +405,7 @@ class Xavier(Initializer):
 
 @register
 class MSRAPrelu(Xavier):
-    """Normal numbers that keep variances through layers of PReLU (or, with slope 0, ReLU)."""
+    """Normal random values that preserve variances through layers with PReLU (or, with slope 0, ReLU)."""
 
     def __init__(self, factor_type: str = "avg", slope: float = 0.25):
         super().__init__("gaussian", factor_type, 2.0 / (1 + slope**2))
@@ -414,7 +414,7 @@ class MSRAPrelu(Xavier):
 
 @register
 class Bilinear(Initializer):
-    """The weights by which a transposed convolution interpolates."""
+    """The weights of a transposed convolution that performs bilinear interpolation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -424,9 +424,9 @@ class Bilinear(Initializer):
 
 
 def _bilinear(shape: tuple[int, ...]) -> np.ndarray:
-    """What each pair of channels of such a weight holds."""
+    """The values of the kernel, which are the same for each pair of channels."""
     if len(shape) != 4:
-        raise ValueError(f"Bilinear: expected a weight of four dimensions, received shape {shape}")
+        raise ValueError(f"Bilinear: expected a weight with four dimensions, received shape {shape}")
     factor = math.ceil(shape[3] / 2.0)
     center = (2 * factor - 1 - factor % 2) / (2.0 * factor)
     along_y, along_x = (1 - np.abs(np.arange(size) / factor - center) for size in shape[2:])
@@ -435,7 +435,7 @@ def _bilinear(shape: tuple[int, ...]) -> np.ndarray:
 
 @register
 class LSTMBias(Initializer):
-    """Zeros, but `forget_bias` for the forget gate, the second quarter."""
+    """Zeros, except `forget_bias` for the forget gate, which is the second quarter."""
 
     def __init__(self, forget_bias: float = 1.0):
         super().__init__(forget_bias=forget_bias)
@@ -452,7 +452,7 @@ _GATES = {"rnn_relu": ("",), "rnn_tanh": ("",), "lstm": ("_i", "_f", "_c", "_o")
 
 @register
 class FusedRNN(Initializer):
-    """The packed parameters of the op RNN, each matrix and bias by `init` (None: the initializer of the model)."""
+    """Initializes the packed parameters of the RNN op, each matrix and bias by `init` or the model's initializer."""
 
     def __init__(
         self,
@@ -484,7 +484,7 @@ class FusedRNN(Initializer):
         global_init = getattr(desc, "global_init", None)
         init = self._init or global_init
         if init is None or init is self:
-            raise ValueError(f"FusedRNN: {desc!r} has no initializer for its parts. Write FusedRNN(init, ...)")
+            raise ValueError(f"FusedRNN: {desc!r} has no initializer for its parts. Use FusedRNN(init, ...)")
         for name, part in self._parts(arr):
             if self._mode == "lstm" and name.endswith("_f_bias"):
                 part[:] = self._forget_bias
@@ -492,7 +492,7 @@ class FusedRNN(Initializer):
                 init(InitDesc(name, global_init=global_init), part)
 
     def _parts(self, arr: NDArray) -> Iterator[tuple[str, NDArray]]:
-        """The names of the packed matrices and biases, gate by gate, and views of them."""
+        """Iterate over the names and views of the packed matrices and biases, gate by gate."""
         position = 0
         for name, shape in self._part_shapes(self._input_size(arr)):
             size = math.prod(shape)
@@ -518,7 +518,7 @@ class FusedRNN(Initializer):
         size, over = divmod(rest, len(_GATES[self._mode]) * hidden * (1 + bidirectional))
         if over or size < 1:
             raise AssertionError(
-                f"FusedRNN: {arr.size} parameters are not those of {self._num_layers} layer(s) of "
+                f"FusedRNN: {arr.size} parameters do not match {self._num_layers} layer(s) of "
                 f"{self._mode} with {hidden} hidden units"
             )
         return size

@@ -1,4 +1,4 @@
-"""Learning rates as functions of the number of updates so far."""
+"""Learning rate schedules: the learning rate as a function of the number of updates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["CosineScheduler", "FactorScheduler", "LRScheduler", "MultiFactorSche
 
 
 class LRScheduler:
-    """The base of schedules: `scheduler(num_update)` is the learning rate, `base_lr` the one it starts from.
+    """The base of schedules: `scheduler(num_update)` returns the learning rate. `base_lr` is the initial value.
 
-    For the first `warmup_steps` updates the rate rises from `warmup_begin_lr` to `base_lr` ('linear'), or stays at
-    `warmup_begin_lr` ('constant').
+    During the first `warmup_steps` updates, the rate increases from `warmup_begin_lr` to `base_lr` ('linear') or stays
+    at `warmup_begin_lr` ('constant').
     """
 
     def __init__(
@@ -26,14 +26,14 @@ class LRScheduler:
         self.warmup_begin_lr = warmup_begin_lr
         self.warmup_mode = warmup_mode
         if warmup_begin_lr > base_lr:
-            raise ValueError(f"warmup_begin_lr must not be above base_lr {base_lr}, received {warmup_begin_lr}")
+            raise ValueError(f"warmup_begin_lr must not exceed base_lr {base_lr}, received {warmup_begin_lr}")
         if warmup_steps < 0:
-            raise ValueError(f"warmup_steps must be positive or 0, received {warmup_steps}")
+            raise ValueError(f"warmup_steps must not be negative, received {warmup_steps}")
         if warmup_mode not in ("linear", "constant"):
             raise ValueError(f"warmup_mode must be 'linear' or 'constant', received {warmup_mode!r}")
 
     def get_warmup_lr(self, num_update: int) -> float:
-        """The rate at an update of the warmup."""
+        """Return the learning rate at an update during warmup."""
         if num_update >= self.warmup_steps:
             raise AssertionError(f"update {num_update} is after the warmup of {self.warmup_steps} updates")
         if self.warmup_mode == "constant":
@@ -41,22 +41,22 @@ class LRScheduler:
         return self.warmup_begin_lr + (self.warmup_final_lr - self.warmup_begin_lr) * num_update / self.warmup_steps
 
     def __call__(self, num_update: int) -> float:
-        """The rate after `num_update` updates."""
-        raise NotImplementedError("a schedule must define __call__(num_update)")
+        """Return the learning rate after `num_update` updates."""
+        raise NotImplementedError("subclasses of LRScheduler must define __call__(num_update)")
 
 
 def _check_factor(factor: float) -> None:
     if factor > 1.0:
-        raise ValueError(f"factor must be no more than 1 to make the rate fall, received {factor}")
+        raise ValueError(f"factor must not exceed 1, or the learning rate would grow; received {factor}")
 
 
 def _check_step(step: int) -> None:
     if step < 1:
-        raise ValueError(f"a step of the schedule must be at least 1 update, received {step}")
+        raise ValueError(f"step must be at least 1 update, received {step}")
 
 
 class FactorScheduler(LRScheduler):
-    """Multiplies the rate by `factor` every `step` updates, down to `stop_factor_lr`."""
+    """Multiplies the learning rate by `factor` every `step` updates, but not below `stop_factor_lr`."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class FactorScheduler(LRScheduler):
         self.count = 0
 
     def __call__(self, num_update: int) -> float:
-        """The rate after `num_update` updates, which must not fall: what passed is taken into `base_lr`."""
+        """Return the rate after `num_update` updates, which must not decrease: `base_lr` is changed in place."""
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         while num_update > self.count + self.step:
@@ -96,7 +96,7 @@ class FactorScheduler(LRScheduler):
 
 
 class MultiFactorScheduler(LRScheduler):
-    """Multiplies the rate by `factor` after each number of updates in the list `step`."""
+    """Multiplies the learning rate by `factor` after each number of updates in the list `step`."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class MultiFactorScheduler(LRScheduler):
     ):
         super().__init__(base_lr, warmup_steps, warmup_begin_lr, warmup_mode)
         if not isinstance(step, list) or not step:
-            raise AssertionError(f"step must be a list of at least one number of updates, received {step!r}")
+            raise AssertionError(f"step must be a nonempty list of numbers of updates, received {step!r}")
         for i, each in enumerate(step):
             if i and each <= step[i - 1]:
                 raise ValueError(f"step must be an increasing list of integers, received {step}")
@@ -121,7 +121,7 @@ class MultiFactorScheduler(LRScheduler):
         self.count = 0
 
     def __call__(self, num_update: int) -> float:
-        """The rate after `num_update` updates, which must not fall: what passed is taken into `base_lr`."""
+        """Return the rate after `num_update` updates, which must not decrease: `base_lr` is changed in place."""
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         while self.cur_step_ind < len(self.step) and num_update > self.step[self.cur_step_ind]:
@@ -137,7 +137,7 @@ def _tell(num_update: int, lr: float) -> None:
 
 
 class _Falling(LRScheduler):
-    """From `base_lr` to `final_lr`, which is reached at `max_update`."""
+    """Decreases the learning rate from `base_lr` to `final_lr`, which is reached at `max_update`."""
 
     def __init__(
         self,
@@ -152,18 +152,18 @@ class _Falling(LRScheduler):
         if not isinstance(max_update, int):
             raise AssertionError(f"max_update must be an int, received {max_update!r}")
         if max_update < 1:
-            raise ValueError(f"max_update, the number of updates, must be positive, received {max_update}")
+            raise ValueError(f"max_update must be positive, received {max_update}")
         self.base_lr_orig = base_lr
         self.max_update = max_update
         self.final_lr = final_lr
         self.max_steps = max_update - warmup_steps
 
     def _left(self, part: float) -> float:
-        """How much is left of the way to `final_lr` (1 to 0) when `part` of the updates are done (0 to 1)."""
+        """The remaining fraction of the decrease to `final_lr`, from 1 to 0, after the fraction `part` of updates."""
         raise NotImplementedError
 
     def __call__(self, num_update: int) -> float:
-        """The rate after `num_update` updates."""
+        """Return the learning rate after `num_update` updates."""
         if num_update < self.warmup_steps:
             return self.get_warmup_lr(num_update)
         if num_update <= self.max_update:
@@ -173,7 +173,7 @@ class _Falling(LRScheduler):
 
 
 class PolyScheduler(_Falling):
-    """Falls to `final_lr` as the power `pwr` of the part of the updates that is left."""
+    """Decreases to `final_lr` in proportion to the remaining fraction of updates, raised to the power `pwr`."""
 
     def __init__(
         self,
@@ -193,7 +193,7 @@ class PolyScheduler(_Falling):
 
 
 class CosineScheduler(_Falling):
-    """Falls to `final_lr` along half a wave of the cosine."""
+    """Decreases to `final_lr` along half a cosine wave."""
 
     def _left(self, part: float) -> float:
         return (1 + cos(pi * part)) / 2

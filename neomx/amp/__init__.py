@@ -1,4 +1,4 @@
-"""`mx.amp`: mixed precision. MXNet calls it `mx.contrib.amp`, where it is too."""
+"""`mx.amp`: mixed precision. It is also available under MXNet's name, `mx.contrib.amp`."""
 
 from . import amp, lists, loss_scaler
 from .amp import *  # noqa: F403

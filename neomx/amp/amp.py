@@ -1,4 +1,4 @@
-"""Mixed precision as MXNet's `contrib.amp` gives it."""
+"""Mixed precision with the API of MXNet's `contrib.amp`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from .lists import (
 from .loss_scaler import LossScaler
 from .policy import Policy, on_arrays
 
-__all__ = [  # MXNet has all of it in this module too
+__all__ = [  # MXNet has all of these in this module as well
     "LossScaler",
     "autocast",
     "convert_bucketing_module",
@@ -51,11 +51,11 @@ __all__ = [  # MXNet has all of it in this module too
 
 
 class _State:
-    """What `init` has set for this process."""
+    """The state of this process, set by `init`."""
 
     policy: Policy | None = None
     asked: Any = None  # the arguments of init
-    scaler: LossScaler | None = None  # for losses that make their own gradient
+    scaler: LossScaler | None = None  # for losses that compute their own gradient
     scaler_is_taken = False
 
 
@@ -65,16 +65,16 @@ def init(
     conditional_fp32_ops: Sequence[tuple[str, str, Sequence[str]]] | None = None,
     fp32_ops: Sequence[str] | None = None,
 ) -> None:
-    """Have ops compute in the precision that suits them, from now on; call it before networks are made.
+    """Enable mixed precision: from now on, each op computes in a suitable precision. Call it before creating networks.
 
-    The lists take the place of MXNet's own: ops that compute in `target_dtype`, (op, attribute, values) and ops that
-    compute in float32. Weights stay as they are and are cast at each use.
+    The lists replace MXNet's: ops that compute in `target_dtype`, (op, attribute, values) that compute in float32, and
+    ops that compute in float32. Weights keep their dtype and are cast at each use.
     """
     target = low_precision(target_dtype)
     asked = target, target_precision_ops, conditional_fp32_ops, fp32_ops
     if _State.policy is not None:
         if asked != _State.asked:
-            logging.warning("mixed precision is on already, as it was asked for first: amp.init changes nothing now")
+            logging.warning("mixed precision is already enabled with other arguments: this call of amp.init is ignored")
         return
     policy = Policy.of(target, target_precision_ops, fp32_ops, conditional_fp32_ops)
     logging.info("Using AMP: %s", NAME_OF_TORCH[target])
@@ -86,14 +86,14 @@ def init(
 
 
 def __getattr__(name: str) -> Any:
-    """Whether `init` was called, by MXNet's private name, which other libraries look at."""
+    """Provide MXNet's private name `_amp_initialized`, which other libraries read: whether `init` was called."""
     if name == "_amp_initialized":
         return _State.policy is not None
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _scale_own_gradient(op: Op) -> None:
-    """Such a loss multiplies the gradient it makes by the scale; in a graph it cannot, for the scale will change."""
+    """Multiply the loss's own gradient by the scale. This is not possible in a graph, because the scale changes."""
     cast, cast_node = op.on_arrays or (lambda arrays, attrs: (arrays, attrs)), op.on_node or (lambda node: node.inputs)
 
     def on_call(arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:
@@ -117,9 +117,9 @@ def _reset() -> None:
 
 
 def init_trainer(optimizer_or_trainer: Any) -> None:
-    """Give a Trainer a scale for its losses; its steps are left out, on all workers, where gradients overflow."""
+    """Add a loss scale to a Trainer. All workers skip a step if gradients overflow on any of them."""
     if _State.policy is None:
-        raise AssertionError("mixed precision is not on yet. Call amp.init() first, before networks are made")
+        raise AssertionError("mixed precision is not enabled. Call amp.init() first, before creating networks")
     trainer = _trainer(optimizer_or_trainer)
     trainer.keep_updates_here()
     trainer._amp_loss_scaler = LossScaler() if _State.scaler_is_taken else _State.scaler
@@ -129,20 +129,20 @@ def init_trainer(optimizer_or_trainer: Any) -> None:
 
 def _trainer(given: Any) -> Any:
     if not isinstance(given, Trainer):
-        raise TypeError(f"mixed precision works with a gluon.Trainer, received {type(given).__name__} {given!r:.80}")
+        raise TypeError(f"amp expects a gluon.Trainer, received {type(given).__name__} {given!r:.80}")
     return given
 
 
 @contextlib.contextmanager
 def scale_loss(loss: Any, optimizer_or_trainer: Any) -> Iterator[Any]:
-    """`with amp.scale_loss(loss, trainer) as scaled: autograd.backward(scaled)`; the step divides by the scale again.
+    """Scale a loss: `with amp.scale_loss(loss, trainer) as scaled: autograd.backward(scaled)`.
 
-    Of a list of losses the scaled ones come as a list.
+    The step divides the gradients by the scale. A list of losses yields a list of scaled losses.
     """
     trainer = _trainer(optimizer_or_trainer)
     scaler = trainer._amp_loss_scaler
     if scaler is None:
-        raise AssertionError("this Trainer has no loss scale yet. Call amp.init_trainer(trainer) first")
+        raise AssertionError("this Trainer has no loss scale. Call amp.init_trainer(trainer) first")
     trainer._scale = trainer._amp_original_scale / scaler.loss_scale
     if isinstance(loss, (list, tuple)):
         yield [each * scaler.loss_scale for each in loss]
@@ -151,7 +151,7 @@ def scale_loss(loss: Any, optimizer_or_trainer: Any) -> Iterator[Any]:
 
 
 def unscale(optimizer_or_trainer: Any) -> None:
-    """Divide the gradients by the scale now, to clip them or to look at them; the step then does not."""
+    """Divide the gradients by the scale now, to clip or inspect them. The step then does not divide them again."""
     trainer = _trainer(optimizer_or_trainer)
     scaler = trainer._amp_loss_scaler
     if scaler is None:
@@ -166,6 +166,6 @@ def _multiply(gradients: list[NDArray], factor: float) -> None:
 
 
 def autocast(dtype: Any = "bfloat16", ctx: Context | None = None) -> torch.autocast:
-    """torch's own casting, on a context's device: for torch modules and the twins of Blocks, without `init`."""
+    """Return torch's autocast for the device of a context, for torch modules and twins of Blocks, without `init`."""
     device = (ctx or current_context()).check().device
     return torch.autocast(device.type, dtype=low_precision(dtype))

@@ -1,4 +1,4 @@
-"""Trained networks in mixed precision: graphs get their casts, and parameters their dtypes."""
+"""Conversion of trained networks to mixed precision: inserts casts into graphs and casts parameters."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def convert_symbol(
     data_names: Sequence[str] | None = None,
     cast_optional_params: bool = False,
 ) -> Symbol:
-    """The symbol with casts before its ops, and float32 outputs.
+    """Return the symbol with casts before its ops and with float32 outputs.
 
-    Lists that are given take the place of MXNet's; nodes called `excluded_sym_names` stay in float32. With `data_names`
-    all other variables are parameters; `cast_optional_params` has those of the target dtype that would be cast to it.
+    Given lists replace MXNet's. Nodes named in `excluded_sym_names` stay in float32. With `data_names`, all other
+    variables are parameters, and `cast_optional_params` stores those in the target dtype that would be cast to it.
     """
     return _convert(
         sym, target_dtype, target_dtype_ops, fp32_ops, conditional_fp32_ops, excluded_sym_names, data_names,
@@ -65,7 +65,7 @@ def _convert(
     strange = set(data or ()) - set(sym.list_inputs())
     if strange:
         raise MXNetError(
-            f"data_names: {sorted(strange)} are no inputs of the symbol, which has {sym.list_inputs()[:20]}"
+            f"data_names: {sorted(strange)} are not inputs of the symbol, which has {sym.list_inputs()[:20]}"
         )
     low = list_lp16_ops(target) if low is None else low
     _check_distinct(target, low, high, conditional)
@@ -80,9 +80,7 @@ def _check_names(name: str, value: Any) -> None:
 
 def _check_conditional(given: Any) -> None:
     if given is not None and not all(isinstance(each, (list, tuple)) and len(each) == 3 for each in given):
-        raise AssertionError(
-            f"conditional_fp32_ops must be a list of (op, attribute, values of it), received {given!r:.80}"
-        )
+        raise AssertionError(f"conditional_fp32_ops must be a list of (op, attribute, values), received {given!r:.80}")
 
 
 def _check_distinct(target: Any, low: Any, high: Any, conditional: Any) -> None:
@@ -93,12 +91,12 @@ def _check_distinct(target: Any, low: Any, high: Any, conditional: Any) -> None:
     unknown = {*low, *high} - known - under_condition
     if unknown:
         raise AssertionError(
-            f"ops are chosen from list_lp16_ops, list_fp32_ops and list_lp16_fp32_ops; {sorted(unknown)} are in none"
+            f"ops must be in list_lp16_ops, list_fp32_ops or list_lp16_fp32_ops; {sorted(unknown)} are in none of them"
         )
     twice = set(low) & set(high) | set(low) & under_condition | set(high) & under_condition
     if twice:
         raise AssertionError(
-            f"{sorted(twice)} are in two of target_dtype_ops, fp32_ops and conditional_fp32_ops. An op may be in one"
+            f"{sorted(twice)} are in several of target_dtype_ops, fp32_ops, conditional_fp32_ops. List each only once"
         )
 
 
@@ -113,7 +111,7 @@ def convert_model(
     excluded_sym_names: Sequence[str] | None = None,
     cast_optional_params: bool = False,
 ) -> tuple[Symbol, dict[str, NDArray], dict[str, NDArray]]:
-    """(symbol, arguments, auxiliary states) with casts, as `convert_symbol`; what is not among them is data."""
+    """Return (symbol, arguments, auxiliary states) with casts, as `convert_symbol`. Other variables are data."""
     for name, params in (("arg_params", arg_params), ("aux_params", aux_params)):
         if not isinstance(params, dict):
             raise AssertionError(f"{name} must be a dict of names and arrays, received {type(params).__name__}")
@@ -142,15 +140,15 @@ def convert_hybrid_block(
     ctx: Context | None = None,
     cast_optional_params: bool = False,
 ) -> SymbolBlock:
-    """A SymbolBlock of a block that was hybridized and run once, with casts and parameters of its own.
+    """Return a SymbolBlock with casts and its own parameters, from a block that was hybridized and run once.
 
-    It is on `ctx`: a GPU if there is one, unless told.
+    `ctx` defaults to the first GPU if there is one, otherwise to the current context.
     """
     if not isinstance(block, HybridBlock):
         raise AssertionError(f"block must be a HybridBlock, received {type(block).__name__} {block!r:.80}")
     graph = block._last_graph
     if graph is None:
-        raise RuntimeError("call block.hybridize() and run it once first, so that it has a graph to convert")
+        raise RuntimeError("the block has no graph to convert: call block.hybridize() and run it once first")
     sym = symbol.load_json(graph.symbol.tojson())  # without the casts of amp.init
     values = {param.name: param._reduce() for param in graph.params}
     states = set(sym.list_auxiliary_states())
@@ -177,13 +175,13 @@ def convert_bucketing_module(
     excluded_sym_names: Sequence[str] | None = None,
     cast_optional_params: bool = False,
 ) -> Any:
-    """A new BucketingModule, yet to be bound, with casts in the symbols of all buckets that this one has made."""
+    """Return a new, unbound BucketingModule with casts in the symbols of all existing buckets of this one."""
     from ..module import BucketingModule
 
     if not isinstance(bucketing_mod, BucketingModule):
         raise AssertionError(f"expected a BucketingModule, received {type(bucketing_mod).__name__}")
     if not bucketing_mod._buckets:
-        raise AssertionError("the BucketingModule has no buckets yet: bind it, and give it its parameters, first")
+        raise AssertionError("the BucketingModule has no buckets yet: call bind and init_params first")
     params = bucketing_mod.get_params()
     symbols = {}
     for key, module in bucketing_mod._buckets.items():

@@ -1,4 +1,4 @@
-"""torch's gradient scaler, for ranks that step together."""
+"""A torch gradient scaler for ranks that step together."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 
 
 class GradScaler(torch.amp.GradScaler):
-    """For torch modules and optimizers; with `agree`, all ranks leave out a step that one of them must.
+    """A GradScaler for torch modules and optimizers. With `agree`, all ranks skip a step if one of them has to.
 
-    `agree(found)` tells whether a gradient overflowed on any rank, as `amp.loss_scaler.agree(group)` makes it. It is
-    called once for each optimizer and step, also where a rank has no gradients.
+    `agree(found)` returns whether a gradient overflowed on any rank; `amp.loss_scaler.agree(group)` creates it. It is
+    called once per optimizer and step, even on ranks without gradients.
     """
 
     def __init__(self, device: str = "cpu", agree: Callable[[bool], bool] | None = None, **settings: Any):

@@ -1,4 +1,4 @@
-"""Casts in graphs: put in as a symbol is made, or into one that is there."""
+"""Casts in graphs: inserted while a symbol is created, or into an existing symbol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..symbol.graph import Entry, Node, topological
 from ..symbol.infer import types_of
 from .policy import WIDEST, Policy
 
-# The ops whose outputs MXNet calls by name when it casts them; those of others it numbers.
+# The ops whose outputs have names in MXNet's names of casts. Other outputs are numbered.
 _NAMED = frozenset(
     """
     Activation BatchNorm BilinearSampler Concat Convolution Convolution_v1 Correlation Crop Deconvolution Dropout
@@ -32,20 +32,20 @@ _NAMED = frozenset(
 
 
 def cast_node(entry: Entry, dtype: torch.dtype, name: str) -> Entry:
-    """A cast of one output."""
+    """Return a cast of one output."""
     text = NAME_OF_TORCH[dtype]
     return Node(OPS["amp_cast"], name, [entry], {"dtype": text}, {"dtype": text}), 0
 
 
 def multicast_node(entries: list[Entry], name: str) -> list[Entry]:
-    """All of them in the widest type among them."""
+    """Return casts of all outputs to the widest dtype among them."""
     count = len(entries)
     node = Node(OPS["amp_multicast"], name, entries, {"num_outputs": str(count)}, {"num_outputs": count})
     return [(node, i) for i in range(count)]
 
 
 def on_node(policy: Policy, op: Op) -> Callable[[Node], list[Entry]]:
-    """What becomes of the inputs of each new node of `op`."""
+    """Return a function that casts the inputs of each new node of `op`."""
 
     def cast(node: Node) -> list[Entry]:
         wanted = policy.wanted(op, node.values)
@@ -63,17 +63,17 @@ def on_node(policy: Policy, op: Op) -> Callable[[Node], list[Entry]]:
 
 
 class Conversion:
-    """A graph made anew with casts, each where one is needed and once.
+    """A copy of a graph with casts. Each output is cast at most once to each dtype, and only where necessary.
 
-    `data` are the variables that a program feeds; where it is given, the others are parameters and their dtypes are
-    noted, and with `cast_params` those that would be cast to the target are of it from the start.
+    `data` are the variables that a program feeds. If given, the other variables are parameters, and their dtypes are
+    recorded. With `cast_params`, parameters that would be cast to the target have that dtype from the start.
     """
 
     def __init__(
         self, symbol: Symbol, policy: Policy, excluded: Collection[str], data: Collection[str] | None, cast_params: bool
     ):
         self.policy, self.excluded = policy, set(excluded)
-        self.types: dict[tuple[int, int], torch.dtype | None] = {}  # of new nodes' outputs
+        self.types: dict[tuple[int, int], torch.dtype | None] = {}  # of the outputs of new nodes
         self.casts: dict[tuple[int, int, torch.dtype], Entry] = {}
         self.made: dict[int, Node] = {}
         order = topological(node for node, _ in symbol._outputs)
@@ -85,7 +85,7 @@ class Conversion:
         self.symbol = Symbol([e if self._type(e) is torch.float32 else self._cast(e, torch.float32) for e in heads])
 
     def _castable(self, order: list[Node]) -> set[str]:
-        """The variables that go into an op that computes in the target."""
+        """The variables that are inputs of an op that computes in the target."""
         return {
             source.name
             for node in order
@@ -112,7 +112,7 @@ class Conversion:
         self.types.update({(id(new), i): dtype for i, dtype in enumerate(outputs)})
 
     def _note(self, variable: Node) -> None:
-        """A variable's dtype, as far as it is known."""
+        """Record the dtype of a variable, if known."""
         if variable.name in self.params:
             dtype = self.policy.target if variable.name in self.in_target else torch.float32
             variable.attrs["__dtype__"] = str(FLAG_OF_TORCH[dtype])
@@ -123,7 +123,7 @@ class Conversion:
             return entries
         if wanted is WIDEST:
             return self._widened(entries)
-        spared = torch.float32 if wanted is torch.float32 else None  # variables are of float32 if nothing says more
+        spared = torch.float32 if wanted is torch.float32 else None  # variables are float32 by default
         return [
             entry
             if self._type(entry) is wanted or (entry[0].op is None and spared is wanted)
@@ -132,7 +132,7 @@ class Conversion:
         ]
 
     def _widened(self, entries: list[Entry]) -> list[Entry]:
-        """All in float32 if one is there in it, cast for another node perhaps, else in the target; if it is known."""
+        """Cast all to float32 if one is available in it, else to the target. Use a multicast if a dtype is unknown."""
         found = [self._found(entry) for entry in entries]
         if not all(found):
             return multicast_node(entries, f"{_name(entries[0])}_amp_multicast")
@@ -140,7 +140,7 @@ class Conversion:
         return [entry if self._type(entry) is wanted else self._cast(entry, wanted) for entry in entries]
 
     def _found(self, entry: Entry) -> list[torch.dtype]:
-        """Which of the two types an output is there in: its own, and those that it has been cast to."""
+        """The dtypes, of float32 and the target, in which an output is available: its own and those of its casts."""
         source, i = entry
         both = (torch.float32, self.policy.target)
         return [dtype for dtype in both if self._type(entry) is dtype or (id(source), i, dtype) in self.casts]
@@ -157,7 +157,7 @@ class Conversion:
 
 
 def _name(entry: Entry) -> str:
-    """What MXNet calls an output in the names of casts."""
+    """The name of an output in MXNet's names of casts."""
     node, i = entry
     if node.op is None:
         return node.name

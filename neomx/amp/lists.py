@@ -1,7 +1,7 @@
-"""Which ops compute in which precision: MXNet 1.9.1's lists, of ops under all of their names.
+"""The precision of each op, in MXNet 1.9.1's lists, which contain ops under all of their names.
 
-Those of bfloat16 are short where MXNet's kernels were few; an op of `FP32` that you want in bfloat16 goes into the
-lists that `amp.init` takes.
+The lists for bfloat16 are short because MXNet had few kernels. To compute an op of `FP32` in bfloat16, pass it in the
+lists that `amp.init` accepts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from ..base import MXNetError
 from ..dtype import to_torch
 
-# float16: what is computed in it.
+# float16: ops that compute in float16.
 _LP16 = """
     Convolution Deconvolution FullyConnected RNN
 """.split()  # noqa: SIM905
 
-# float16: what stays in float32, for its range or its sums.
+# float16: ops that stay in float32, because of its range or for their sums.
 _FP32 = """
     Convolution_v1 IdentityAttachKLSparseReg arccos _sparse_arccos arcsin cosh _sparse_cosh erfinv sinh tan
     _sparse_tan arctanh _sparse_arcsin _sparse_arctanh _contrib_MultiBoxDetection _contrib_MultiBoxPrior
@@ -40,7 +40,7 @@ _FP32 = """
     _contrib_DeformableConvolution _contrib_DeformablePSROIPooling
 """.split()  # noqa: SIM905
 
-# float16: what takes either.
+# float16: ops that accept either.
 _EITHER = """
     BatchNorm BatchNorm_v1 BilinearSampler BlockGrad Cast cast cast_storage Crop Dropout Embedding
     _sparse_Embedding _sparse_FullyConnected Flatten GridGenerator Pad Pooling Pooling_v1 ROIPooling Reshape
@@ -91,7 +91,7 @@ _EITHER = """
     _sg_mkldnn_conv _sg_mkldnn_fully_connected CuDNNBatchNorm _TensorRT
 """.split()  # noqa: SIM905
 
-# float16: what takes several arrays, all in the widest type among them.
+# float16: ops with several inputs, which are cast to the widest dtype among them.
 _WIDEST = """
     _Plus _plus _Minus _sub _Mul _Div _div _scatter_elemwise_div _Mod _Not_Equal _Equal _equal _Greater _greater
     _Greater_Equal _greater_equal _Lesser _Lesser_Equal _lesser _lesser_equal _Logical_And _Logical_Or
@@ -115,7 +115,7 @@ _WIDEST = """
     _random_pdf_normal _random_pdf_poisson
 """.split()  # noqa: SIM905
 
-# bfloat16: what takes either.
+# bfloat16: ops that accept either.
 _EITHER_BF16 = """
     abs _add BatchNorm BatchNormWithReLU clip Concat concat LRN Pooling relu shuffle _shuffle sqrt square tanh
 """.split()  # noqa: SIM905
@@ -151,13 +151,13 @@ _BY_DTYPE: dict[torch.dtype, dict[str, Any]] = {
 
 
 def low_precision(target_dtype: Any) -> torch.dtype:
-    """float16 or bfloat16, from any spelling; other dtypes are refused."""
+    """Return float16 or bfloat16, from any spelling. Raise for other dtypes."""
     try:
         dtype = to_torch(target_dtype)
     except MXNetError:
         dtype = torch.float32
     if dtype not in _BY_DTYPE:
-        raise AssertionError(f"mixed precision is of 'float16' or 'bfloat16', received target_dtype={target_dtype!r}")
+        raise AssertionError(f"target_dtype must be 'float16' or 'bfloat16', received {target_dtype!r}")
     return dtype
 
 
@@ -167,37 +167,37 @@ def _listed(kind: str, target_dtype: Any) -> Any:
 
 
 def list_lp16_ops(target_dtype: Any) -> list[str]:
-    """The ops that compute in `target_dtype`."""
+    """Return the ops that compute in `target_dtype`."""
     return _listed("lp16", target_dtype)
 
 
 def list_fp32_ops(target_dtype: Any) -> list[str]:
-    """The ops that compute in float32."""
+    """Return the ops that compute in float32."""
     return _listed("fp32", target_dtype)
 
 
 def list_lp16_fp32_ops(target_dtype: Any) -> list[str]:
-    """The ops that compute in what they are given."""
+    """Return the ops that compute in the dtype of their inputs."""
     return _listed("either", target_dtype)
 
 
 def list_conditional_fp32_ops(target_dtype: Any) -> list[tuple[str, str, list[str]]]:
-    """(op, attribute, values): the ops that compute in float32 where the attribute has one of these values."""
+    """Return (op, attribute, values) tuples: the op computes in float32 if the attribute has one of these values."""
     low_precision(target_dtype)
     return list(_CONDITIONAL)
 
 
 def list_widest_type_cast(target_dtype: Any) -> list[str]:
-    """The ops whose arrays are all brought to the widest type among them."""
+    """Return the ops whose inputs are cast to the widest dtype among them."""
     return _listed("widest", target_dtype)
 
 
 def list_loss_output_functions(target_dtype: Any) -> list[str]:
-    """The ops that make their own gradient, whatever comes from above: its scale must be told to them."""
+    """Return the ops that ignore the output gradient and compute their own, which must be scaled separately."""
     low_precision(target_dtype)
     return list(_LOSSES)
 
 
 def list_lp16_use_fp32_params(target_dtype: Any) -> list[str] | None:
-    """The ops that take data in `target_dtype` and parameters in float32; None where there are none to name."""
+    """Return the ops with data in `target_dtype` and parameters in float32, or None if there are none."""
     return _listed("use_fp32_params", target_dtype)

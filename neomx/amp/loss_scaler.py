@@ -1,4 +1,4 @@
-"""The scale of a loss: as large as gradients stay finite with."""
+"""Dynamic loss scaling: keeps the scale as large as possible without overflow in the gradients."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..ndarray.sparse import BaseSparseNDArray
 
 
 class LossScaler:
-    """Halves the scale when gradients overflow, doubles it after 2000 steps in a row without.
+    """Halves the scale when gradients overflow, and doubles it after 2000 consecutive steps without overflow.
 
-    As in MXNet a new scale holds from the step after the next.
+    As in MXNet, a new scale takes effect one step later.
     """
 
     def __init__(self) -> None:
@@ -25,16 +25,16 @@ class LossScaler:
 
     @property
     def loss_scale(self) -> float:
-        """What the loss is multiplied by."""
+        """The factor of the loss."""
         return self._loss_scale
 
     def has_overflow(self, params: Any) -> bool:
-        """Whether a gradient of these Parameters is not finite; sets the next scale by it."""
+        """Return whether a gradient of these Parameters is not finite, and adjust the next scale."""
         trained = [param for param in params if param.grad_req != "null"]
         return self.overflowed([grad for param in trained for grad in param.list_grad()])
 
     def overflowed(self, gradients: Sequence[NDArray], agree: Callable[[bool], bool] | None = None) -> bool:
-        """Whether one of these is not finite, here or, if ranks `agree`, anywhere; sets the next scale by it."""
+        """Return whether a gradient is not finite on this rank or, with `agree`, on any rank. Adjust the next scale."""
         found = not all_finite(gradients)
         if agree is not None:
             found = agree(found)
@@ -50,7 +50,7 @@ class LossScaler:
         return found
 
     def take_over(self, broadcast: Callable[[torch.Tensor], Any]) -> None:
-        """Go on from where another worker is; `broadcast` puts its numbers in place of ours."""
+        """Continue with the state of another worker. `broadcast` overwrites a tensor in place."""
         numbers = torch.tensor([self._loss_scale, self._next_loss_scale, self._unskipped], dtype=torch.float64)
         broadcast(numbers)
         self._loss_scale, self._next_loss_scale, unskipped = numbers.tolist()
@@ -58,24 +58,24 @@ class LossScaler:
 
 
 def all_finite(arrays: Sequence[NDArray]) -> bool:
-    """Whether no element of any array is infinite or nan."""
+    """Return whether all elements of all arrays are finite."""
     extremes: dict[Any, list[torch.Tensor]] = {}
     for array in arrays:
         tensor = (array.data if isinstance(array, BaseSparseNDArray) else array)._data.detach()
-        if tensor.numel():  # the least and the largest keep inf and nan, in one pass over the memory
+        if tensor.numel():  # the minimum and maximum preserve inf and nan, and need only one pass
             extremes.setdefault((tensor.device, tensor.dtype), []).extend(torch.aminmax(tensor))
     return all(bool(torch.stack(found).isfinite().all()) for found in extremes.values())
 
 
 class Gathers(Protocol):
-    """A group of workers, as `comm` has it."""
+    """A group of workers, such as a `comm` group."""
 
     def all_gather_small(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
-        """Every worker's tensor, stacked."""
+        """Return the tensors of all workers, stacked."""
 
 
 def agree(group: Gathers) -> Callable[[bool], bool]:
-    """A function for `trainer._amp_agree`: whether something is so on any rank of a `comm` group; all must call it."""
+    """Return a function for `trainer._amp_agree` that is true if its argument is true on any rank. All must call it."""
 
     def anywhere(flag: bool) -> bool:
         said = group.all_gather_small(torch.tensor([int(flag)]), what="whether gradients overflowed")

@@ -1,4 +1,4 @@
-"""What precision each op computes in, and how arrays and symbols get there."""
+"""The precision that each op computes in, and casts of arrays to that precision."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from . import lists
 
 WIDEST = "widest"
 CASTABLE = (torch.float16, torch.bfloat16, torch.float32)
-# Ops that stand for listed ones where they are faster.
+# Faster ops that replace ops in the lists.
 _STAND_FOR = {RNN_OF_PARTS: "RNN", CROSS_ENTROPY: "log_softmax"}
-Wanted = torch.dtype | str | None  # a dtype, WIDEST, or whatever the arrays have
+Wanted = torch.dtype | str | None  # a dtype, WIDEST, or None for the dtype of the arrays
 Conditional = Sequence[tuple[str, str, Sequence[str]]]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """The ops that compute in `target`, those that stay in float32 (some for certain attributes), those that widen."""
+    """The ops that compute in `target`, in float32 (some only for certain attributes), or in the widest dtype."""
 
     target: torch.dtype
     low: frozenset[Op]
@@ -36,7 +36,7 @@ class Policy:
 
     @classmethod
     def of(cls, target: torch.dtype, low: Any, high: Any, conditional: Any) -> Policy:
-        """The lists of MXNet for `target`; those that are given take the place of its own."""
+        """Create a policy from MXNet's lists for `target`. Given lists replace them."""
         when: dict[Op, list[tuple[str, frozenset[str]]]] = {}
         for name, attribute, values in lists.list_conditional_fp32_ops(target) if conditional is None else conditional:
             for op in _rows([name]):
@@ -50,7 +50,7 @@ class Policy:
         )
 
     def wanted(self, op: Op, attrs: dict[str, Any]) -> Wanted:
-        """What the arrays of a call of `op` are brought to."""
+        """Return the dtype to which the inputs of a call of `op` are cast."""
         if op in self.low:
             return self.target
         if op in self.high or self._is_conditional(op, attrs):
@@ -62,16 +62,16 @@ class Policy:
         return any(str(attrs.get(name, op.defaults.get(name))) in values for name, values in rules)
 
     def ops(self) -> set[Op]:
-        """All that may be cast for."""
+        """Return all ops whose inputs may be cast."""
         return {*self.low, *self.high, *self.widest, *self.conditional}
 
 
 def _rows(names: Iterable[str]) -> frozenset[Op]:
-    """The rows of the op table with these names, and those that stand for them; some of MXNet's have none here."""
+    """Return the ops with these names and their faster replacements. Names that only MXNet has are ignored."""
     names = list(names)
     unknown = [name for name in names if name not in OPS and name not in lists.ALL]
     if unknown:
-        raise AttributeError(f"mixed precision: no op is called {unknown[0]!r}.{suggest(unknown[0], OPS)}")
+        raise AttributeError(f"mixed precision: unknown op {unknown[0]!r}.{suggest(unknown[0], OPS)}")
     found = {OPS[name] for name in names if name in OPS}
     return frozenset(found | {row for row, name in _STAND_FOR.items() if OPS[name] in found})
 
@@ -80,7 +80,7 @@ def _rows(names: Iterable[str]) -> frozenset[Op]:
 
 
 def on_arrays(policy: Policy, op: Op) -> Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict]]:
-    """What is done to the arrays of each call of `op`; what it changes in place stays itself."""
+    """Return a function that casts the arrays of each call of `op`, except those that the op changes in place."""
     fixed = {i for i, name in enumerate(op.inputs) if name in op.mutates}
 
     def cast(arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[Sequence[Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`mx.gluon`: models as Blocks, and their training."""
+"""`mx.gluon`: Blocks (models and layers), Parameters, losses, data loading and training."""
 
 from . import block, contrib, data, loss, model_zoo, nn, parameter, rnn, trainer, utils
 from .block import Block, HybridBlock, SymbolBlock

@@ -1,4 +1,4 @@
-"""Block, HybridBlock and SymbolBlock: what every model is made of."""
+"""Block, HybridBlock and SymbolBlock: the classes that all models and layers derive from."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _attached(hooks: OrderedDict[int, Any], hook: Any) -> HookHandle:
 class Block:
     """A model or a layer: parameters, child Blocks, and a `forward`.
 
-    A subclass makes children and parameters in `__init__`, inside `with self.name_scope():`, and overrides `forward`.
+    A subclass creates children and parameters in `__init__`, inside `with self.name_scope():`, and overrides `forward`.
     """
 
     _children: dict[str, Block]
@@ -70,7 +70,7 @@ class Block:
         if isinstance(existing, (Parameter, Block)) and not isinstance(value, type(existing)):
             raise TypeError(
                 f"Changing attribute type for {name} from {type(existing)} to {type(value)} is not allowed. "
-                "Give the new one another name"
+                "Assign the new value to another attribute"
             )
         if isinstance(value, Block):
             self.register_child(value, name)
@@ -92,25 +92,25 @@ class Block:
 
     @property
     def prefix(self) -> str:
-        """What the names of its parameters begin with."""
+        """The prefix of this Block's parameter names."""
         return self._prefix
 
     @property
     def name(self) -> str:
-        """Its name: the prefix without the last underscore."""
+        """The name of this Block: its prefix without the trailing underscore."""
         return self._name
 
     def name_scope(self) -> BlockScope:
-        """`with self.name_scope():` children made inside carry this Block's prefix."""
+        """Return a context manager. Blocks created inside it get this Block's prefix."""
         return self._scope
 
     @property
     def params(self) -> ParameterDict:
-        """Its own parameters, without those of its children."""
+        """The parameters of this Block, without those of its children."""
         return self._params
 
     def collect_params(self, select: str | None = None) -> ParameterDict:
-        """Its parameters and those of its children, or those whose names match the regular expression `select`."""
+        """Return the parameters of this Block and its children, or those whose names match the regex `select`."""
         self._check_containers()
         collected = ParameterDict(self._params.prefix)
         pattern = None if select is None else re.compile(select)
@@ -126,7 +126,7 @@ class Block:
             yield from child._walk()
 
     def _check_containers(self) -> None:
-        """Warn of Blocks in plain lists and dictionaries, which nobody would train."""
+        """Warn about Blocks in plain lists and dictionaries, whose parameters would not be trained."""
         children = {id(child) for child in self._children.values()}
 
         def holds_others(value: Any) -> bool:
@@ -147,7 +147,7 @@ class Block:
             child._check_containers()
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Parameter]:
-        """Parameters by their place in the structure: 'features.0.weight'."""
+        """The parameters by their position in the structure, such as 'features.0.weight'."""
         prefix = prefix + "." if prefix else ""
         collected = {prefix + name: param for name, param in self._reg_params.items()}
         for name, child in self._children.items():
@@ -155,13 +155,13 @@ class Block:
         return collected
 
     def initialize(self, init: Any = None, ctx: Any = None, verbose: bool = False, force_reinit: bool = False) -> None:
-        """Initialise all parameters, by `init` (else Uniform(0.07)) where they have no initializer of their own."""
+        """Initialize all parameters. Those without their own initializer use `init` (default: Uniform(0.07))."""
         self.collect_params().initialize(init, ctx, verbose, force_reinit)
 
     # ---- files ----
 
     def save_parameters(self, filename: str, deduplicate: bool = False) -> None:
-        """Write all parameters to a `.params` file, by their place in the structure."""
+        """Write all parameters to a `.params` file, named by their position in the structure."""
         params = self._collect_params_with_prefix()
         if deduplicate:
             last = {id(param): name for name, param in params.items()}
@@ -179,7 +179,7 @@ class Block:
     ) -> None:
         """Read parameters from a file that `save_parameters`, `collect_params().save` or `export` wrote.
 
-        Nothing changes unless all of the file fits.
+        If any parameter in the file does not fit, nothing is changed.
         """
         found, source = nd.load(filename), f" in file {filename!r}"
         params = self._collect_params_with_prefix()
@@ -187,7 +187,7 @@ class Block:
             return
         loaded = named(found, source)
         whole_names = not any("." in name for name in loaded) and not loaded.keys() <= params.keys()
-        if whole_names:  # as in old files
+        if whole_names:  # the format of old files
             self.collect_params().load_dict(
                 loaded, ctx, allow_missing, ignore_extra, self._old_prefix(loaded), filename, cast_dtype, dtype_source
             )
@@ -199,20 +199,20 @@ class Block:
         load_into(by_first_name, loaded, ctx, allow_missing, ignore_extra, cast_dtype, dtype_source, source, ValueError)
 
     def _old_prefix(self, loaded: Iterable[str]) -> str:
-        """The prefix that `collect_params().save(strip_prefix=net.prefix)` took from the names, if it did."""
+        """The prefix that `collect_params().save(strip_prefix=net.prefix)` removed from the names, or ''."""
         whole = set(self.collect_params().keys())
         plain = set(map(without_kind, loaded))
         return "" if plain & whole or not all(name.startswith(self.prefix) for name in whole) else self.prefix
 
     def save_params(self, filename: str) -> None:
-        """The old way to save: whole names without the prefix. Deprecated in favour of `save_parameters`."""
+        """Write all parameters under their full names without the prefix. Deprecated: use `save_parameters`."""
         warnings.warn("save_params is deprecated. Please use save_parameters.", DeprecationWarning, stacklevel=2)
         self.collect_params().save(filename, strip_prefix=self.prefix)
 
     def load_params(
         self, filename: str, ctx: Any = None, allow_missing: bool = False, ignore_extra: bool = False
     ) -> None:
-        """The old name of `load_parameters`."""
+        """Deprecated alias of `load_parameters`."""
         warnings.warn("load_params is deprecated. Please use load_parameters.", DeprecationWarning, stacklevel=2)
         self.load_parameters(filename, ctx, allow_missing, ignore_extra)
 
@@ -222,7 +222,10 @@ class Block:
         model_file.write(f"{prefix}-model.json", self)
 
     def load(self, prefix: str) -> None:
-        """Read what `save` wrote, here or in MXNet, into a Block of the same structure; hybridize what was so."""
+        """Read files written by `save`, here or in MXNet, into a Block of the same structure.
+
+        Blocks that were hybridized when they were saved are hybridized again.
+        """
         hybridized = model_file.read(f"{prefix}-model.json", self)
         self.load_parameters(f"{prefix}-model.params")
         for block, was_so in zip(self._walk(), hybridized, strict=True):
@@ -232,7 +235,7 @@ class Block:
     # ---- children, hooks ----
 
     def register_child(self, block: Block, name: str | None = None) -> None:
-        """Make `block` a child, so that its parameters are found."""
+        """Add `block` as a child, so that its parameters are collected."""
         name = str(len(self._children)) if name is None else name
         self._children[name] = block
         if self._twin is not None:
@@ -247,24 +250,24 @@ class Block:
         return _attached(self._forward_hooks, hook)
 
     def register_op_hook(self, callback: Callable[[str, str, NDArray], Any], monitor_all: bool = False) -> None:
-        """Call `callback(name, op, array)` for what each op of a hybridized Block gives (with `monitor_all`: takes)."""
+        """Call `callback(name, op, array)` for the outputs of ops in hybridized Blocks; `monitor_all` adds inputs."""
         for child in self._children.values():
             child.register_op_hook(callback, monitor_all)
 
     def apply(self, fn: Callable[[Block], Any]) -> Block:
-        """Call `fn` on every child, and theirs, then on this Block."""
+        """Call `fn` on every descendant, children before parents, and finally on this Block. Return this Block."""
         for child in self._children.values():
             child.apply(fn)
         fn(self)
         return self
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Have HybridBlocks among the children run as graphs."""
+        """Hybridize all children that are HybridBlocks, recursively."""
         for child in self._children.values():
             child.hybridize(active, **kwargs)
 
     def cast(self, dtype: Any) -> None:
-        """Change the type of all parameters."""
+        """Cast all parameters to `dtype`."""
         for child in self._children.values():
             child.cast(dtype)
         for param in self.params.values():
@@ -279,7 +282,7 @@ class Block:
         self.collect_params().zero_grad()
 
     def summary(self, *inputs: Any) -> None:
-        """Print each layer's output shape and number of parameters, for these inputs."""
+        """Print the output shape and number of parameters of each layer for these inputs."""
         print_summary(self, inputs)
 
     # ---- running ----
@@ -298,30 +301,30 @@ class Block:
         return output
 
     def forward(self, *args: Any) -> Any:
-        """Compute the output. A subclass overrides it."""
+        """Compute the output. Subclasses must override this method."""
         raise NotImplementedError(f"{type(self).__name__} must override forward")
 
     def torch(self) -> Twin:
-        """Its twin: a torch module on the same memory, for torch.optim, DDP, torch.compile, torch.export..."""
+        """Return a torch module that shares this Block's memory, for torch.optim, DDP, torch.compile etc."""
         if self._twin is None:
             self._twin = make_twin(self)
         return self._twin
 
 
 class HybridBlock(Block):
-    """A Block whose `hybrid_forward(F, x, ...)` runs on arrays and on symbols, so `hybridize()` can make it a graph."""
+    """A Block whose `hybrid_forward(F, x, ...)` accepts arrays and symbols, so that `hybridize()` can trace a graph."""
 
     def __init__(self, prefix: str | None = None, params: ParameterDict | None = None):
         super().__init__(prefix, params)
         self._active = False
         self._backend: str | None = None
         self._backend_options: dict[str, Any] = {}
-        self._graphs: dict[str, CachedGraph] = {}  # by the nesting of the arguments
+        self._graphs: dict[str, CachedGraph] = {}  # key: the nesting of the arguments
         self._last_graph: CachedGraph | None = None
         self._op_hook: tuple[Callable[..., Any], bool] | None = None
 
     def register_child(self, block: Block, name: str | None = None) -> None:
-        """Make `block`, which must be a HybridBlock too, a child."""
+        """Add `block`, which must be a HybridBlock, as a child."""
         if not isinstance(block, HybridBlock):
             raise ValueError(
                 f"Children of HybridBlock must also be HybridBlock, but {block!r:.200} has type {type(block)}. If you "
@@ -345,10 +348,10 @@ class HybridBlock(Block):
         backward_bulk_size: int | None = None,
         **kwargs: Any,
     ) -> None:
-        """Run as a graph from the next call on; with `backend='inductor'` compiled by torch.compile.
+        """Run as a graph from the next call on, compiled by torch.compile if `backend` is given, as in 'inductor'.
 
-        MXNet's memory and bulking flags are taken and have no effect: torch allocates as it goes. `kwargs` go to
-        torch.compile if there is a backend.
+        MXNet's memory and bulking flags are accepted but ignored: torch allocates memory dynamically. With a backend,
+        `kwargs` are passed to torch.compile.
         """
         if backend is not None:
             check_backend(backend)
@@ -364,25 +367,25 @@ class HybridBlock(Block):
         super().hybridize(active)
 
     def cast(self, dtype: Any) -> None:
-        """Change the type of all parameters."""
+        """Cast all parameters to `dtype`."""
         self._clear_cached_op()
         super().cast(dtype)
 
     def optimize_for(self, x: Any, *args: Any, backend: str | None = None, clear: bool = False, **kwargs: Any) -> None:
-        """`hybridize` for a backend, and build the graph for these inputs now."""
+        """Hybridize with a backend and build the graph for these inputs immediately."""
         self.hybridize(True, backend, clear, **kwargs)
         self._graph_for((x, *args))
 
     def infer_shape(self, *args: Any) -> None:
-        """Find the shapes of the parameters from inputs."""
+        """Infer the shapes of the parameters from these inputs."""
         CachedGraph(self, args).infer_shapes(args)
 
     def infer_type(self, *args: Any) -> None:
-        """Find the types of the parameters from inputs."""
+        """Infer the dtypes of the parameters from these inputs."""
         CachedGraph(self, args).infer_types(args)
 
     def _finish_deferred(self, graph: CachedGraph, args: Any) -> None:
-        """Initialise the parameters that waited for their shapes."""
+        """Initialize the parameters whose shapes were unknown so far."""
         try:
             graph.infer_shapes(args)
         except (MXNetError, ValueError, TypeError, AssertionError) as error:
@@ -393,7 +396,7 @@ class HybridBlock(Block):
             param._finish_deferred_init()
 
     def _graph_for(self, args: Any) -> CachedGraph:
-        """The graph of calls with arguments nested like these."""
+        """The graph for arguments with this nesting."""
         key = _nesting(args)
         graph = self._graphs.get(key)
         if graph is None:
@@ -402,18 +405,18 @@ class HybridBlock(Block):
                 self._finish_deferred(graph, args)
             graph.compile(self._backend, self._backend_options)
             self._graphs[key] = graph
-        if graph is not self._last_graph:  # setting an attribute of a Block takes time
+        if graph is not self._last_graph:  # setting an attribute of a Block is slow
             self._last_graph = graph
         return graph
 
     @property
     def _cached_graph(self) -> tuple[Any, ...]:
-        """Inputs and output of the last graph that ran, under the name by which other libraries look for it."""
+        """The inputs and output of the graph that ran last. Other libraries read it under this name."""
         graph = self._last_graph
         return () if graph is None else ([each for each in graph.inputs if each is not None], graph.symbol)
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """Compute the output of arrays, or the symbol of symbols, by `hybrid_forward`."""
+        """Compute the output with `hybrid_forward`: an array for arrays, a symbol for symbols."""
         if isinstance(x, NDArray):
             if args:
                 _refuse_symbols(args)
@@ -425,7 +428,7 @@ class HybridBlock(Block):
         return self._forward_nested(x, *args)
 
     def _runs_graph(self) -> bool:
-        """Whether it is hybridized, unless torch's hooks on children must see their calls (FSDP2 gathers in them)."""
+        """Whether to run the graph. Torch hooks on children (FSDP2 gathers in them) require separate calls instead."""
         return self._active and (self._twin is None or not self._twin.has_hooks_inside())
 
     def _own_arrays(self, ctx: Context, args: Any) -> dict[str, NDArray]:
@@ -433,7 +436,7 @@ class HybridBlock(Block):
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
         except DeferredInitializationError:
             self._finish_deferred(CachedGraph(self, args), args)
-            for param in self._reg_params.values():  # those too that the graph does not use
+            for param in self._reg_params.values():  # including those that the graph does not use
                 param._finish_deferred_init()
             return {name: param.data(ctx) for name, param in self._reg_params.items()}
 
@@ -446,7 +449,7 @@ class HybridBlock(Block):
             return self.hybrid_forward(F, *args, **variables)
 
     def _forward_nested(self, *args: Any) -> Any:
-        """`forward` where the first argument is a list, or a torch tensor."""
+        """Run `forward` when the first argument is a list or a torch tensor."""
         if any(isinstance(arg, torch.Tensor) for arg in args):
             return self.torch()(*args)
         flat, _ = flatten(args)
@@ -463,16 +466,16 @@ class HybridBlock(Block):
         return self.hybrid_forward(front_of(arrays[0]), *args, **self._own_arrays(arrays[0]._ctx, args))
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the output with `F`, which is `mx.nd` or `mx.sym`; parameters come by their attribute's name."""
+        """Compute the output with `F` (`mx.nd` or `mx.sym`). Parameters are passed by the names of their attributes."""
         raise NotImplementedError(f"{type(self).__name__} must override hybrid_forward")
 
     def register_op_hook(self, callback: Callable[[str, str, NDArray], Any], monitor_all: bool = False) -> None:
-        """Call `callback(name, op, array)` for what every op of the graph gives (with `monitor_all`: takes)."""
+        """Call `callback(name, op, array)` for the outputs of all ops in the graph; `monitor_all` adds inputs."""
         self._op_hook = (callback, monitor_all)
         super().register_op_hook(callback, monitor_all)
 
     def export(self, path: str, epoch: int = 0, remove_amp_cast: bool = True) -> None:
-        """Write `path-symbol.json` and `path-0000.params`, which MXNet and `SymbolBlock.imports` load."""
+        """Write `path-symbol.json` and `path-0000.params`, which MXNet and `SymbolBlock.imports` can load."""
         if self._last_graph is None:
             raise RuntimeError(
                 "Please first call block.hybridize() and then run forward with this block at least once before calling "
@@ -481,27 +484,27 @@ class HybridBlock(Block):
         graph = self._last_graph
         auxiliary = set(graph.symbol.list_auxiliary_states())
         params = {f"{'aux' if param.name in auxiliary else 'arg'}:{param.name}": param for param in graph.params}
-        save_from(f"{path}-{epoch:04d}.params", params)  # first what may not fit on the disk
+        save_from(f"{path}-{epoch:04d}.params", params)  # first, because the disk may be full
         graph.symbol.save(f"{path}-symbol.json", remove_amp_cast=remove_amp_cast)
 
 
 @contextmanager
 def _telling_of_symbols(block: Block) -> Iterator[None]:
-    """Say in the error of a `hybrid_forward` that asked a symbol for a value why it was given symbols."""
+    """Extend an error that `hybrid_forward` raised on a symbol with the reason why it received symbols."""
     try:
         yield
     except Exception as error:
         if "Symbol" in str(error) and "was given symbols" not in str(error):
             error.args = (
-                f"{error}. {type(block).__name__} {block.name!r} was given symbols, to make its graph (hybridize) "
-                "or to find shapes: they have no values, shape, or elements. Compute with F and the arguments alone, "
-                "or put that part into a Block that is not hybridized",
+                f"{error}. {type(block).__name__} {block.name!r} was given symbols, to trace its graph (hybridize) or "
+                "to infer shapes. Symbols have no values, shape or elements. Compute only with F and the arguments, "
+                "or move that part into a Block that is not hybridized",
             )
         raise
 
 
 def _nesting(args: Any) -> str:
-    """How arguments are nested, as a key."""
+    """A key for the nesting of the arguments."""
     for arg in args:
         if not isinstance(arg, NDArray):
             flat, nesting = flatten(args)
@@ -510,19 +513,19 @@ def _nesting(args: Any) -> str:
 
 
 def _refuse_symbols(args: Any) -> None:
-    """Refuse symbols beside an array: such are the states that `begin_state` of a modifier cell gives."""
+    """Raise if symbols are mixed with an array. The states from a modifier cell's `begin_state` can be symbols."""
     for arg in args:
         if isinstance(arg, Symbol) or (
             isinstance(arg, (list, tuple)) and any(isinstance(each, Symbol) for each in arg)
         ):
             raise ValueError(
                 "In HybridBlock, arrays and symbols cannot be mixed in the input. If these are states, "
-                "make arrays of them: begin_state(batch_size=..., func=nd.zeros)"
+                "create them as arrays: begin_state(batch_size=..., func=nd.zeros)"
             )
 
 
 class SymbolBlock(HybridBlock):
-    """A Block made of a Symbol, as `SymbolBlock.imports` reads it from a file."""
+    """A Block that runs a Symbol. `SymbolBlock.imports` reads one from a file."""
 
     def __init__(self, outputs: Any, inputs: Any, params: Any = None):
         super().__init__(prefix=None, params=None)
@@ -568,7 +571,7 @@ class SymbolBlock(HybridBlock):
         allow_missing: bool = False,
         ignore_extra: bool = False,
     ) -> SymbolBlock:
-        """Read a model that `export` wrote, here or in MXNet."""
+        """Return a SymbolBlock read from files that `export` wrote, here or in MXNet."""
         graph = symbol.load(symbol_file)
         names = [input_names] if isinstance(input_names, str) else list(input_names)
         unknown = [name for name in names if name not in graph.list_arguments()]
@@ -590,14 +593,14 @@ class SymbolBlock(HybridBlock):
         return f"{type(self).__name__}(\n{self._outputs!r} : {len(self._inputs)} -> {outputs}\n)"
 
     def _symbolic(self, *args: Any) -> Any:
-        """The graph with other inputs in the place of its own."""
+        """The graph with its inputs replaced by `args`."""
         flat, nesting = flatten(self._outputs)
         whole = joined(flat)
         known = set(whole.list_inputs())
         inputs, given = flatten(self._inputs)[0], flatten(args)[0]
         if len(inputs) != len(given):
             names = ", ".join(each.name for each in inputs)
-            raise ValueError(f"{self.name} takes {len(inputs)} input(s), {names}; received {len(given)}")
+            raise ValueError(f"{self.name} expects {len(inputs)} input(s), {names}; received {len(given)}")
         named = zip(inputs, given, strict=True)
         composed = whole(**{each.name: arg for each, arg in named if each.name in known})
         if len(flat) == 1:
@@ -610,16 +613,16 @@ class SymbolBlock(HybridBlock):
         return parts
 
     def hybridize(self, active: bool = True, *args: Any, **kwargs: Any) -> None:
-        """A SymbolBlock is a graph always; a backend compiles it."""
+        """Compile the graph if a backend is given. A SymbolBlock always runs as a graph, regardless of `active`."""
         super().hybridize(True, *args, **kwargs)
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """The graph of symbols."""
+        """Return the graph applied to these symbols."""
         return self._symbolic(x, *args)
 
 
 def _as_parameters(arrays: dict[str, Any]) -> ParameterDict:
-    """Arrays by name, as a program may give them, as Parameters with those values."""
+    """Convert arrays or Parameters by name to a ParameterDict."""
     params = ParameterDict("")
     for name, value in arrays.items():
         if isinstance(value, Parameter):
@@ -630,9 +633,9 @@ def _as_parameters(arrays: dict[str, Any]) -> ParameterDict:
 
 
 def _common_prefix(names: list[str]) -> str:
-    """The longest prefix of all names that ends in an underscore."""
+    """The longest common prefix of the names that ends in an underscore."""
     if not names:
         return ""
-    first, last = min(names), max(names)  # what these two share, all in between do
+    first, last = min(names), max(names)  # all names in between share their common prefix
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[: first.rfind("_", 0, length) + 1]

@@ -1,4 +1,4 @@
-"""The graph of a hybridized Block: traced once with symbols, run as one plain function on torch tensors."""
+"""The graph of a hybridized Block: traced once with symbols, then run as a plain function on torch tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Hook = tuple[Callable[..., Any], bool]
 
 
 def check_backend(name: str) -> None:
-    """Refuse a backend that torch.compile does not have."""
+    """Raise if torch.compile does not have the backend `name`."""
     known = torch.compiler.list_backends(exclude_tags=())
     if name not in known:
         raise MXNetError(
@@ -30,18 +30,18 @@ def check_backend(name: str) -> None:
 
 
 def joined(outputs: list[symbol.Symbol]) -> symbol.Symbol:
-    """One symbol of all outputs; itself if there is one."""
+    """Group the outputs into one symbol. A single output is returned unchanged."""
     return outputs[0] if len(outputs) == 1 else symbol.Group(outputs)
 
 
 def _compiled(run: Run, **options: Any) -> Run:
-    """`run` by torch.compile. A profiler lets it be: ops under other functions would have it compiled again."""
+    """Compile `run` with torch.compile. It is excluded from profiling, whose wrappers would cause recompilation."""
     LOWERED.discard(run)
     return torch.compile(run, **options)
 
 
 class CachedGraph:
-    """What a HybridBlock computes for arguments nested in one way."""
+    """The traced computation of a HybridBlock for one nesting of the arguments."""
 
     def __init__(self, block: Any, args: Any):
         flat, self.in_format = flatten(args)
@@ -53,8 +53,8 @@ class CachedGraph:
         outputs, self.out_format = flatten(block._symbolic(*regroup(self.inputs, self.in_format)))
         if any(not isinstance(each, symbol.Symbol) for each in outputs):
             raise ValueError(
-                f"{block.name}: hybrid_forward must return symbols when it is given symbols, received {outputs!r:.99}. "
-                "Compute with F and the arguments alone"
+                f"{block.name}: hybrid_forward must return symbols for symbolic inputs, received {outputs!r:.99}. "
+                "Compute only with F and the arguments"
             )
         self.symbol = joined(outputs)
         fed = {each.name: at for at, each in enumerate(self.inputs) if each is not None}
@@ -79,12 +79,12 @@ class CachedGraph:
             return params[name]
         except KeyError:
             raise MXNetError(
-                f"{block.name}: its graph has the input {name!r}, neither an argument nor one of its parameters. "
-                "Make it with self.params.get(...) in __init__, or give every array as an argument"
+                f"{block.name}: the graph has an input {name!r} that is neither an argument nor a parameter. "
+                "Create it with self.params.get(...) in __init__, or pass the array as an argument"
             ) from None
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the function, which a copy makes again."""
+        """Return everything except the compiled function, which a copy creates again."""
         return {**vars(self), "run": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -92,17 +92,17 @@ class CachedGraph:
         self.compile(*self.compiled_for)
 
     def compile(self, backend: str | None, options: dict[str, Any]) -> None:
-        """Make the function that runs it."""
+        """Create the function that runs the graph."""
         self.compiled_for = backend, options
         finish = (lambda run: run) if backend is None else partial(_compiled, backend=backend, **options)
         self.run = run_for_any_shape(with_losses(self.symbol), self.order, finish)
 
     def infer_shapes(self, args: Any) -> None:
-        """Give the parameters the shapes that these arguments ask for."""
+        """Set the unknown shapes of the parameters, inferred from these arguments."""
         self._infer("shape", self.symbol.infer_shape, args)
 
     def infer_types(self, args: Any) -> None:
-        """Give the parameters the types that these arguments ask for."""
+        """Set the dtypes of the parameters, inferred from these arguments."""
         self._infer("dtype", self.symbol.infer_type, args)
 
     def _infer(self, attribute: str, infer: Callable[..., Any], args: Any) -> None:
@@ -130,7 +130,7 @@ class CachedGraph:
         return arrays[0] if self.out_format == ARRAY else regroup(arrays, self.out_format)
 
     def _monitored(self, hook: Hook, ctx: Any, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Run it so that `hook` sees what every op gives, and takes."""
+        """Run the graph and call `hook` for the outputs, and optionally the inputs, of every op."""
         callback, inputs_too = hook
         wanted = with_losses(self.symbol)
         every = wanted.get_internals()

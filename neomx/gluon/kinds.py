@@ -1,7 +1,7 @@
-"""Which kind of arrays a program works with: those of `mx.nd`, or those of `mx.np` after `npx.set_np()`.
+"""The kind of arrays that a program uses: `mx.nd`, or `mx.np` after `npx.set_np()`.
 
-Layers are written once. Their `F` has the functions of `mx.nd` or `mx.sym`; on `mx.np` arrays these return `mx.np`
-arrays, and `F.np` and `F.npx` are there too.
+Each layer is written once. Its `F` has the functions of `mx.nd` or `mx.sym`. Called with `mx.np` arrays, they return
+`mx.np` arrays, and `F.np` and `F.npx` are available as well.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ __all__ = ["array_type", "front_of", "is_eager", "is_np", "make_array", "of_kind
 
 
 def array_type() -> type[NDArray]:
-    """The class of arrays to be made now."""
+    """The class of newly created arrays in the current mode."""
     return ndarray if modes.np_array else NDArray
 
 
 def make_array(data: Any, ctx: Context) -> NDArray:
-    """An array of Python data or of a numpy array, whose dtype `mx.np` keeps and `mx.nd` does not."""
+    """Create an array from Python data or a numpy array. `mx.np` keeps the dtype of a numpy array, `mx.nd` does not."""
     return np_array(data, ctx=ctx) if modes.np_array else nd.array(data, ctx)
 
 
 def of_kind(array: NDArray) -> NDArray:
-    """`array` as one of the class to be made now; memory is shared."""
+    """Return `array` as an instance of the current array class. Memory is shared."""
     return array.as_np_ndarray() if modes.np_array else array
 
 
 def front_of(x: Any) -> Any:
-    """`F` for a `hybrid_forward` of this array."""
+    """The `F` that `hybrid_forward` receives for this array."""
     return fronts.ARRAYS if isinstance(x, ndarray) else nd
 
 
 def symbol_front_of(x: Any) -> Any:
-    """`F` for a `hybrid_forward` of this symbol."""
+    """The `F` that `hybrid_forward` receives for this symbol."""
     return fronts.SYMBOLS if isinstance(x, NpSymbol) else symbol
 
 
 def is_np(F: Any) -> bool:
-    """Whether `F` gives arrays or symbols of `mx.np`."""
+    """Whether `F` returns arrays or symbols of `mx.np`."""
     return isinstance(F, fronts.Front)
 
 
 def is_eager(F: Any) -> bool:
-    """Whether `F` computes with arrays, which have values and shapes, not with symbols."""
+    """Whether `F` computes with arrays, which have values and shapes, rather than with symbols."""
     return F.__name__ == nd.__name__

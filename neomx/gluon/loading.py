@@ -1,4 +1,4 @@
-"""From a file's arrays to Parameters, and back: all of it fits, or nothing changes and what does not is named."""
+"""Load Parameters from arrays, and save them. If an array does not fit, nothing is changed and the error names it."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 
 def named(loaded: Any, source: str) -> Mapping[str, NDArray]:
-    """What a file held, if that is arrays with names."""
+    """Return the contents of a file if they are named arrays; raise otherwise."""
     if not loaded:
-        return {}  # a file of no arrays has no names either
+        return {}  # a file without arrays has no names either
     if not isinstance(loaded, Mapping):
         raise MXNetError(f"expected named parameters{source}, found {len(loaded)} arrays without names")
     return loaded
 
 
 def holders_of(params: Iterable[Parameter]) -> Holders | None:
-    """The workers that hold Parameters together under a layout; None without one."""
+    """The workers that share these Parameters under a layout, or None without a layout."""
     return next((param.placement.holders for param in params if param.placement.holders is not None), None)
 
 
 def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
-    """Write Parameters to a file under these names.
+    """Write Parameters to a file under the given names.
 
-    If several workers hold them, all of them call it; one writes what a single process would have written.
+    If workers share the Parameters, all of them must call this. One of them writes the file, with the same contents
+    as for a single process.
     """
     state.saved.append(filename)
     arrays = {name: param._reduce() for name, param in params.items()}
@@ -45,7 +46,7 @@ def save_from(filename: str, params: Mapping[str, Parameter]) -> None:
 
 
 def without_kind(name: str) -> str:
-    """The name of a parameter in a file of `export`, which says of each whether it is `arg:` or `aux:`."""
+    """Remove the prefix `arg:` or `aux:` from a parameter name in a file that `export` wrote."""
     return name[4:] if name.startswith(("arg:", "aux:")) else name
 
 
@@ -60,9 +61,9 @@ def load_into(
     source: str,
     kind_of_extra: type[Exception] = AssertionError,
 ) -> None:
-    """Give Parameters the arrays that go by one of their names. Nothing changes unless all of it fits.
+    """Load arrays into Parameters by name. If any array does not fit, nothing is changed.
 
-    `params` says, for each Parameter, under which names a file may hold it: [(name, Parameter), ...].
+    `params` maps each Parameter to the names that it may have in a file: [(name, Parameter), ...].
     """
     missing = [repr(name) for name, aliases in params.items() if not any(alias in arrays for alias, _ in aliases)]
     targets = {alias: param for aliases in params.values() for alias, param in aliases}

@@ -1,4 +1,4 @@
-"""mx.gluon.loss: how wrong predictions are, one number for each example."""
+"""`mx.gluon.loss`: loss functions, which return one value per example."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def _apply_weighting(F: Any, loss: Any, weight: float | None = None, sample_weight: Any = None) -> Any:
-    """`loss` times an array that broadcasts to it, times a number; None is left out."""
+    """Multiply `loss` by an array that broadcasts to it and by a number. None means no factor."""
     if sample_weight is not None:
         loss = loss * sample_weight if is_np(F) else F.broadcast_mul(loss, sample_weight)
     if weight is not None:
@@ -55,12 +55,15 @@ def _reshape_like(F: Any, x: Any, y: Any) -> Any:
 
 
 def _softplus_of_minus_abs(F: Any, x: Any) -> Any:
-    """log(1 + exp(-|x|)): the part of a cross-entropy of logits that cannot overflow."""
+    """log(1 + exp(-|x|)): the term in the cross-entropy of logits that cannot overflow."""
     return F.Activation(-F.abs(x), act_type="softrelu")
 
 
 class Loss(HybridBlock):
-    """The base of losses: `weight` scales all, `batch_axis` is the axis of examples, over which nothing is averaged."""
+    """The base class of losses.
+
+    `weight` scales the whole loss. The mean is taken over all axes except `batch_axis`, the axis of examples.
+    """
 
     def __init__(self, weight: float | None, batch_axis: int, **kwargs: Any):
         super().__init__(**kwargs)
@@ -71,14 +74,14 @@ class Loss(HybridBlock):
         return f"{type(self).__name__}(batch_axis={self._batch_axis}, w={self._weight})"
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """What a subclass computes, from its inputs, through F."""
+        """Compute the loss with `F`. Subclasses must override this method."""
         raise NotImplementedError(f"{type(self).__name__} must define hybrid_forward(self, F, ...)")
 
     def _weigh(self, F: Any, loss: Any, sample_weight: Any = None) -> Any:
         return _apply_weighting(F, loss, self._weight, sample_weight)
 
     def _weighted_mean(self, F: Any, loss: Any, sample_weight: Any) -> Any:
-        """The mean of each example."""
+        """The weighted mean of the loss for each example."""
         return F.mean(self._weigh(F, loss, sample_weight), axis=self._batch_axis, exclude=True)
 
 
@@ -108,9 +111,9 @@ class L1Loss(Loss):
 
 
 class SigmoidBinaryCrossEntropyLoss(Loss):
-    """Cross-entropy of yes-or-no labels: of logits, or of probabilities if `from_sigmoid`.
+    """Binary cross-entropy of logits, or of probabilities if `from_sigmoid`.
 
-    `pos_weight` weighs the positive examples, more for recall, less for precision.
+    `pos_weight` weights the positive examples: values above 1 increase recall, values below 1 increase precision.
     """
 
     def __init__(self, from_sigmoid: bool = False, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
@@ -142,7 +145,7 @@ SigmoidBCELoss = SigmoidBinaryCrossEntropyLoss
 class SoftmaxCrossEntropyLoss(Loss):
     """Cross-entropy of classes along `axis`: of logits, or of log-probabilities if `from_logits`.
 
-    Labels are class numbers if `sparse_label`, else distributions of the shape of `pred`.
+    Labels are class indices if `sparse_label`, otherwise distributions with the same shape as `pred`.
     """
 
     def __init__(
@@ -175,7 +178,7 @@ SoftmaxCELoss = SoftmaxCrossEntropyLoss
 
 
 class KLDivLoss(Loss):
-    """label * log(label / pred), summed: `pred` are log-probabilities, or logits unless `from_logits`."""
+    """Kullback-Leibler divergence of `label` from `pred`: log-probabilities if `from_logits`, else logits."""
 
     def __init__(
         self,
@@ -196,9 +199,9 @@ class KLDivLoss(Loss):
 
 
 class CTCLoss(Loss):
-    """Minus the log-probability of a label sequence under all its alignments to a longer sequence of predictions.
+    """Connectionist temporal classification: the negative log-likelihood of a label sequence over all alignments.
 
-    The last class is the blank. Labels are padded with -1, or `label_lengths` are given.
+    The last class is the blank. Labels are padded with -1 unless `label_lengths` are given.
     """
 
     def __init__(self, layout: str = "NTC", label_layout: str = "NT", weight: float | None = None, **kwargs: Any):
@@ -234,7 +237,7 @@ class CTCLoss(Loss):
 
 
 class HuberLoss(Loss):
-    """|label - pred| - rho / 2 where that is beyond `rho`, (label - pred)^2 / (2 rho) elsewhere."""
+    """|label - pred| - rho / 2 where |label - pred| > rho, otherwise (label - pred)^2 / (2 rho)."""
 
     def __init__(self, rho: float = 1, weight: float | None = None, batch_axis: int = 0, **kwargs: Any):
         super().__init__(weight, batch_axis, **kwargs)
@@ -302,10 +305,10 @@ class TripletLoss(Loss):
 
 
 class PoissonNLLLoss(Loss):
-    """Minus the log-likelihood of counts under Poisson rates, averaged over everything.
+    """Negative log-likelihood of counts under a Poisson distribution, averaged over all elements.
 
-    `pred` is the rate's logarithm, or the rate itself unless `from_logits`. `compute_full` adds what does not depend on
-    `pred`: Stirling's approximation of log(target!), for targets above 1.
+    `pred` is the logarithm of the rate if `from_logits`, otherwise the rate. `compute_full` adds the term that does not
+    depend on `pred`: Stirling's approximation of log(target!), for targets above 1.
     """
 
     def __init__(
@@ -332,7 +335,7 @@ class PoissonNLLLoss(Loss):
 
 
 class CosineEmbeddingLoss(Loss):
-    """1 - cos(input1, input2) for pairs labelled 1, max(0, cos - margin) for those labelled -1."""
+    """1 - cos(input1, input2) for pairs labeled 1, max(0, cos - margin) for pairs labeled -1."""
 
     def __init__(self, weight: float | None = None, batch_axis: int = 0, margin: float = 0, **kwargs: Any):
         super().__init__(weight, batch_axis, **kwargs)
@@ -353,10 +356,10 @@ class CosineEmbeddingLoss(Loss):
 
 
 class SDMLLoss(Loss):
-    """How well each row of `x1` finds its own row of `x2` among all rows of the batch, by squared distance.
+    """Smoothed deep metric learning: each row of `x1` should be closest to the same row of `x2` within the batch.
 
-    The label is the own row, smoothed by `smoothing_parameter` over the others. `weight` is taken and not used, as in
-    MXNet.
+    The distance is the squared Euclidean distance. The target is the matching row, smoothed over the other rows by
+    `smoothing_parameter`. `weight` is accepted but not used, as in MXNet.
     """
 
     def __init__(
@@ -368,7 +371,7 @@ class SDMLLoss(Loss):
 
     def hybrid_forward(self, F: Any, x1: Any, x2: Any) -> Any:
         if is_eager(F) and x1.shape != x2.shape:
-            raise AssertionError(f"SDMLLoss takes pairs: two arrays of one shape, received {x1.shape} and {x2.shape}")
+            raise AssertionError(f"SDMLLoss expects two arrays of the same shape, received {x1.shape} and {x2.shape}")
         distances = F.sum(F.square(F.broadcast_sub(F.expand_dims(x1, axis=1), F.expand_dims(x2, axis=0))), axis=2)
         return self.kl_loss(F.log_softmax(-distances, axis=1), self._labels(F, distances))
 

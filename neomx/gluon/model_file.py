@@ -1,4 +1,4 @@
-"""What `Block.save` keeps of a Block's structure in `-model.json`, laid out as MXNet lays it out."""
+"""The `-model.json` file of `Block.save`: the structure of a Block, in MXNet's format."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..formats.atomic import replacing
 
 
 def write(name: str, block: Any) -> None:
-    """Write the structure of a Block, and the graphs of those that are hybridized."""
+    """Write the structure of a Block, and the graphs of its hybridized Blocks."""
     with replacing(name) as file:
         file.write(json.dumps(_describe(block)).encode())
 
 
 def _describe(block: Any) -> dict[str, Any]:
-    """{'dense0': {facts, and its children in the same form}}: classes, numbered as a walk meets them."""
+    """Describe a Block as {'dense0': {facts and children}}. Keys are class names, numbered in traversal order."""
     numbers = itertools.count()
 
     def facts_of(each: Any) -> dict[str, Any]:
@@ -48,23 +48,23 @@ def _graph_of(block: Any) -> dict[str, Any]:
 
 
 def read(name: str, block: Any) -> list[bool]:
-    """Which Blocks, in the order of a walk, a file says are hybridized. It must be of a Block of this structure."""
+    """Return, in traversal order, whether each Block was hybridized. Raise if the file describes another structure."""
     with open(name, "rb") as file:
         try:
             content = json.load(file)
         except (ValueError, RecursionError) as error:
-            raise MXNetError(f"{name} is not JSON: {error}. Expected what Block.save wrote") from None
+            raise MXNetError(f"{name} is not JSON: {error}. Expected a file that Block.save wrote") from None
     found, expected = list(_walk(content)), list(_walk(_describe(block)))
     if [key for key, _ in found] != [key for key, _ in expected]:
         raise MXNetError(
-            f"{name} is not of this Block. Expected {_names(expected)}; the file has {_names(found)}. Load it into "
-            "a Block of the classes that it was saved from"
+            f"{name} describes another Block. Expected {_names(expected)}; the file has {_names(found)}. Load it into "
+            "a Block with the same structure as the one that was saved"
         )
     return [facts.get("hybridized") is True for _, facts in found]
 
 
 def _walk(content: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(key, facts) of each Block described, the outer before the inner ones."""
+    """Iterate over the (key, facts) of all described Blocks, parents before children."""
     for key, facts in content.items() if isinstance(content, dict) else ():
         if isinstance(facts, dict) and key != "children":
             yield key, facts

@@ -1,4 +1,4 @@
-"""Parameters: handles on torch parameters, one replica for each context, initialised when their shape is known."""
+"""Parameters: handles on torch parameters, with one replica per context, initialized when their shape is known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ tensor_types = (symbol.Symbol, NDArray)
 
 
 def __getattr__(name: str) -> Any:
-    if name == "ParameterDict":  # which MXNet has here; its file uses this one
+    if name == "ParameterDict":  # MXNet has it here, but its own module imports this one
         from .parameter_dict import ParameterDict
 
         return ParameterDict
@@ -37,26 +37,26 @@ def __getattr__(name: str) -> Any:
 
 
 class DeferredInitializationError(MXNetError):
-    """A parameter was read before its shape was known."""
+    """Raised when a parameter is accessed before its shape is known."""
 
 
 class Owner(Protocol):
-    """The Trainer of a Parameter, which hears what the program does to it."""
+    """The interface through which a Parameter notifies its Trainer."""
 
     def begin_alike(self, params: list[Parameter]) -> None:
-        """These Parameters have just got their first values."""
+        """Called after these Parameters have been initialized."""
 
     def parameter_was_set(self) -> None:
-        """The program is about to write other values into a Parameter."""
+        """Called before the program writes new values into a Parameter."""
 
     def take_layout(self) -> None:
-        """A layout now holds the Parameters."""
+        """Called after a layout has placed the Parameters."""
 
 
 class Parameter(PrivateNames):
-    """A weight of a Block: `data()`, `grad()`, one array for each context it was initialised on.
+    """A weight of a Block, with one array for each context that it is initialized on.
 
-    With unknown dimensions (0) and `allow_deferred_init` it is initialised at the first forward.
+    With `allow_deferred_init`, a Parameter with unknown dimensions (0) is initialized at the first forward.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Parameter(PrivateNames):
         self._allow_deferred_init, self._differentiable = allow_deferred_init, differentiable
         self._stype, self._grad_stype = stype, grad_stype
         self._arrays: dict[Context, NDArray] | None = None
-        self._as_np: dict[Context, NDArray] = {}  # the same arrays as NumPy mode shows them
-        self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialised
-        self._homes: list[tuple[dict[str, Any], str]] = []  # where twins keep the tensor of the first context
+        self._as_np: dict[Context, NDArray] = {}  # the same arrays, as `mx.np` arrays
+        self._deferred_init: tuple[Any, ...] = ()  # (init, contexts, default_init, data or None) until initialized
+        self._homes: list[tuple[dict[str, Any], str]] = []  # where twins hold the tensor of the first context
         self._var: symbol.Symbol | None = None
         self._owner: weakref.ReferenceType[Owner] | None = None
-        self.placement = WHOLE  # where its values are; `mx.parallel` sets it
+        self.placement = WHOLE  # where its values are stored; set by `mx.parallel`
         self._grad_req = "null"
         self.grad_req = grad_req
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes over, in this process or another: the tensors, and no Trainer."""
+        """Return the state of a copy or pickle: it includes the tensors but no Trainer."""
         arrays = None if self._arrays is None else {array._ctx: array._data for array in self._list()}
         return {**vars(self), "_arrays": arrays, "_as_np": {}, "_var": None, "_owner": None, "placement": WHOLE}
 
@@ -109,11 +109,11 @@ class Parameter(PrivateNames):
     def __repr__(self) -> str:
         return f"{type(self).__name__} {self.name} (shape={self.shape}, dtype={self.dtype})"
 
-    # ---- what it is ----
+    # ---- properties ----
 
     @property
     def grad_req(self) -> str:
-        """What backward does with its gradient: 'write', 'add', or 'null' for none."""
+        """How backward stores the gradient: 'write', 'add', or 'null' for no gradient."""
         return self._grad_req
 
     @grad_req.setter
@@ -129,8 +129,8 @@ class Parameter(PrivateNames):
 
     @property
     def dtype(self) -> Any:
-        """The type of its elements."""
-        if self._homes and self._arrays is not None:  # torch's `.to(dtype)` tells nobody
+        """The dtype of the values."""
+        if self._homes and self._arrays is not None:  # torch's `.to(dtype)` does not notify us
             return self._list()[0].dtype
         return self._dtype
 
@@ -140,7 +140,7 @@ class Parameter(PrivateNames):
 
     @property
     def shape(self) -> tuple[int, ...] | None:
-        """Its shape, 0 where a dimension is not known yet (-1 with NumPy's shapes); None if nothing is known."""
+        """The shape, or None if unknown. Unknown dimensions are 0 (-1 with NumPy shape semantics)."""
         if modes.np_shape and self._shape is not None:
             return tuple(size or -1 for size in self._shape)
         return self._shape
@@ -159,16 +159,16 @@ class Parameter(PrivateNames):
 
     @property
     def stype(self) -> str:
-        """How its values are stored."""
+        """The storage type of the values."""
         return self._stype
 
     @property
     def grad_stype(self) -> str:
-        """How its gradient is stored."""
+        """The storage type of the gradient."""
         return self._grad_stype
 
     def var(self) -> symbol.Symbol:
-        """The symbol that stands for it in a graph."""
+        """Return the variable that represents this Parameter in a graph."""
         if self._var is None:
             self._var = symbol.var(
                 self.name,
@@ -181,7 +181,7 @@ class Parameter(PrivateNames):
             )
         return self._var
 
-    # ---- initialising ----
+    # ---- initialization ----
 
     def initialize(
         self,
@@ -190,7 +190,7 @@ class Parameter(PrivateNames):
         default_init: Any = None,
         force_reinit: bool = False,
     ) -> None:
-        """Give it values by `init`, else its own initializer, else `default_init`; later if its shape is unknown."""
+        """Initialize by `init`, `self.init` or `default_init`, in this order; deferred while the shape is unknown."""
         if self._arrays is not None and not force_reinit:
             warnings.warn(
                 f"Parameter {self.name!r} is already initialized, ignoring. Set force_reinit=True to re-initialize.",
@@ -203,7 +203,7 @@ class Parameter(PrivateNames):
         if not shape_is_known(self._shape) and not self._allow_deferred_init:
             raise ValueError(
                 f"Cannot initialize Parameter {self.name!r} because it has invalid shape: {self._shape}. "
-                "Give its whole shape, or allow_deferred_init=True"
+                "Specify the full shape, or set allow_deferred_init=True"
             )
         before = self._deferred_init
         self._deferred_init = (init, contexts(ctx), default_init, None)
@@ -211,11 +211,11 @@ class Parameter(PrivateNames):
             try:
                 self._finish_deferred_init()
             except BaseException:
-                self._deferred_init = before  # and the arrays are still those that it had
+                self._deferred_init = before  # the arrays are unchanged
                 raise
 
     def _finish_deferred_init(self) -> None:
-        """Initialise now, if that is what it waits for."""
+        """Initialize now if initialization was deferred."""
         if not self._deferred_init:
             return
         init, ctx, default_init, data = self._deferred_init
@@ -235,15 +235,15 @@ class Parameter(PrivateNames):
             trainer.begin_alike([self])
 
     def _init_impl(self, data: NDArray, ctx: Sequence[Context]) -> None:
-        """Make the replicas from `data`."""
+        """Create the replicas from `data`."""
         self._arrays = {each: NDArray(self._leaf(data._data, each.check().device), each) for each in ctx}
         self._init_grad()
         self._move_in()
 
     def _leaf(self, values: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """A torch parameter of its own memory, without gradient as yet; a plain tensor if it is none to train."""
+        """Create a torch parameter without a gradient, or a plain tensor if the Parameter is not trainable."""
         tensor = torch.empty(values.shape, dtype=to_torch(self._dtype), device=device).copy_(values.detach())
-        if tensor.dim() == 4 and tensor.is_cpu:  # as convolutions want it; otherwise they copy it in each step
+        if tensor.dim() == 4 and tensor.is_cpu:  # the layout of convolutions, which otherwise copy it in each step
             tensor = tensor.contiguous(memory_format=torch.channels_last)
         return torch.nn.Parameter(tensor, requires_grad=False) if self._differentiable else tensor
 
@@ -255,7 +255,7 @@ class Parameter(PrivateNames):
             Gradient.attach(array, self._grad_req, stype=stype)
 
     def _load_init(self, data: NDArray, ctx: Any, cast_dtype: bool = False, dtype_source: str = "current") -> None:
-        """Take values from a file."""
+        """Load values from a file."""
         problem = self._mismatch(data, ctx, cast_dtype, dtype_source)
         if problem:
             raise AssertionError(f"Failed loading Parameter {self.name!r} from saved params: {problem}")
@@ -272,7 +272,7 @@ class Parameter(PrivateNames):
         self._init_impl(data, listed)
 
     def _mismatch(self, data: NDArray, ctx: Any, cast_dtype: bool, dtype_source: str) -> str:
-        """Why `data` cannot be its value, or ''."""
+        """The reason why `data` cannot be loaded, or ''."""
         if dtype_source not in ("current", "saved"):
             raise ValueError(f"dtype_source must be 'current' or 'saved', received {dtype_source!r}")
         shape = self._shape
@@ -289,7 +289,7 @@ class Parameter(PrivateNames):
         initialized = self._arrays is not None or self._deferred_init
         if wanted and initialized and set(wanted) != set(self.list_ctx()):
             return (
-                f"ctx={wanted}, but it was previously initialized on {self.list_ctx()}. Leave ctx out, or call "
+                f"ctx={wanted}, but it was previously initialized on {self.list_ctx()}. Omit ctx, or call "
                 "reset_ctx first"
             )
         return ""
@@ -297,14 +297,14 @@ class Parameter(PrivateNames):
     # ---- reading and writing ----
 
     def data(self, ctx: Context | None = None) -> NDArray:
-        """The array on `ctx`; the only one, or that of the current context, if not told."""
+        """Return the array on `ctx`. By default this is the only array, or the one on the current context."""
         arrays = self._arrays
         if arrays is not None and ctx in arrays and not self._homes:
             return self._shown(arrays[ctx])  # type: ignore[index]
         return self._shown(self._find(ctx))
 
     def _shown(self, array: NDArray) -> NDArray:
-        """One of its arrays as a program sees it: of `mx.np` in NumPy mode."""
+        """The array as programs see it: an `mx.np` array in NumPy mode."""
         if not modes.np_array:
             return array
         shown = self._as_np.get(array._ctx)
@@ -334,12 +334,12 @@ class Parameter(PrivateNames):
         if self._deferred_init:
             return DeferredInitializationError(
                 f"Parameter {self.name!r} has not been initialized yet because initialization was deferred: its shape "
-                f"{self._shape} gets known at the first forward. Pass one batch through the network before reading it, "
-                "or give in_units, in_channels, etc. to the layers."
+                f"{self._shape} becomes known at the first forward. Run one batch through the network before reading, "
+                "or specify in_units, in_channels, etc. in the layers."
             )
         return RuntimeError(
             f"Parameter {self.name!r} has not been initialized. Call initialize() on the outermost Block, or on its "
-            "collect_params(), which has the parameters of its children too (`params` has not)"
+            "collect_params(), which includes the parameters of its children (`params` does not)"
         )
 
     def _list(self) -> list[NDArray]:
@@ -349,17 +349,17 @@ class Parameter(PrivateNames):
         return list(self._arrays.values())
 
     def list_data(self) -> list[NDArray]:
-        """The arrays on all contexts."""
+        """Return the arrays on all contexts."""
         return [self._shown(array) for array in self._list()]
 
     def grad(self, ctx: Context | None = None) -> NDArray:
-        """The gradient on `ctx`."""
+        """Return the gradient on `ctx`."""
         if self._arrays is not None and self._grad_req == "null":
             raise self._no_gradient()
         return self._shown(self._find(ctx))._grad  # type: ignore[return-value]
 
     def list_grad(self) -> list[NDArray]:
-        """The gradients on all contexts."""
+        """Return the gradients on all contexts."""
         if self._arrays is not None and self._grad_req == "null":
             raise self._no_gradient()
         return [array._grad for array in self.list_data()]  # type: ignore[misc]
@@ -368,7 +368,7 @@ class Parameter(PrivateNames):
         return RuntimeError(f"Cannot get gradient array for Parameter {self.name!r} because grad_req='null'")
 
     def list_ctx(self) -> list[Context]:
-        """The contexts it is, or will be, initialised on."""
+        """Return the contexts that the Parameter is, or will be, initialized on."""
         if self._arrays is None:
             if self._deferred_init:
                 return self._deferred_init[1]
@@ -376,7 +376,7 @@ class Parameter(PrivateNames):
         return list(self._arrays)
 
     def set_data(self, data: Any) -> None:
-        """Copy values into every replica."""
+        """Copy `data` into every replica."""
         if not hasattr(data, "shape"):
             raise TypeError(f"set_data of Parameter {self.name!r} expects an array, received {data!r:.80}")
         self.shape = data.shape
@@ -392,19 +392,19 @@ class Parameter(PrivateNames):
             self.placement.put(array, data)
 
     def zero_grad(self) -> None:
-        """Set the gradient to zero, on all contexts."""
+        """Set the gradients on all contexts to zero."""
         if self._arrays is not None:
             for array in self._list():
                 leaf = array._data
-                # One that an update has used is dropped. A new one stays new: the next step goes by zeros, as in MXNet.
+                # A used gradient is dropped. An unused one becomes zeros, which the next step applies, as in MXNet.
                 leaf.grad = torch.zeros_like(leaf.grad) if leaf.grad is not None and is_fresh(array) else None
 
     def row_sparse_data(self, row_id: NDArray) -> NDArray:
-        """The rows `row_id` of a row-sparse parameter, on the context of `row_id`."""
+        """Return the rows `row_id` of a row-sparse parameter, on the context of `row_id`."""
         return self._rows(self._find(row_id.context), row_id)
 
     def list_row_sparse_data(self, row_id: NDArray) -> list[NDArray]:
-        """The rows `row_id` of a row-sparse parameter, on all contexts."""
+        """Return the rows `row_id` of a row-sparse parameter, on all contexts."""
         return [self._rows(array, row_id.as_in_context(array.context)) for array in self._list()]
 
     def _rows(self, array: NDArray, row_id: NDArray) -> NDArray:
@@ -416,7 +416,7 @@ class Parameter(PrivateNames):
         return rows_of(array, row_id)
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
-        """Move it to other contexts."""
+        """Move the Parameter to other contexts."""
         self._refuse_placed("reset_ctx")
         listed = contexts(ctx)
         if self._arrays is not None:
@@ -428,7 +428,7 @@ class Parameter(PrivateNames):
             raise ValueError(f"Cannot reset context: {self._not_initialized()}")
 
     def cast(self, dtype: Any) -> None:
-        """Change the type of its elements; gradients start from zero."""
+        """Cast the values to `dtype`. Gradients are reset to zero."""
         self._refuse_placed("cast")
         self._dtype = NUMPY_OF_TORCH.get(to_torch(dtype), dtype)
         self._var = None
@@ -438,10 +438,10 @@ class Parameter(PrivateNames):
 
     def _refuse_placed(self, call: str) -> None:
         if self.placement.holders is not None:
-            raise MXNetError(f"{call} of Parameter {self.name!r}, which workers hold together: do it before the layout")
+            raise MXNetError(f"{call} of Parameter {self.name!r}, which a layout has placed: call it before the layout")
 
     def _reduce(self) -> NDArray:
-        """The mean of the replicas, on the CPU; of what workers hold together the whole on the first, else nothing."""
+        """The mean of the replicas, on the CPU. If workers share it: the whole value on the first, else empty."""
         if self._arrays is None:
             raise self._not_initialized()
         self.placement.settle()
@@ -449,26 +449,26 @@ class Parameter(PrivateNames):
         return self.placement.whole(list(self._arrays.values()))
 
     def _local(self, ctx: Context | None) -> NDArray:
-        """What a Trainer of this process updates: the array on `ctx`, or this worker's part of it."""
-        return self.placement.part(self._find(ctx))  # not what a subclass makes of it
+        """The array that a Trainer in this process updates: the one on `ctx`, or this worker's part of it."""
+        return self.placement.part(self._find(ctx))  # subclasses may override `data`
 
     @property
     def _trainer(self) -> Owner | None:
-        """The Trainer that was made last with this parameter, while the program has it."""
+        """The Trainer that was created last for this Parameter, or None if it no longer exists."""
         return None if self._owner is None else self._owner()
 
     def _set_trainer(self, trainer: Owner) -> None:
         before = None if self._owner is None else self._owner()
         if self._stype != "default" and before not in (None, trainer):
             raise RuntimeError(
-                f"Parameter {self.name!r} has a Trainer already; one that is stored as {self._stype} can have only one"
+                f"Parameter {self.name!r} already has a Trainer. {self._stype} parameters can have only one"
             )
         self._owner = weakref.ref(trainer)
 
     # ---- twins ----
 
     def _live_in(self, tensors: dict[str, Any], key: str) -> None:
-        """Have a twin's `_parameters` or `_buffers` hold its tensor under `key`."""
+        """Store the tensor in `tensors`, a twin's `_parameters` or `_buffers`, under `key`."""
         self._homes.append((tensors, key))
         self._move_in()
 
@@ -479,7 +479,7 @@ class Parameter(PrivateNames):
                 tensors[key] = tensor
 
     def _follow(self) -> None:
-        """Take over what torch put in the twin in place of our tensor (FSDP2 and DTensor do)."""
+        """Use the tensor that replaced ours in the twin, if any (FSDP2 and DTensor replace tensors)."""
         if self._homes and self._arrays is not None:
             array = next(iter(self._arrays.values()))
             for tensors, key in self._homes:
@@ -489,10 +489,10 @@ class Parameter(PrivateNames):
                     return
 
     def _adopt(self, array: NDArray, tensor: torch.Tensor) -> None:
-        """Have `array` hold another tensor, wherever the Parameter is used."""
+        """Replace the tensor of `array` wherever the Parameter is used."""
         before, array._data = array._data, tensor
         if array._grad is not None:
-            array._grad._leaf = tensor  # type: ignore[attr-defined]  # the same object, which a Trainer may hold
+            array._grad._leaf = tensor  # type: ignore[attr-defined]  # in place: a Trainer may hold this object
             if isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad:
                 inherit_overwriting(tensor, before)
         self._move_in()
@@ -507,7 +507,7 @@ def _as_shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def _shapes_agree(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether both can be the shape of one array: as many dimensions, equal where both are known."""
+    """Whether two shapes have the same number of dimensions and agree where both are known."""
     return len(one) == len(other) and all(a == b or a <= 0 or b <= 0 for a, b in zip(one, other, strict=True))
 
 
@@ -516,7 +516,7 @@ def _name(dtype: Any) -> str:
 
 
 class Constant(Parameter):
-    """A parameter that is not trained: `value` in every context."""
+    """A parameter that is not trained and has the given `value` on every context."""
 
     def __init__(self, name: str, value: Any):
         value = _as_array(value)
@@ -539,7 +539,7 @@ class Constant(Parameter):
 
 
 class _ConstantValue(initializer.Initializer):
-    """Writes a constant's value."""
+    """Initializes a Constant with its value."""
 
     def __init__(self, name: str, value: NDArray):
         super().__init__()
@@ -549,5 +549,5 @@ class _ConstantValue(initializer.Initializer):
         self.value.as_nd_ndarray().copyto(array)
 
     def dumps(self) -> str:
-        """Its name in a graph's attributes."""
+        """Return the name for the attributes of a graph."""
         return f"Constant_{self.name}"

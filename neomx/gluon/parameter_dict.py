@@ -1,4 +1,4 @@
-"""ParameterDict: the Parameters of a Block by name, made when they are first asked for."""
+"""ParameterDict: the Parameters of a Block by name, created on first access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ParameterDict"]
 
 
 class ParameterDict:
-    """Parameters by their whole names; `get` makes those that are not there, under the prefix."""
+    """A dictionary of Parameters by full name. `get` creates missing ones, with the prefix added to their names."""
 
     def __init__(self, prefix: str = "", shared: ParameterDict | None = None):
         self._prefix, self._shared = prefix, shared
@@ -43,20 +43,20 @@ class ParameterDict:
         return key in self._params
 
     def items(self) -> Any:
-        """(name, Parameter) pairs."""
+        """Return the (name, Parameter) pairs."""
         return self._params.items()
 
     def keys(self) -> Any:
-        """The names."""
+        """Return the names."""
         return self._params.keys()
 
     def values(self) -> Any:
-        """The Parameters."""
+        """Return the Parameters."""
         return self._params.values()
 
     @property
     def prefix(self) -> str:
-        """What stands before the names that `get` is given."""
+        """The prefix that `get` adds to names."""
         return self._prefix
 
     def _get_impl(self, name: str) -> Parameter | None:
@@ -68,7 +68,7 @@ class ParameterDict:
         return None
 
     def get(self, name: str, **kwargs: Any) -> Parameter:
-        """The Parameter `prefix + name`, made with `kwargs` if it is not there; else they must agree."""
+        """Return the Parameter `prefix + name`. Create it with `kwargs` if missing; otherwise they must match it."""
         name = self._prefix + name
         param = self._get_impl(name)
         if param is None:
@@ -80,7 +80,7 @@ class ParameterDict:
             if key == "shape" and value is not None:
                 value = _as_shape(value)
                 if existing is not None and _shapes_agree(existing, value):
-                    existing = None  # setting it adds what one of them knows
+                    existing = None  # the assignment below merges the known dimensions
             if existing is None:
                 setattr(param, key, value)
             elif value is not None and not _same(key, value, existing):
@@ -91,7 +91,7 @@ class ParameterDict:
         return param
 
     def get_constant(self, name: str, value: Any = None) -> Constant:
-        """The Constant `prefix + name`, made of `value` if it is not there."""
+        """Return the Constant `prefix + name`, created with `value` if missing."""
         name = self._prefix + name
         param = self._get_impl(name)
         if param is None:
@@ -111,7 +111,7 @@ class ParameterDict:
         return param
 
     def update(self, other: Mapping[str, Parameter] | ParameterDict) -> None:
-        """Take in other Parameters; a name may not stand for two."""
+        """Add other Parameters. Different Parameters must not have the same name."""
         for key, value in other.items():
             if self._params.setdefault(key, value) is not value:
                 raise AssertionError(
@@ -125,7 +125,7 @@ class ParameterDict:
         verbose: bool = False,
         force_reinit: bool = False,
     ) -> None:
-        """Initialise all of them, by `init` where they have no initializer of their own."""
+        """Initialize all Parameters. Those without their own initializer use `init`."""
         init = initializer.create(initializer.Uniform() if init is None else init)
         if verbose:
             init.set_verbosity(verbose=verbose)
@@ -140,30 +140,30 @@ class ParameterDict:
             param.zero_grad()
 
     def reset_ctx(self, ctx: Context | Sequence[Context]) -> None:
-        """Move all to other contexts."""
+        """Move all Parameters to other contexts."""
         for each in contexts(ctx):
             each.check()
         for param in self.values():
             param.reset_ctx(ctx)
 
     def list_ctx(self) -> list[Context]:
-        """Every context that one of them is on."""
+        """Return all contexts on which at least one Parameter is."""
         return list(dict.fromkeys(each for param in self.values() for each in param.list_ctx()))
 
     def setattr(self, name: str, value: Any) -> None:
-        """Set an attribute of all: `setattr('grad_req', 'null')`."""
+        """Set an attribute of all Parameters, as in `setattr('grad_req', 'null')`."""
         for param in self.values():
             setattr(param, name, value)
 
     def save(self, filename: str, strip_prefix: str = "") -> None:
-        """Write all to a `.params` file, their names without `strip_prefix`."""
+        """Write all Parameters to a `.params` file, with `strip_prefix` removed from their names."""
         params = {}
         for param in self.values():
             if not param.name.startswith(strip_prefix):
                 raise ValueError(
                     f"Prefix {strip_prefix!r} is to be striped before saving, but Parameter's name {param.name!r} does "
                     f"not start with {strip_prefix!r}. Perhaps the Block shares parameters with others, or its "
-                    "children were made outside `with self.name_scope()`"
+                    "children were created outside `with self.name_scope()`"
                 )
             params[param.name[len(strip_prefix) :]] = param
         save_from(filename, params)
@@ -178,7 +178,7 @@ class ParameterDict:
         cast_dtype: bool = False,
         dtype_source: str = "current",
     ) -> None:
-        """Read values from a `.params` file whose names lack `restore_prefix`."""
+        """Load values from a `.params` file, adding `restore_prefix` to the names in it."""
         self.load_dict(
             nd.load(filename), ctx, allow_missing, ignore_extra, restore_prefix, filename, cast_dtype, dtype_source
         )
@@ -194,7 +194,7 @@ class ParameterDict:
         cast_dtype: bool = False,
         dtype_source: str = "current",
     ) -> None:
-        """Take values from a dictionary of arrays."""
+        """Load values from a dictionary of arrays."""
         for name in self.keys() if restore_prefix else ():
             if not name.startswith(restore_prefix):
                 raise AssertionError(
@@ -215,5 +215,5 @@ class ParameterDict:
 
 
 def _same(key: str, value: Any, existing: Any) -> bool:
-    """Whether two values of a Parameter's attribute mean the same."""
+    """Whether two values of the attribute `key` are equivalent."""
     return bool(value == existing) or (key == "dtype" and to_torch(value) is to_torch(existing))

@@ -1,6 +1,6 @@
-"""Where the values of a Parameter are: whole in this process, unless a layout has said otherwise.
+"""The placement of a Parameter's values: entirely in this process, unless a layout changes it.
 
-The functions at the end are what a layout does with Parameters.
+The functions at the end of the module are for layouts.
 """
 
 from __future__ import annotations
@@ -24,46 +24,49 @@ if TYPE_CHECKING:
 
 
 class Holders(Protocol):
-    """The workers that hold the Parameters of a model together: `mx.parallel` has one for each layout."""
+    """The workers that share the Parameters of a model. `mx.parallel` has an implementation for each layout."""
 
     def strategy(self) -> StepStrategy:
-        """How the gradients of a Trainer's Parameters meet."""
+        """Return the strategy that combines the gradients of a Trainer's Parameters."""
 
     def any(self, flag: bool) -> bool:
-        """Whether it is true on any worker."""
+        """Return whether `flag` is true on any worker."""
 
     def writing(self) -> AbstractContextManager[bool]:
-        """Whether this worker writes a file for all; after it all know that it is there, or why it is not."""
+        """Return a context manager for writing a file; its value says whether this worker writes.
+
+        On exit, all workers know that the file exists, or raise the error of the worker that wrote it.
+        """
 
 
 class Placement:
-    """Whole, with a replica on each context of this process. `mx.parallel` derives others from it."""
+    """The default placement: the whole value, with a replica on each context. `mx.parallel` has subclasses."""
 
-    holders: Holders | None = None  # who has the rest
-    is_here = True  # whether this worker has any of the values
-    is_first = True  # whether no other stage of a pipeline has them before
+    holders: Holders | None = None  # the workers that share the values
+    is_here = True  # whether this worker has some of the values
+    is_first = True  # whether no earlier pipeline stage has the values
 
     def refuse_elsewhere(self, name: str) -> None:
         """Raise if this worker has none of the values of the Parameter `name`."""
 
     def settle(self) -> None:
-        """Make ready for values to be read or written as a whole."""
+        """Prepare for reading or writing the whole value."""
 
     def identity(self, array: NDArray) -> int:
-        """A number that changes when torch puts another tensor in the place of the Parameter's."""
+        """Return a number that changes when torch replaces the tensor of the Parameter."""
         return 0
 
     def part(self, array: NDArray) -> NDArray:
-        """What this worker updates of an array."""
+        """Return the part of an array that this worker updates."""
         return array
 
     def whole(self, arrays: list[NDArray]) -> NDArray:
-        """All of its values, on the CPU: the mean of the replicas. What workers hold together is only on the first."""
+        """Return the whole value on the CPU: the mean of the replicas. If workers share it, only the first gets it."""
         found = [array.detach().as_in_context(cpu()) for array in arrays]
         return found[0].copy() if len(found) == 1 else nd.add_n(*found) / len(found)
 
     def put(self, array: NDArray, values: Any) -> None:
-        """Take what belongs here of whole values."""
+        """Write the part of the whole value `values` that belongs to this worker."""
         array[:] = values
 
 
@@ -74,7 +77,7 @@ WHOLE = Placement()
 
 
 def place(param: Parameter, placement: Placement) -> None:
-    """Say where a Parameter's values are; frees the memory of those that this worker does not have."""
+    """Set the placement of a Parameter and free the memory of values that this worker does not keep."""
     param.placement = placement
     if not placement.is_here:
         for array in (param._arrays or {}).values():
@@ -84,37 +87,37 @@ def place(param: Parameter, placement: Placement) -> None:
 
 
 def follow(params: Iterable[Parameter]) -> None:
-    """Have Parameters take over the tensors that torch has put into their twins."""
+    """Update Parameters whose tensors torch has replaced in their twins."""
     for param in params:
         param._follow()
 
 
 def tell_trainers(params: Iterable[Parameter]) -> None:
-    """Have the Trainers that were made before go by the placements of these Parameters."""
+    """Notify the Trainers of these Parameters that the placements have changed."""
     for trainer in {param._trainer for param in params}:
         if trainer is not None:
             trainer.take_layout()
 
 
 def has_values(param: Parameter) -> bool:
-    """Whether a Parameter is initialised."""
+    """Whether a Parameter is initialized."""
     return param._arrays is not None
 
 
 def is_waiting(param: Parameter) -> bool:
-    """Whether a Parameter is to be initialised when its shape is known."""
+    """Whether the initialization of a Parameter is deferred until its shape is known."""
     return bool(param._deferred_init)
 
 
 def begin_with_zeros(param: Parameter) -> None:
-    """Initialise a Parameter with zeros on the CPU, as soon as its shape is known."""
+    """Initialize a Parameter with zeros on the CPU, as soon as its shape is known."""
     param._deferred_init = (initializer.Zero(), [cpu()], initializer.Zero(), None)
     if shape_is_known(param.shape):
         param._finish_deferred_init()
 
 
 def hollow_out(param: Parameter) -> None:
-    """Initialise a Parameter, whose shape is known, with values that take no memory."""
+    """Initialize a Parameter, whose shape is known, with tensors that use no memory."""
     assert param.shape is not None
     values = torch.empty(param.shape, dtype=to_torch(param.dtype), device="meta")
     if param._differentiable:
@@ -124,12 +127,12 @@ def hollow_out(param: Parameter) -> None:
 
 
 def put_whole(param: Parameter, whole: NDArray) -> None:
-    """Give a Parameter what belongs here of whole values."""
+    """Write this worker's part of the whole value into a Parameter."""
     param._follow()
     for array in (param._arrays or {}).values():
         param.placement.put(array, whole)
 
 
 def part_of(param: Parameter) -> NDArray:
-    """What this worker updates of a Parameter."""
+    """Return the part of a Parameter that this worker updates."""
     return param._local(None)

@@ -1,4 +1,4 @@
-"""MXNet's private names of gluon: programs read them, and libraries copy them as they extend its classes."""
+"""MXNet's private names in gluon: programs read them, and libraries use them in subclasses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 def _flatten(args: Any, inout_str: str) -> tuple[list[Any], Any]:
-    """The arrays in nested lists, and a description of the nesting: 0 for an array, -1 for None, a list for a list."""
+    """Flatten nested lists. The format is 0 for an array, -1 for None, and a list for a list."""
     return flatten(args)
 
 
 def _regroup(args: list[Any], fmt: Any) -> tuple[Any, list[Any]]:
-    """Arrays nested again as `_flatten` has described, and those that are left over."""
+    """Nest arrays as the format of `_flatten` describes. Also return the remaining arrays."""
     count = _count(fmt)
     return regroup(args[:count], fmt), args[count:]
 
@@ -29,9 +29,9 @@ def _count(fmt: Any) -> int:
 
 
 class PrivateNames:
-    """`_data`, `_grad`, `_ctx_list`: None until it is initialised, then a list, one for each context.
+    """`_data`, `_grad` and `_ctx_list` of a Parameter: None until initialized, then lists with one item per context.
 
-    Arrays may be set, from those of another Parameter; their gradients and contexts come with them.
+    `_data` can be assigned from another Parameter, which includes its gradients and contexts.
     """
 
     _arrays: dict[Context, NDArray] | None
@@ -61,10 +61,10 @@ class PrivateNames:
     def _ctx_list(self, contexts: Any) -> None:
         pass
 
-    _ctx_map: Any = None  # MXNet's way to an array by its context; copied, and of no use here
+    _ctx_map: Any = None  # MXNet's lookup of arrays by context; can be copied but is not used here
 
     def _check_and_get(self, arrays: Any, ctx: Context | type[list] | None) -> Any:
-        """The one of `_data` or of `_grad` on a context; all of them for `list`."""
+        """The array of `_data` or `_grad` on a context, or all of them for `list`."""
         every = self._list()  # type: ignore[attr-defined]
         if ctx is list:
             return arrays
@@ -73,7 +73,7 @@ class PrivateNames:
 
 
 class TrainerNames:
-    """What a Trainer was made with."""
+    """MXNet's private attributes of a Trainer."""
 
     _asked: Asked
     _params: list[Parameter]
@@ -89,7 +89,7 @@ class TrainerNames:
 
     @property
     def _params_to_init(self) -> list[Parameter]:
-        """The Parameters whose values a store still has to take over: all, until the first step."""
+        """The Parameters that are not in the store yet: all of them until the first step."""
         begun = self._strategy is not None and self._strategy.has_begun
         return [param for param in self._params if param._arrays is None or not begun]
 
@@ -103,6 +103,6 @@ class TrainerNames:
 
     @property
     def _distributed(self) -> bool | None:
-        """Whether the store has other workers; None before it is chosen."""
+        """Whether the store is distributed, or None before it is chosen."""
         store = None if self._strategy is None else self._strategy.store
         return None if store is None else "dist" in store.type

@@ -1,4 +1,4 @@
-"""How Blocks and their parameters get their names: `hybridsequential0_dense1_weight`."""
+"""Automatic names of Blocks and their parameters, such as `hybridsequential0_dense1_weight`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _local = _Local()
 
 
 class BlockScope:
-    """`with block.name_scope():` Blocks and symbols made inside carry the block's prefix."""
+    """The context manager of `Block.name_scope()`: Blocks and symbols created inside get the Block's prefix."""
 
     def __init__(self, block: Any):
         self._block = block
@@ -26,7 +26,7 @@ class BlockScope:
 
     @staticmethod
     def create(prefix: str | None, params: ParameterDict | None, hint: str) -> tuple[str, ParameterDict]:
-        """The prefix of a new Block and the dictionary its parameters go to."""
+        """Return the prefix of a new Block and the dictionary for its parameters."""
         scope = _local.scope
         if scope is None:
             if prefix is None:

@@ -1,4 +1,4 @@
-"""The rows of a row-sparse Parameter that a batch needs."""
+"""Reading the rows of a row-sparse Parameter that a batch needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ndarray.sparse_array import RowSparseNDArray
 
 
 class _Rows(torch.autograd.Function):
-    """Zero but for some rows. As in MXNet, the gradient is the weight's own: nothing of it is lost on the way."""
+    """Keep some rows and set the others to zero. As in MXNet, the gradient is passed on unchanged."""
 
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
@@ -25,7 +25,7 @@ class _Rows(torch.autograd.Function):
 
 
 def rows_of(weight: NDArray, row_id: NDArray) -> NDArray:
-    """A row-sparse array of these rows; while recording, one whose gradient goes to `weight`."""
+    """Return a row-sparse array of these rows. While recording, its gradient goes to `weight`."""
     rows = nd.sparse.retain(weight.detach().tostype("row_sparse"), row_id)  # type: ignore[attr-defined]
     if not (modes.recording and weight._data.requires_grad):
         return rows

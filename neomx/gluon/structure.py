@@ -1,4 +1,4 @@
-"""Nested lists of arrays, as a Block takes and returns them, to flat lists and back."""
+"""Conversion between nested and flat lists of arrays, for the arguments and results of Blocks."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from ..ndarray import NDArray
 from ..symbol import Symbol
 
-ARRAY, NOTHING = 0, -1  # the formats of a single array and of None; a symbol of n outputs has n; a list, a list
+ARRAY, NOTHING = 0, -1  # formats of an array and of None; a symbol with n outputs has format n, a list has a list
 
 
 def flatten(value: Any) -> tuple[list[Any], Any]:
-    """(arrays, format): every array in `value` in order, and how they were nested."""
+    """Return (arrays, format): all arrays in `value` in order, and a description of their nesting."""
     if isinstance(value, NDArray):
         return [value], ARRAY
     if value is None:
@@ -34,9 +34,9 @@ def flatten(value: Any) -> tuple[list[Any], Any]:
 
 
 def regroup(flat: list[Any], form: Any) -> Any:
-    """The value that `flatten` made `flat` and `form` of, with other arrays in it."""
+    """Nest the arrays `flat` as `form` describes: the inverse of `flatten`."""
     value, rest = _regroup(flat, form)
-    assert not rest, f"{len(rest)} arrays too many for the format {form}"
+    assert not rest, f"{len(rest)} extra arrays for the format {form}"
     return value
 
 

@@ -14,8 +14,8 @@ _RULE = 80
 
 
 def print_summary(block: Any, inputs: Any) -> None:
-    """Run `block` on `inputs` and print what each Block gave that is no mere sequence of others."""
-    from .nn import HybridSequential, Sequential  # which are made of Blocks
+    """Run `block` on `inputs` and print the output of each Block except plain sequences."""
+    from .nn import HybridSequential, Sequential  # imported here because nn imports Block
 
     rows: list[tuple[str, str, int, int, int]] = [("Input", _shapes(inputs), 0, 0, 0)]
     seen: set[int] = set()
@@ -23,7 +23,7 @@ def print_summary(block: Any, inputs: Any) -> None:
 
     def tell(layer: Any, inputs: Any, output: Any) -> None:
         if any(isinstance(each, Symbol) for each in inputs):
-            return  # a trace, to find shapes
+            return  # a trace for shape inference
         total = trainable = shared = 0
         for param in layer.params.values():
             count = math.prod(param.shape) if shape_is_known(param.shape) else 0
@@ -37,7 +37,7 @@ def print_summary(block: Any, inputs: Any) -> None:
         if getattr(layer, "_active", False) and not hasattr(layer, "_outputs"):
             raise AssertionError(f'"{layer.name}" must not be hybridized to print summary.')
         if not isinstance(layer, (Sequential, HybridSequential)):
-            handles.append(layer.register_forward_hook(partial(tell)))  # one more for a layer that is there twice
+            handles.append(layer.register_forward_hook(partial(tell)))  # a shared layer needs several distinct hooks
 
     try:
         block.apply(watch)
@@ -62,7 +62,7 @@ def print_summary(block: Any, inputs: Any) -> None:
 
 
 def _shapes(value: Any) -> str:
-    """The shapes in nested lists of arrays, as text."""
+    """The shapes of the arrays in nested lists, as text."""
     if isinstance(value, NDArray):
         return str(value.shape)
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Trainer: applies an optimizer to Parameters, after their gradients have met those of other contexts and workers."""
+"""Trainer: combines gradients over contexts and workers and applies an optimizer to Parameters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .training import ParameterTraining, Scaler
 
 
 class Trainer(TrainerNames):
-    """`trainer.step(batch_size)` after each backward: gradients are summed, divided, and applied.
+    """Updates Parameters with an optimizer: call `trainer.step(batch_size)` after each backward.
 
-    `kvstore` says how gradients of several contexts and workers meet: the name of a store, a store, or a strategy of
-    `mx.step`; `mx.step.choose` tells what the names mean.
+    `kvstore` determines how gradients of several contexts and workers are combined: the name of a store, a store, or a
+    strategy of `mx.step`. `mx.step.choose` documents the names.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Trainer(TrainerNames):
         refuse_second_exchange(self._asked, optimizer)
         self._training = ParameterTraining(self._params, self._contexts, _made(optimizer, optimizer_params or {}))
         self._strategy: StepStrategy | None = None
-        self._alone = False  # whether other workers of the job train models of their own
+        self._alone = False  # whether the other workers of the job train separate models
         for param in self._params:
             param._set_trainer(self)
         if holders_of(self._params) is not None:
@@ -51,13 +51,13 @@ class Trainer(TrainerNames):
             self._asked.open()
         self.begin_alike([param for param in self._params if param._arrays is not None])
         if self._asked.steps_together:
-            self._choose()  # at once: a worker that never has a batch must take part in the others' steps
+            self._choose()  # now: a worker without any batches must take part in the steps of the others
 
-    # ---- how gradients meet ----
+    # ---- combining gradients ----
 
     @property
     def strategy(self) -> StepStrategy:
-        """How gradients meet those of other contexts and workers: chosen when the first step needs it."""
+        """The strategy that combines gradients over contexts and workers. It is chosen at the first step."""
         if self._strategy is None:
             self._choose()
         assert self._strategy is not None
@@ -76,7 +76,7 @@ class Trainer(TrainerNames):
         self._strategy.serve_while_lives(self)
 
     def take_layout(self) -> None:
-        """Choose again how gradients meet, and cut the states: a layout has come after a step, or a file's states."""
+        """Choose the strategy again and shard the optimizer states, after a layout was applied."""
         if self._strategy is not None:
             self._strategy.close()
             self._strategy = None
@@ -84,13 +84,13 @@ class Trainer(TrainerNames):
             updater.bring_again()
 
     def begin_alike(self, params: list[Parameter]) -> None:
-        """Give these parameters, on all workers, the values they have on the first."""
+        """Broadcast the values of these parameters from the first worker to all workers."""
         if params:
             arrays = [(array._data, f"Parameter {param.name}") for param in params for array in param.list_data()]
             self._asked.begin_alike([tensor for tensor, _ in arrays], [name for _, name in arrays])
 
     def parameter_was_set(self) -> None:
-        """A program writes other values into a parameter: a store that updates must take them over."""
+        """Called when the program writes to a parameter. A store that updates weights must copy the new values."""
         if self._strategy is not None:
             self._strategy.parameter_was_set()
 
@@ -110,26 +110,26 @@ class Trainer(TrainerNames):
 
     @property
     def learning_rate(self) -> float:
-        """The rate of the next update."""
+        """The learning rate of the next update."""
         return self._training.optimizer.learning_rate
 
     @property
     def optimizer(self) -> opt.Optimizer:
-        """The optimizer it applies."""
+        """The optimizer that this Trainer applies."""
         return self._training.optimizer
 
     def set_learning_rate(self, lr: float) -> None:
-        """Set the rate."""
+        """Set the learning rate."""
         self._training.optimizer.set_learning_rate(lr)
 
     # ---- steps ----
 
     def step(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Sum the gradients over contexts and workers, divide them by `batch_size`, update the parameters."""
+        """Sum the gradients over contexts and workers, divide them by `batch_size`, and update the parameters."""
         began = time.perf_counter()
-        self._training.rescale(batch_size)  # which refuses what is no number
+        self._training.rescale(batch_size)  # raises if it is not a number
         strategy = self.strategy
-        if type(self)._allreduce_grads is not Trainer._allreduce_grads:  # a subclass sums in its own way
+        if type(self)._allreduce_grads is not Trainer._allreduce_grads:  # a subclass sums gradients itself
             self._allreduce_grads()
             strategy.update(batch_size, ignore_stale_grad)
         else:
@@ -137,17 +137,17 @@ class Trainer(TrainerNames):
         emit("step", trainer=self, samples=batch_size, seconds=time.perf_counter() - began, alone=self._alone)
 
     def allreduce_grads(self) -> None:
-        """Sum the gradients over contexts and workers only; `update` then applies them."""
+        """Sum the gradients over contexts and workers without updating. Call `update` to apply them."""
         self._refuse_elsewhere("allreduce_grads")
         self._allreduce_grads()
 
     def _allreduce_grads(self) -> None:
-        """Put sums in place of gradients. A subclass may override this to sum in another way."""
+        """Replace the gradients with their sums. A subclass may override this to sum in another way."""
         if self.strategy.splits:
             self.strategy.reduce()
 
     def update(self, batch_size: float, ignore_stale_grad: bool = False) -> None:
-        """Apply gradients that `allreduce_grads` has summed."""
+        """Update the parameters with gradients that `allreduce_grads` has summed."""
         self._refuse_elsewhere("update")
         began = time.perf_counter()
         self._training.rescale(batch_size)
@@ -164,14 +164,14 @@ class Trainer(TrainerNames):
     # ---- states ----
 
     def save_states(self, fname: str) -> None:
-        """Write the optimizer's states to a file."""
+        """Write the optimizer states to a file."""
         state.saved.append(fname)
         if not self.strategy.save_states(fname, dump_optimizer=True):
             with replacing(fname) as file:
                 file.write(self._training.updater().get_states(dump_optimizer=True))
 
     def load_states(self, fname: str) -> None:
-        """Read the optimizer's states from a file."""
+        """Read the optimizer states from a file."""
         if self.strategy.load_states(fname):
             return
         known: list[dict[int | str, NDArray | None]] = [
@@ -237,7 +237,7 @@ class Trainer(TrainerNames):
         self._training.agree = agree
 
     def keep_updates_here(self) -> None:
-        """Have this process update, not a store: a step can then be left out. Raises if a store does so already."""
+        """Update in this process, not in a store, so that steps can be skipped. Raise if a store already updates."""
         if isinstance(self._asked.kvstore, StepStrategy) and self._asked.kvstore.splits:
             return
         if self._asked.update_on_kvstore is None and (self._strategy is None or not self._strategy.has_begun):
@@ -245,12 +245,12 @@ class Trainer(TrainerNames):
             self._strategy = None
         elif self._asked.update_on_kvstore or self._update_on_kvstore:
             raise AssertionError(
-                "a step is left out where gradients overflow, which a kvstore that updates cannot do. Make the Trainer "
+                "amp skips a step when gradients overflow, which is impossible if the kvstore updates. Create Trainer "
                 "with update_on_kvstore=False, and call amp.init_trainer before its first step"
             )
 
     def trained_gradients(self) -> list[NDArray]:
-        """The gradients of all trained Parameters, on all contexts."""
+        """Return the gradients of all trained Parameters, on all contexts."""
         return [gradient for gradients in self._training.trained().gradients for gradient in gradients]
 
 
@@ -263,7 +263,7 @@ def _made(optimizer: Any, optimizer_params: dict[str, Any]) -> opt.Optimizer:
 
 
 def _listed(params: Any) -> list[Parameter]:
-    """The Parameters of a dictionary, in the order of their names, or of a list."""
+    """Return the Parameters of a list, or of a dictionary in the order of their names."""
     if isinstance(params, (dict, ParameterDict)):
         params = [params[name] for name in sorted(params.keys())]
     if not isinstance(params, (list, tuple)):

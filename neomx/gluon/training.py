@@ -1,4 +1,4 @@
-"""A Trainer as strategies of `step` see it: its Parameters, the gradients beside their leaves, its updaters."""
+"""The Trainer's implementation of the `step` interface: Parameters, gradients and updaters."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ from .parameter import Parameter
 
 
 class Scaler(Protocol):
-    """What scales losses for mixed precision, and looks for overflow: `amp`'s LossScaler."""
+    """Scales losses for mixed precision and checks gradients for overflow, as `amp.LossScaler` does."""
 
     def overflowed(self, gradients: Sequence[NDArray], agree: Callable[[bool], bool] | None = None) -> bool:
-        """Whether one of these is not finite, here or, if ranks `agree`, anywhere."""
+        """Return whether any gradient is not finite. With `agree`, check the gradients of all ranks."""
 
     def take_over(self, broadcast: Callable[[torch.Tensor], object]) -> None:
-        """Go on from where another worker is."""
+        """Copy the state of another worker."""
 
 
 class TrainedParameters(Trained):
-    """Parameters with leaves of torch's autograd, beside which gradients are."""
+    """Parameters that are leaves of torch's autograd graph."""
 
     def is_fresh(self, i: int, k: int) -> bool:
-        """Whether backward has written a gradient since the last update used it."""
+        """Return whether backward has written a gradient since the last update used it."""
         return is_fresh(self.weights[k][i])
 
     def mark_used(self, i: int, k: int) -> None:
-        """An update has used a gradient."""
+        """Record that an update has used the gradient."""
         mark_used(self.weights[k][i])
 
     def mark_fresh(self, i: int, k: int) -> None:
-        """A gradient is new, though no backward here has written it."""
+        """Record that the gradient is new, although no local backward has written it."""
         mark_fresh(self.weights[k][i])
 
     def stamp(self, i: int) -> Stamp:
-        """Changes when a gradient on the first context is written."""
+        """Return a value that changes when the gradient on the first context is written."""
         return stamp_of(self.weights[0][i])
 
     def _hook(self, i: int, ready: Callable[[], None]) -> Hook:
@@ -57,13 +57,13 @@ class TrainedParameters(Trained):
 
 
 class ParameterTraining(Training):
-    """What a Trainer trains: an optimizer with an updater for each context, and Parameters."""
+    """The Parameters of a Trainer and their optimizer, with an updater for each context."""
 
     def __init__(self, params: list[Parameter], contexts: list[Context], optimizer: Optimizer):
         self.params, self.contexts = params, contexts
-        self.scale = optimizer.rescale_grad  # what gradients are multiplied by beside their division
+        self.scale = optimizer.rescale_grad  # an additional factor of the gradients
         self.scaler: Scaler | None = None
-        self.agree: Callable[[bool], bool] | None = None  # whether any rank's part of the gradients overflowed
+        self.agree: Callable[[bool], bool] | None = None  # whether the gradients overflowed on any rank
         self.count_samples: Callable[[float], float] = _samples_of_batch
         self.use(optimizer)
         self._known: tuple[list[object], list[object], TrainedParameters] | None = None
@@ -71,7 +71,7 @@ class ParameterTraining(Training):
     # ---- the optimizer ----
 
     def use(self, optimizer: Optimizer) -> None:
-        """Train with another optimizer, without states yet."""
+        """Replace the optimizer. The new one starts without states."""
         self._optimizer = optimizer
         self._optimizer.param_dict = dict(enumerate(self.params))
         self.updaters = [get_updater(optimizer) for _ in self.contexts]
@@ -82,45 +82,45 @@ class ParameterTraining(Training):
         return self._optimizer
 
     def updater(self) -> Updater:
-        """The updater of the first context."""
+        """Return the updater of the first context."""
         return self.updaters[0]
 
     def take_updaters(self, updaters: list[Updater]) -> None:
-        """Go on with these updaters, and the optimizer of the first."""
+        """Continue with these updaters and the optimizer of the first one."""
         for updater in updaters:
             updater.optimizer = updaters[0].optimizer
         self.updaters = updaters
         self.take_optimizer(updaters[0].optimizer)
 
     def indices(self) -> list[int | str]:
-        """The numbers of all Parameters."""
+        """Return the indices of all Parameters."""
         return list(range(len(self.params)))
 
     def take_updater(self, updater: Updater) -> None:
-        """Go on with an updater whose states came from a file."""
+        """Continue with an updater whose states were read from a file."""
         self.take_updaters([updater])
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
-        """Go on with an optimizer that came from a file, or another worker."""
+        """Continue with an optimizer that was read from a file or received from another worker."""
         self._optimizer = optimizer
         self._optimizer.param_dict = dict(enumerate(self.params))
 
     def take_states(self, content: bytes) -> None:
-        """Go on from the states, and the optimizer, of another worker."""
+        """Continue with the states and the optimizer of another worker."""
         for updater in self.updaters:
             updater.set_states(content)
         self.take_updaters(self.updaters)
 
     def rescale(self, divisor: float) -> None:
-        """Have the next update divide gradients by this number."""
+        """Set the divisor of gradients for the next update."""
         try:
             scale = self.scale / divisor
         except (ZeroDivisionError, TypeError):
-            raise ValueError(f"batch_size must be a number, and not 0, received {divisor!r}") from None
+            raise ValueError(f"batch_size must be a nonzero number, received {divisor!r}") from None
         self._optimizer.rescale_grad = scale
 
     def update(self, places: Sequence[int], sums: Sequence[NDArray]) -> None:
-        """Update these parameters on all contexts."""
+        """Update these parameters on all contexts, each replica with the same gradient."""
         trained = self.trained()
         indices = [trained.keys[i] for i in places]
         for updater, weights in zip(self.updaters, trained.weights, strict=True):
@@ -128,11 +128,11 @@ class ParameterTraining(Training):
             updater(indices, [_beside(total, weight) for total, weight in zip(sums, mine, strict=True)], mine)
 
     def update_apart(self, places: Sequence[Sequence[int]]) -> None:
-        """Update the parameters `places[k]` on context k by the gradients there."""
+        """Update the parameters `places[k]` on context k, each replica with its own gradient."""
         trained = self.trained()
         for k, (updater, mine) in enumerate(zip(self.updaters, places, strict=True)):
             if mine:
-                whole = len(mine) == len(trained)  # then the same lists every time
+                whole = len(mine) == len(trained)  # then pass the same list objects each time
                 gradients, weights = trained.gradients[k], trained.weights[k]
                 updater(
                     trained.keys if whole else [trained.keys[i] for i in mine],
@@ -145,7 +145,7 @@ class ParameterTraining(Training):
     # ---- parameters ----
 
     def trained(self) -> Trained:
-        """The Parameters with gradients that this worker has: the same object while nothing changes."""
+        """Return the trained Parameters of this worker. Returns the same object while nothing changes."""
         for param in self.params:
             param._follow()
         arrays: list[object] = [param._arrays for param in self.params]
@@ -168,26 +168,26 @@ class ParameterTraining(Training):
         return self._known[2]
 
     def everything(self) -> list[torch.Tensor]:
-        """The values of all Parameters, trained or not."""
+        """Return the values of all Parameters, trained or not."""
         return [array._data for param in self.params for array in param.list_data()]
 
     # ---- batches ----
 
     def samples(self, divisor: float) -> float:
-        """How many samples this worker has in the step, -1 if that is unknown."""
+        """Return the number of samples that this worker has in the step, or -1 if unknown."""
         return self.count_samples(divisor)
 
     def overflowed(self, gradients: Iterable[NDArray]) -> bool:
-        """Whether gradients of a scaled loss are not finite."""
+        """Return whether gradients of a scaled loss are not finite."""
         return self.scaler is not None and self.scaler.overflowed(list(gradients), self.agree)
 
     @property
     def looks_at_all(self) -> bool:
-        """Whether overflow is looked for."""
+        """Whether an update needs all gradients first, to check them for overflow."""
         return self.scaler is not None
 
     def take_over_scale(self, broadcast: Callable[[torch.Tensor], object]) -> None:
-        """Go on from the loss scale of another worker."""
+        """Copy the loss scale of another worker."""
         if self.scaler is not None:
             self.scaler.take_over(broadcast)
 
@@ -202,5 +202,5 @@ def _differ(before: list[object], now: list[object]) -> bool:
 
 
 def _beside(total: NDArray, weight: NDArray) -> NDArray:
-    """A sum where its weight is."""
+    """Move a sum to the device of its weight."""
     return total if total.context.device == weight.context.device else total.as_in_context(weight.context)

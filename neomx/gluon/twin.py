@@ -1,4 +1,4 @@
-"""A Block's twin: the torch module that holds its tensors, for everything that torch does with modules."""
+"""The twin of a Block: a torch module that holds the Block's tensors, for use with torch's APIs."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .utils import shape_is_known
 
 
 class Twin(torch.nn.Module):
-    """Takes and returns torch tensors, under torch's own grad mode and its own `training` flag."""
+    """A torch module that runs a Block on torch tensors, with torch's grad mode and its own `training` flag."""
 
     def __init__(self, block: Any):
         super().__init__()
         self._block = block
-        self.entered = False  # from the Block's call, with arrays, until `forward`: the Block's modes hold
+        self.entered = False  # True between a call of the Block and `forward`: keep the Block's modes
 
     def forward(self, *args: Any) -> Any:
-        """What the Block computes."""
+        """Return the output of the Block."""
         if self.entered:
             self.entered = False
             return unwrap(self._block._run(wrap(args)))
@@ -37,20 +37,20 @@ class Twin(torch.nn.Module):
             modes.recording, modes.training, modes.plain = before
 
     def has_hooks(self) -> bool:
-        """Whether torch wants to see the Block's calls."""
+        """Whether torch has hooks on calls of the Block."""
         return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks or self._backward_pre_hooks)
 
     def has_hooks_inside(self) -> bool:
-        """Whether torch wants to see the calls of the Block's children."""
+        """Whether torch has hooks on calls of the Block's children."""
         return any(each.has_hooks() for each in self.modules() if isinstance(each, Twin) and each is not self)
 
     def extra_repr(self) -> str:
-        """The Block it belongs to."""
+        """Return the name of the Block."""
         return self._block.name
 
 
 def make_twin(block: Any) -> Twin:
-    """The twin of a Block whose parameters all are initialised."""
+    """Create the twin of a Block whose parameters are all initialized."""
     waiting = [
         f"{name} {param.shape}"
         for name, param in block.collect_params().items()
@@ -58,8 +58,8 @@ def make_twin(block: Any) -> Twin:
     ]
     if waiting:
         raise RuntimeError(
-            f"{block.name}.torch(): not initialised yet: {', '.join(waiting)}. Call initialize() and pass one batch "
-            "through the Block, or give in_units, in_channels, etc."
+            f"{block.name}.torch(): not initialized yet: {', '.join(waiting)}. Call initialize() and run one batch "
+            "through the Block, or specify in_units, in_channels, etc."
         )
     twin = Twin(block)
     for name, param in block._reg_params.items():
@@ -74,20 +74,20 @@ def make_twin(block: Any) -> Twin:
 
 
 def house(twin: Twin, name: str, param: Parameter) -> None:
-    """Put a Parameter's tensor into the twin: with the parameters, or the buffers if it is none to train."""
+    """Store a Parameter's tensor in the twin: as a parameter, or as a buffer if it is not trainable."""
     param._live_in(twin._parameters if param._differentiable else twin._buffers, name)
 
 
 def follow_inside(module: torch.nn.Module) -> None:
-    """Have the Parameters of all twins in a module take over the tensors that torch has put there."""
+    """Update the Parameters of all twins in a module whose tensors torch has replaced."""
     for each in module.modules():
         if isinstance(each, Twin):
             follow(each._block._reg_params.values())
 
 
 def call_through(twin: Twin, args: Any) -> Any:
-    """Call a Block by way of its twin, whose hooks must see tensors."""
-    for block in twin._block._walk():  # see what torch keeps between calls, before its hooks put other tensors there
+    """Call a Block through its twin, so that torch's hooks receive tensors."""
+    for block in twin._block._walk():  # update Parameters before hooks replace their tensors temporarily
         for param in block._reg_params.values():
             param._follow()
     contexts: list[Context] = []
@@ -102,16 +102,16 @@ def call_through(twin: Twin, args: Any) -> Any:
         torch.set_grad_enabled(previous)
         reshard: Any = getattr(twin, "reshard", None)
         if reshard is not None and not modes.recording:
-            reshard()  # no backward comes, after which fully_shard would put the parts in their places again
+            reshard()  # fully_shard reshards after backward, which does not happen here
 
 
 def wrap(value: Any, ctx: Context | None = None) -> Any:
-    """Tensors in nested lists, tuples and dictionaries as arrays."""
+    """Convert tensors in nested lists, tuples and dictionaries to arrays."""
     return _map(value, torch.Tensor, lambda tensor: array_type()(tensor, ctx or context_of(tensor.device)))
 
 
 def unwrap(value: Any, contexts: list[Context] | None = None) -> Any:
-    """Arrays in nested lists, tuples and dictionaries as tensors; their contexts are added to `contexts`."""
+    """Convert arrays in nested lists, tuples and dictionaries to tensors. Append their contexts to `contexts`."""
 
     def tensor_of(array: NDArray) -> torch.Tensor:
         if contexts is not None:

@@ -1,4 +1,4 @@
-"""What training programs need beside layers: splitting batches over devices, clipping gradients, downloading files."""
+"""Utilities for training programs: splitting batches over devices, clipping gradients, downloading files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["check_sha1", "clip_global_norm", "download", "replace_file", "split_
 
 
 def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool = True) -> list[Any]:
-    """`data` in `num_slice` parts along `batch_axis`; with `even_split=False` the first may be longer by one."""
+    """Split `data` into `num_slice` parts along `batch_axis`. With `even_split=False`, sizes may differ by one."""
     if num_slice < 1 or not -len(data.shape) <= batch_axis < len(data.shape):
         raise ValueError(
             f"expected at least one slice along an axis of data with shape {data.shape}, received "
@@ -44,13 +44,13 @@ def split_data(data: Any, num_slice: int, batch_axis: int = 0, even_split: bool 
     ends = [length * (i + 1) + min(i + 1, longer) for i in range(num_slice)]
     pieces = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     before = (slice(None),) * (batch_axis % len(data.shape))
-    return [data[(*before, piece) if before else piece] for piece in pieces]  # sparse arrays take no tuples
+    return [data[(*before, piece) if before else piece] for piece in pieces]  # sparse arrays do not accept tuples
 
 
 def split_and_load(
     data: Any, ctx_list: Sequence[Context], batch_axis: int = 0, even_split: bool = True
 ) -> list[NDArray]:
-    """`data` in as many parts as there are contexts, each on its own."""
+    """Split `data` into one part per context and move each part to its context."""
     ctx_list = contexts(ctx_list)
     if not isinstance(data, NDArray):
         data = make_array(data, ctx_list[0])
@@ -60,19 +60,19 @@ def split_and_load(
     if not all(part.size for part in slices):
         raise MXNetError(
             f"data with shape {data.shape} has too few samples along axis {batch_axis} for {len(ctx_list)} contexts. "
-            "Give fewer contexts, or a DataLoader last_batch='discard' or 'rollover'"
+            "Use fewer contexts, or a DataLoader with last_batch='discard' or 'rollover'"
         )
     return [part.as_in_context(ctx) for part, ctx in zip(slices, ctx_list, strict=True)]
 
 
 def clip_global_norm(arrays: Sequence[NDArray], max_norm: float, check_isfinite: bool = True) -> Any:
-    """Scale `arrays` in place so that the norm of all of them together is at most `max_norm`; the norm it was.
+    """Scale `arrays` in place so that their joint norm is at most `max_norm`. Return the original norm.
 
-    A number, or an array if `check_isfinite` is False, which spares a GPU the wait for it.
+    The norm is a number, or an array if `check_isfinite` is False, which avoids waiting for a GPU.
     """
     assert len(arrays) > 0, "clip_global_norm needs at least one array"
     if any(is_distributed(array._data) for array in arrays):
-        raise MXNetError("workers hold these gradients in parts. Use mx.parallel.clip_global_norm")
+        raise MXNetError("these gradients are sharded over workers. Use mx.parallel.clip_global_norm")
     norm = torch.nn.utils.get_total_norm([a._data.detach() for a in arrays]).reshape(1).float()
     scale = (max_norm / (norm + 1e-8)).clamp_(max=1.0)
     for a in arrays:
@@ -86,7 +86,7 @@ def clip_global_norm(arrays: Sequence[NDArray], max_norm: float, check_isfinite:
 
 
 def check_sha1(filename: str | os.PathLike[str], sha1_hash: str) -> bool:
-    """Whether a file has this SHA-1, given as lower-case hexadecimal digits."""
+    """Return whether a file has this SHA-1, given as lowercase hexadecimal digits."""
     digest = hashlib.sha1(usedforsecurity=False)
     with open(filename, "rb") as file:
         while chunk := file.read(1 << 20):
@@ -102,10 +102,10 @@ def download(
     retries: int = 5,
     verify_ssl: bool = True,
 ) -> str:
-    """Fetch `url` into the file or directory `path` (the current directory), and give the file's name.
+    """Download `url` to the file or directory `path` (default: the current directory) and return the file name.
 
-    A file that is there is kept unless `overwrite` is set or its SHA-1 differs. A connection that breaks is tried
-    `retries` times more, from where it broke. The file appears only when it is whole.
+    An existing file is kept unless `overwrite` is set or its SHA-1 differs. A failed download is retried up to
+    `retries` times and resumes where it stopped. The file appears under its name only when it is complete.
     """
     assert retries >= 0, f"Number of retries should be at least 0, received {retries}"
     name = _target(url, path)
@@ -120,12 +120,12 @@ def download(
             raise MXNetError(f"cannot download {url}: {error}") from error
         file.flush()
         if sha1_hash and not check_sha1(file.name, sha1_hash):
-            raise MXNetError(f"{url} has not the expected SHA-1 {sha1_hash}: it was changed or damaged on the way")
+            raise MXNetError(f"{url} does not have the expected SHA-1 {sha1_hash}: it was modified or corrupted")
     return name
 
 
 def _target(url: str, path: str | None) -> str:
-    """The file that a download goes to."""
+    """The path of the downloaded file."""
     base = url.split("/")[-1]
     path = os.path.expanduser(path) if path else "."
     if not os.path.isdir(path):
@@ -135,7 +135,7 @@ def _target(url: str, path: str | None) -> str:
 
 
 def _fetch(url: str, file: BinaryIO, retries: int, verify_ssl: bool) -> None:
-    """Write what is at `url`, going on where an attempt broke off."""
+    """Download `url`. A retry resumes where the previous attempt stopped."""
     context = None
     if not verify_ssl:
         warnings.warn("Unverified HTTPS request is being made (verify_ssl=False).", stacklevel=4)
@@ -150,7 +150,7 @@ def _fetch(url: str, file: BinaryIO, retries: int, verify_ssl: bool) -> None:
 
 
 def _is_final(error: Exception) -> bool:
-    """Whether trying again is of no use: the server says that what we asked for is not there or not allowed."""
+    """Whether a retry is useless, because the server says that the file is missing or not accessible."""
     return isinstance(error, urllib.error.HTTPError) and 400 <= error.code < 500 and error.code not in (408, 416, 429)
 
 
@@ -159,7 +159,7 @@ def _fetch_rest(url: str, file: BinaryIO, context: ssl.SSLContext | None) -> Non
     if have := file.tell():
         request.add_header("Range", f"bytes={have}-")
     with urllib.request.urlopen(request, timeout=60, context=context) as response:
-        if have and response.status != 206:  # the server starts from the beginning
+        if have and response.status != 206:  # the server ignored the range and sends the whole file
             file.seek(0)
             file.truncate()
         length = response.headers.get("Content-Length")
@@ -178,23 +178,23 @@ def _show_progress(done: int, end: int | None) -> None:
 
 
 def replace_file(src: str, dst: str) -> None:
-    """Rename a file to `dst`, replacing what is there in one step."""
+    """Rename a file to `dst`, atomically replacing an existing file."""
     os.replace(src, dst)
 
 
 def _get_repo_url() -> str:
-    """Where datasets and models are downloaded from: MXNET_GLUON_REPO, or MXNet's own store."""
+    """The base URL of datasets and models: MXNET_GLUON_REPO, or MXNet's own store."""
     url = os.environ.get("MXNET_GLUON_REPO", "https://apache-mxnet.s3-accelerate.dualstack.amazonaws.com/")
     return url if url.endswith("/") else url + "/"
 
 
 def _get_repo_file_url(namespace: str, filename: str) -> str:
-    """The address of a file of that store."""
+    """The URL of a file in that store."""
     return f"{_get_repo_url()}{namespace}/{filename}"
 
 
 def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:
-    """`ctx=` of MXNet's functions as a list."""
+    """Convert the `ctx` argument of MXNet's functions to a list."""
     if ctx is None:
         return [current_context()]
     listed = [ctx] if isinstance(ctx, Context) else list(ctx)
@@ -207,21 +207,21 @@ def contexts(ctx: Context | Sequence[Context] | None) -> list[Context]:
 
 
 def shape_is_known(shape: Sequence[int] | None) -> bool:
-    """Whether every dimension of a shape is known: 0 stands for one that is not."""
+    """Return whether every dimension of a shape is known. 0 means unknown."""
     if not shape:
         return False
     for size in shape:
-        assert size >= 0, f"a dimension cannot be less than 0, received {size} in {tuple(shape)}"
+        assert size >= 0, f"dimensions cannot be negative, received {size} in {tuple(shape)}"
     return 0 not in shape
 
 
 def _indent(s_: str, numSpaces: int) -> str:
-    """A text whose lines, but for the first, are moved right."""
+    """Indent all lines of a text except the first."""
     return s_.replace("\n", "\n" + " " * numSpaces)
 
 
 def _brief_print_list(lst: Sequence[Any], limit: int = 7) -> str:
-    """Names in quotes; of more than `limit` the first and the last ones."""
+    """Quoted names, joined by commas. Of more than `limit` names, only the first and last ones."""
     names = [f"'{name}'" for name in lst]
     if len(names) > limit:
         names = [*names[: limit // 2], "...", *names[-limit // 2 :]]
@@ -229,21 +229,21 @@ def _brief_print_list(lst: Sequence[Any], limit: int = 7) -> str:
 
 
 class HookHandle:
-    """What registering a hook gives: `detach()`, or the end of a `with` block, takes the hook away again."""
+    """The handle of a registered hook. `detach()`, or the end of a `with` block, removes the hook."""
 
     def __init__(self) -> None:
         self._hooks: Any = None
         self._id: int | None = None
 
     def attach(self, hooks_dict: Any, hook: Any) -> None:
-        """Put `hook` into an OrderedDict of hooks."""
+        """Add `hook` to an OrderedDict of hooks."""
         assert self._hooks is None, "The same handle cannot be attached twice."
         self._id = id(hook)
         hooks_dict[self._id] = hook
         self._hooks = weakref.ref(hooks_dict)
 
     def detach(self) -> None:
-        """Take the hook out again, if it is still there."""
+        """Remove the hook if it is still registered."""
         hooks = self._hooks() if self._hooks is not None else None
         if hooks is not None:
             hooks.pop(self._id, None)

@@ -1,8 +1,8 @@
-"""`mx.metric`: how well a model does, summed up batch by batch.
+"""`mx.metric`: evaluation metrics, accumulated over batches.
 
-Every metric keeps two sums: the local one, which `reset_local` empties (after each line of a progress report), and the
-global one, which runs until `reset`. They are computed on the arrays' own device, in an op or two; NaN in the
-predictions of a loss gives NaN, and is never left out.
+Every metric keeps two sums: the local one, which `reset_local` clears (after each line of a progress report), and the
+global one, which `reset` clears. They are computed on the device of the arrays with one or two ops. NaN in the
+predictions of a loss makes the result NaN; it is never skipped.
 """
 
 from .. import ndarray, registry

@@ -1,4 +1,4 @@
-"""Metrics of classes."""
+"""Classification metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .evalmetric import Averaged, EvalMetric, Names, Tensor, alias, check_label_
 
 
 def _classes(label: Tensor, pred: Tensor, axis: int = 1) -> tuple[Tensor, Tensor]:
-    """Class numbers, flat: predictions that have the labels' shape are such, others have a score for each class."""
+    """Return flat class indices. Predictions in the shape of the labels are indices, others are scores per class."""
     if pred.shape != label.shape:
         pred = _best(pred, axis)
     label, pred = label.flatten().to(torch.int32), pred.flatten().to(torch.int32)
@@ -22,7 +22,7 @@ def _classes(label: Tensor, pred: Tensor, axis: int = 1) -> tuple[Tensor, Tensor
 
 
 def _best(scores: Tensor, axis: int) -> Tensor:
-    """The class of the highest score, the first of equals."""
+    """Return the class with the highest score. Of equal scores, the first one wins."""
     if not -scores.dim() <= axis < scores.dim():
         raise MXNetError(f"expected scores of classes along axis {axis}, received shape {tuple(scores.shape)}")
     return scores.argmax(axis)
@@ -31,14 +31,14 @@ def _best(scores: Tensor, axis: int) -> Tensor:
 @alias("acc")
 @register
 class Accuracy(EvalMetric):
-    """The share of labels that are predicted. `axis` is that of the classes."""
+    """The fraction of correct predictions. `axis` is the axis of the classes."""
 
     def __init__(self, axis: int = 1, name: str = "accuracy", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names, axis=axis, has_global_stats=True)
         self.axis = axis
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of class numbers and of scores (or class numbers)."""
+        """Add a batch of class indices and of scores (or class indices)."""
         for label, pred in pairs(labels, preds):
             label, pred = _classes(label, pred, self.axis)
             self._add(float((label == pred).sum()), len(label))
@@ -47,30 +47,30 @@ class Accuracy(EvalMetric):
 @alias("top_k_accuracy", "top_k_acc")
 @register
 class TopKAccuracy(EvalMetric):
-    """The share of labels that are among the `top_k` best scores."""
+    """The fraction of labels that are among the `top_k` highest scores."""
 
     def __init__(
         self, top_k: int = 1, name: str = "top_k_accuracy", output_names: Names = None, label_names: Names = None
     ):
         if top_k <= 1:
-            raise AssertionError(f"top_k must be above 1, received {top_k}. For the best alone use Accuracy")
+            raise AssertionError(f"top_k must be above 1, received {top_k}. For top_k=1, use Accuracy")
         super().__init__(f"{name}_{top_k}", output_names, label_names, top_k=top_k, has_global_stats=True)
         self.top_k = top_k
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of class numbers, and of scores of shape (batch, classes)."""
+        """Add a batch of class indices and of scores with shape (batch, classes)."""
         for label, pred in pairs(labels, preds):
             if pred.dim() > 2:
                 raise AssertionError(f"expected scores of shape (batch, classes), received {tuple(pred.shape)}")
             if pred.dim() < 2 or pred.shape[1] < self.top_k:
-                raise ValueError(f"expected {self.top_k} classes or more, received scores {tuple(pred.shape)}")
+                raise ValueError(f"expected at least {self.top_k} classes, received scores {tuple(pred.shape)}")
             check_label_shapes(label, pred)
             best = pred.to(torch.float32).topk(self.top_k, dim=1, sorted=False).indices
             self._add(float((best == label.to(torch.int32).reshape(-1, 1)).sum()), len(pred))
 
 
 class _Confusion:
-    """Counts of what two classes were taken for."""
+    """The confusion matrix of two classes."""
 
     def __init__(self) -> None:
         self.clear()
@@ -79,7 +79,7 @@ class _Confusion:
         self.true_positives = self.false_positives = self.false_negatives = self.true_negatives = 0
 
     def add(self, label: Tensor, pred: Tensor) -> None:
-        """Add which labels and which predictions are positive."""
+        """Add boolean tensors: whether labels and predictions are positive."""
         both, actual, predicted = int((label & pred).sum()), int(label.sum()), int(pred.sum())
         self.true_positives += both
         self.false_positives += predicted - both
@@ -95,24 +95,24 @@ class _Confusion:
         return 2 * self.true_positives / (2 * self.true_positives + wrong) if self.true_positives else 0.0
 
     def matthewscc(self) -> float:
-        """The correlation of labels and predictions; what a missing class makes 0 under the root is left out."""
+        """The correlation of labels and predictions. Zero factors in the root (missing classes) are omitted."""
         tp, fp, fn, tn = self.true_positives, self.false_positives, self.false_negatives, self.true_negatives
         sums = (tp + fp, tp + fn, tn + fp, tn + fn)
         return (tp * tn - fp * fn) / math.sqrt(math.prod(each for each in sums if each))
 
 
 class _Binary(Averaged):
-    """A score of two classes."""
+    """The base of binary classification metrics."""
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of labels, 1 being positive, and of scores of shape (batch, 2, ...)."""
+        """Add a batch of labels, where 1 is positive, and of scores with shape (batch, 2, ...)."""
         for label, pred in pairs(labels, preds):
             self._collect(*_positives(label, pred))
         self._settle()
 
 
 def _positives(label: Tensor, pred: Tensor) -> tuple[Tensor, Tensor]:
-    """Which labels and which predictions are 1."""
+    """Return which labels and which predictions are 1."""
     if pred.dim() < 2:
         raise ValueError(f"expected scores of shape (batch, 2, ...), received {tuple(pred.shape)}")
     label, pred = label.flatten().to(torch.int32), pred.argmax(1).flatten()
@@ -125,7 +125,7 @@ def _positives(label: Tensor, pred: Tensor) -> tuple[Tensor, Tensor]:
 
 @register
 class F1(_Binary):
-    """The harmonic mean of precision and recall, for two classes."""
+    """The harmonic mean of precision and recall, for binary classification."""
 
     def __init__(self, name: str = "f1", output_names: Names = None, label_names: Names = None, average: str = "macro"):
         super().__init__(_Confusion, _Confusion.fscore, average, name, output_names, label_names)
@@ -133,7 +133,7 @@ class F1(_Binary):
 
 @register
 class MCC(_Binary):
-    """Matthews' correlation coefficient, for two classes."""
+    """Matthews correlation coefficient, for binary classification."""
 
     def __init__(
         self, name: str = "mcc", output_names: Names = None, label_names: Names = None, average: str = "macro"
@@ -142,7 +142,7 @@ class MCC(_Binary):
 
 
 class _Counts:
-    """How often each class was taken for each, of as many classes as there were."""
+    """A confusion matrix that grows with the number of classes."""
 
     def __init__(self) -> None:
         self.clear()
@@ -152,7 +152,7 @@ class _Counts:
         self.count = 0
 
     def add(self, label: Tensor, pred: Tensor) -> None:
-        """Add class numbers."""
+        """Add class indices."""
         size = max(len(self.table), 1 + int(torch.maximum(label.max(), pred.max())))
         added = torch.bincount(pred.long() * size + label, minlength=size * size).reshape(size, size)
         grown = size - len(self.table)
@@ -168,7 +168,7 @@ class _Counts:
 
 @register
 class PCC(Averaged):
-    """Matthews' correlation for any number of classes, which need not be known before."""
+    """Matthews correlation coefficient for any number of classes, which need not be known in advance."""
 
     def __init__(
         self,
@@ -180,11 +180,11 @@ class PCC(Averaged):
         super().__init__(_Counts, _Counts.correlation, "micro", name, output_names, label_names, has_global_stats)
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of class numbers, from 0 on, and of scores (or class numbers)."""
+        """Add a batch of class indices, starting from 0, and of scores (or class indices)."""
         for label, pred in pairs(labels, preds):
             label, pred = _classes(label, pred)
             lowest = int(torch.minimum(label.min(), pred.min()))
             if lowest < 0:
-                raise ValueError(f"expected classes from 0 on, received {lowest}")
+                raise ValueError(f"expected class indices of at least 0, received {lowest}")
             self._collect(label, pred)
         self._settle()

@@ -1,4 +1,4 @@
-"""Metrics of probabilities, of losses and of numbers."""
+"""Metrics for probabilities, losses and regression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .evalmetric import (
 
 @register
 class Perplexity(EvalMetric):
-    """exp of the mean negative log-probability of the labels, but for those that are `ignore_label`."""
+    """exp of the mean negative log-probability of the labels, except those equal to `ignore_label`."""
 
     def __init__(
         self,
@@ -39,22 +39,22 @@ class Perplexity(EvalMetric):
         self.axis = axis
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of class numbers and of probabilities."""
+        """Add a batch of class indices and of probabilities."""
         if len(labels) != len(preds):
-            raise AssertionError(f"{len(labels)} labels for {len(preds)} predictions")
+            raise AssertionError(f"expected as many labels as predictions, received {len(labels)} and {len(preds)}")
         for label, pred in pairs(labels, preds):
             if not -pred.dim() <= self.axis < pred.dim():
                 raise AssertionError(f"expected scores along axis {self.axis}, received shape {tuple(pred.shape)}")
             scores = pred.movedim(self.axis, -1)
             if label.numel() * scores.shape[-1] != scores.numel():
-                raise AssertionError(f"labels of shape {tuple(label.shape)} for predictions {tuple(pred.shape)}")
+                raise AssertionError(f"labels of shape {tuple(label.shape)} do not fit predictions {tuple(pred.shape)}")
             classes = label.flatten().long()
             index = classes.clamp(0, scores.shape[-1] - 1).unsqueeze(1)
             chosen = scores.reshape(len(classes), -1).gather(1, index).squeeze(1)
             count = len(classes)
             if self.ignore_label is not None:
                 kept = classes != self.ignore_label
-                chosen, count = chosen * kept + ~kept, int(kept.sum())  # so that NaN is seen wherever it is
+                chosen, count = chosen * kept + ~kept, int(kept.sum())  # keeps NaN even for ignored labels
             self._add(float(-chosen.clamp(min=1e-10).log().sum()), count)
 
     def _value(self, total: float, count: float) -> float:
@@ -69,11 +69,11 @@ class _Likelihood(EvalMetric):
         self.eps = eps
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of class numbers and of probabilities."""
+        """Add a batch of class indices and of probabilities."""
         for label, pred in pairs(labels, preds):
             classes = label.flatten().long()
             if len(classes) != len(pred):
-                raise AssertionError(f"{len(classes)} labels for {len(pred)} predictions")
+                raise AssertionError(f"expected as many labels as predictions, received {len(classes)} and {len(pred)}")
             probabilities = pred[torch.arange(len(classes), device=pred.device), classes]
             self._add(float(-(probabilities + self.eps).log().sum()), len(classes))
 
@@ -96,7 +96,7 @@ class CrossEntropy(_Likelihood):
 @alias("nll_loss")
 @register
 class NegativeLogLikelihood(_Likelihood):
-    """The same as CrossEntropy, under its other name."""
+    """The same as CrossEntropy, under another name."""
 
     def __init__(
         self, eps: float = 1e-12, name: str = "nll-loss", output_names: Names = None, label_names: Names = None
@@ -106,7 +106,7 @@ class NegativeLogLikelihood(_Likelihood):
 
 @register
 class Loss(EvalMetric):
-    """The mean of what a network gives: its losses. Labels are not looked at."""
+    """The mean of the outputs of a network that computes losses. Labels are ignored."""
 
     def __init__(self, name: str = "loss", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names, has_global_stats=True)
@@ -121,7 +121,7 @@ class Loss(EvalMetric):
 
 @register
 class Torch(Loss):
-    """Loss, under the name `torch`."""
+    """Alias of Loss with the name `torch`."""
 
     def __init__(self, name: str = "torch", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names)
@@ -129,20 +129,20 @@ class Torch(Loss):
 
 @register
 class Caffe(Loss):
-    """Loss, under the name `caffe`."""
+    """Alias of Loss with the name `caffe`."""
 
     def __init__(self, name: str = "caffe", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names)
 
 
 class _Distance(EvalMetric):
-    """The mean, over batches, of a distance between labels and predictions."""
+    """The mean over batches of a distance between labels and predictions."""
 
     def __init__(self, name: str, output_names: Names, label_names: Names):
         super().__init__(name, output_names, label_names, has_global_stats=True)
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of labels and of predictions of their shape; (n,) and (n, 1) are one shape."""
+        """Add a batch of labels and of predictions with the same shape. (n,) and (n, 1) count as the same."""
         for label, pred in pairs(labels, preds):
             self._add(float(self._distance(_difference(label, pred))), 1)
 
@@ -183,7 +183,7 @@ class MSE(_Distance):
 
 @register
 class RMSE(_Distance):
-    """The root of the mean squared error, of each batch."""
+    """The root mean squared error of each batch, averaged over batches."""
 
     def __init__(self, name: str = "rmse", output_names: Names = None, label_names: Names = None):
         super().__init__(name, output_names, label_names)
@@ -193,7 +193,7 @@ class RMSE(_Distance):
 
 
 class _Moments:
-    """Means, variances and covariance (times the count) of pairs of numbers, batch by batch."""
+    """Running means, and variances and covariance (times the count), of pairs of values."""
 
     def __init__(self) -> None:
         self.clear()
@@ -204,7 +204,7 @@ class _Moments:
         self.products = numpy.zeros((2, 2))
 
     def add(self, label: Tensor, pred: Tensor) -> None:
-        """Add numbers, in flat arrays."""
+        """Add two flat tensors of values."""
         both = torch.stack([label, pred])
         count, mean = both.shape[1], both.mean(1, keepdim=True)
         centered = both - mean
@@ -221,7 +221,7 @@ class _Moments:
 @alias("pearsonr")
 @register
 class PearsonCorrelation(Averaged):
-    """The correlation of labels and predictions: of each batch and averaged (macro), or of all numbers (micro)."""
+    """The Pearson correlation of labels and predictions: averaged over batches (macro), or of all values (micro)."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class PearsonCorrelation(Averaged):
         super().__init__(_Moments, _Moments.correlation, average, name, output_names, label_names)
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch of labels and of predictions of their shape."""
+        """Add a batch of labels and of predictions with the same shape."""
         for label, pred in pairs(labels, preds):
             check_label_shapes(label, pred, shape=True)
             self._collect(label.flatten().double(), pred.flatten().double())

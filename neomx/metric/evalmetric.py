@@ -1,4 +1,4 @@
-"""What every metric is: two sums, the registry, metrics made of others and of functions."""
+"""EvalMetric, the base of all metrics; the registry; composite and custom metrics."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ Names = Sequence[str] | None
 
 
 def check_label_shapes(labels: Any, preds: Any, wrap: bool = False, shape: bool = False) -> tuple[Any, Any]:
-    """Labels and predictions, which must be equally many (with `shape`: of one shape); `wrap` makes lists of them."""
+    """Return labels and predictions, which must agree in number (with `shape`: in shape). `wrap` makes them lists."""
     received = (tuple(labels.shape), tuple(preds.shape)) if shape else (len(labels), len(preds))
     if received[0] != received[1]:
         what = "shape" if shape else "number"
-        raise ValueError(f"the {what} of labels, {received[0]}, is not that of predictions, {received[1]}")
+        raise ValueError(f"the {what} of labels, {received[0]}, differs from that of predictions, {received[1]}")
     return (_as_list(labels), _as_list(preds)) if wrap else (labels, preds)
 
 
 def tensor_of(array: Any) -> Tensor:
-    """The values of an NDArray, or of a numpy array, for torch."""
+    """Return the values of an NDArray or a numpy array as a tensor."""
     if isinstance(array, NDArray):
         return array.to_torch().detach()
     if isinstance(array, numpy.ndarray):
         return torch.tensor(array)
-    raise TypeError(f"metrics take NDArrays, received {type(array).__name__}")
+    raise TypeError(f"metrics expect NDArrays, received {type(array).__name__}")
 
 
 def pairs(labels: Any, preds: Any) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each label with its prediction, on the device of the prediction."""
+    """Iterate over pairs of label and prediction, both on the device of the prediction."""
     labels, preds = check_label_shapes(labels, preds, wrap=True)
     for label, pred in zip(labels, preds, strict=True):
         values = tensor_of(pred)
@@ -45,9 +45,9 @@ def pairs(labels: Any, preds: Any) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 class EvalMetric:
-    """The base of all. A subclass overrides `update`, which adds to `sum_metric` and `num_inst`.
+    """The base of all metrics. A subclass overrides `update`, which adds to `sum_metric` and `num_inst`.
 
-    `output_names` and `label_names` say which arrays `update_dict` takes.
+    `output_names` and `label_names` select the arrays that `update_dict` uses.
     """
 
     def __init__(self, name: Any, output_names: Names = None, label_names: Names = None, **kwargs: Any):
@@ -62,42 +62,42 @@ class EvalMetric:
         return f"EvalMetric: {dict(self.get_name_value())}"
 
     def get_config(self) -> dict[str, Any]:
-        """The class, names and arguments of this metric, from which `create` makes it again."""
+        """Return the class, names and arguments of this metric, from which `create` can recreate it."""
         names = {"name": self.name, "output_names": self.output_names, "label_names": self.label_names}
         return {**self._kwargs, "metric": type(self).__name__, **names}
 
     def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        """Update with arrays by name, those of `label_names` and `output_names` or all."""
+        """Update with arrays by name: those in `label_names` and `output_names`, or all of them."""
         self.update(_chosen(label, self.label_names), _chosen(pred, self.output_names))
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch: lists of labels and of predictions."""
+        """Add a batch: a list of labels and a list of predictions."""
         raise NotImplementedError(f"{type(self).__name__} must override update")
 
     def _add(self, total: float, count: float) -> None:
-        """Add to both sums."""
+        """Add to the local and the global sum."""
         self.sum_metric += total
         self.num_inst += count
         self.global_sum_metric += total
         self.global_num_inst += count
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear the local and the global sum."""
         self.global_num_inst: float = 0
         self.global_sum_metric = 0.0
         self.reset_local()
 
     def reset_local(self) -> None:
-        """Forget the local sum."""
+        """Clear the local sum."""
         self.num_inst: float = 0
         self.sum_metric = 0.0
 
     def get(self) -> tuple[Any, Any]:
-        """The name and the value since `reset_local`: NaN if there was nothing."""
+        """Return the name and the value since `reset_local`, which is NaN without data."""
         return self.name, self._value(self.sum_metric, self.num_inst)
 
     def get_global(self) -> tuple[Any, Any]:
-        """The name and the value since `reset`; of a metric that keeps no global sum, what `get` says."""
+        """Return the name and the value since `reset`. A metric without a global sum returns the result of `get`."""
         if not self._has_global_stats:
             return self.get()
         return self.name, self._value(self.global_sum_metric, self.global_num_inst)
@@ -106,19 +106,19 @@ class EvalMetric:
         return total / count if count else math.nan
 
     def get_name_value(self) -> list[tuple[str, Any]]:
-        """Pairs of name and value, also where there is one."""
+        """Return a list of (name, value) pairs."""
         return _listed(*self.get())
 
     def get_global_name_value(self) -> list[tuple[str, Any]]:
-        """Pairs of name and global value."""
+        """Return a list of (name, global value) pairs."""
         return _listed(*self.get_global())
 
 
 def _chosen(arrays: Mapping[str, Any], names: Names) -> list[Any]:
-    """The arrays of these names; of all."""
+    """Return the arrays with these names, or all arrays if `names` is None."""
     missing = [name for name in names or () if name not in arrays]
     if missing:
-        raise KeyError(f"no array {missing[0]!r} for the metric, only {', '.join(arrays) or 'none'}")
+        raise KeyError(f"the metric needs an array {missing[0]!r}, received only {', '.join(arrays) or 'none'}")
     return list(arrays.values()) if names is None else [arrays[name] for name in names]
 
 
@@ -132,9 +132,9 @@ _create = registry.get_create_func(EvalMetric, "metric")
 
 
 def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
-    """A metric from its name, a function of (label, prediction), a list of such, or a metric."""
+    """Return a metric from a name, a function of (label, prediction), a list of these, or a metric."""
     if isinstance(metric, type) and issubclass(metric, EvalMetric):
-        raise TypeError(f"expected a metric, received its class. Write {metric.__name__}()")
+        raise TypeError(f"expected a metric, received the class {metric.__name__}. Use {metric.__name__}()")
     if callable(metric):
         return CustomMetric(metric, *args, **kwargs)
     if isinstance(metric, list):
@@ -143,7 +143,7 @@ def create(metric: Any, *args: Any, **kwargs: Any) -> EvalMetric:
 
 
 class Accumulator(Protocol):
-    """What a score of many batches is computed from."""
+    """The data from which a score over several batches is computed."""
 
     count: int
 
@@ -152,7 +152,7 @@ class Accumulator(Protocol):
 
 
 class Averaged(EvalMetric):
-    """A score that is no mean of numbers: of each batch and averaged (macro), or of all that was collected (micro)."""
+    """A score that is not a mean over values: averaged over batches (macro), or computed over all data (micro)."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Averaged(EvalMetric):
             self._global.add(label, pred)
 
     def _settle(self) -> None:
-        """Bring the sums up to what was collected."""
+        """Update the sums with the collected data."""
         if self.average == "macro":
             self._add(self._score(self._local), 1)
             self._local.clear()
@@ -188,12 +188,12 @@ class Averaged(EvalMetric):
             self.global_sum_metric = self._score(self._global) * self.global_num_inst
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Clear the local and the global data."""
         self._global.clear()
         super().reset()
 
     def reset_local(self) -> None:
-        """Forget the local sum."""
+        """Clear the local data."""
         self._local.clear()
         super().reset_local()
 
@@ -201,28 +201,28 @@ class Averaged(EvalMetric):
 @alias("composite")
 @register
 class CompositeEvalMetric(EvalMetric):
-    """Several metrics as one."""
+    """Several metrics combined into one."""
 
     def __init__(
         self, metrics: Any = None, name: str = "composite", output_names: Names = None, label_names: Names = None
     ):
         self.metrics: list[EvalMetric] = []
         super().__init__(name, output_names, label_names, has_global_stats=True)
-        self.metrics = [create(metric) for metric in _as_list(metrics or [])]  # with what they have summed up
+        self.metrics = [create(metric) for metric in _as_list(metrics or [])]  # keeps the sums of existing metrics
 
     def add(self, metric: Any) -> None:
-        """Add a metric, or what `create` makes one of."""
+        """Add a metric, or anything that `create` accepts."""
         self.metrics.append(create(metric))
 
     def get_metric(self, index: int) -> EvalMetric:
-        """The metric of this number."""
+        """Return the metric at this index."""
         try:
             return self.metrics[index]
         except IndexError:
-            raise ValueError(f"metric {index} of {len(self.metrics)} does not exist") from None
+            raise ValueError(f"metric index {index} is out of range: there are {len(self.metrics)} metrics") from None
 
     def update_dict(self, label: Mapping[str, Any], pred: Mapping[str, Any]) -> None:
-        """Update each with its own names, out of those of the whole."""
+        """Update each metric with the arrays that it selects, out of those that the composite selects."""
         if self.label_names is not None:
             label = OrderedDict((name, array) for name, array in label.items() if name in self.label_names)
         if self.output_names is not None:
@@ -231,30 +231,30 @@ class CompositeEvalMetric(EvalMetric):
             metric.update_dict(label, pred)
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Update each."""
+        """Update each metric."""
         for metric in self.metrics:
             metric.update(labels, preds)
 
     def reset(self) -> None:
-        """Reset each."""
+        """Reset each metric."""
         for metric in self.metrics:
             metric.reset()
 
     def reset_local(self) -> None:
-        """Reset the local sum of each."""
+        """Reset the local sum of each metric."""
         for metric in self.metrics:
             metric.reset_local()
 
     def get(self) -> tuple[list[str], list[Any]]:
-        """All names and all values."""
+        """Return the names and the values of all metrics."""
         return _unzipped(pair for metric in self.metrics for pair in metric.get_name_value())
 
     def get_global(self) -> tuple[list[str], list[Any]]:
-        """All names and all global values."""
+        """Return the names and the global values of all metrics."""
         return _unzipped(pair for metric in self.metrics for pair in metric.get_global_name_value())
 
     def get_config(self) -> dict[str, Any]:
-        """The configuration, with those of all metrics."""
+        """Return the configuration, including those of all metrics."""
         return {**super().get_config(), "metrics": [metric.get_config() for metric in self.metrics]}
 
 
@@ -265,7 +265,7 @@ def _unzipped(pairs: Iterable[tuple[str, Any]]) -> tuple[list[str], list[Any]]:
 
 @register
 class CustomMetric(EvalMetric):
-    """The mean of a function of (label, prediction), numpy arrays; it may return (sum, count) instead of one number."""
+    """The mean of a function of (label, prediction), which receives numpy arrays. It may return (sum, count)."""
 
     def __init__(
         self,
@@ -284,18 +284,18 @@ class CustomMetric(EvalMetric):
         self._allow_extra_outputs = allow_extra_outputs
 
     def update(self, labels: Any, preds: Any) -> None:
-        """Add a batch."""
+        """Add a batch: a list of labels and a list of predictions."""
         if not self._allow_extra_outputs:
             check_label_shapes(labels, preds)
         for label, pred in zip(_as_list(labels), _as_list(preds), strict=False):
             value = self._feval(_numpy(label), _numpy(pred))
             total, count = value if isinstance(value, tuple) else (value, 1)
-            # NumPy 2 would add up float32 scalars as float32, and lose small values after many batches.
+            # NumPy 2 would sum float32 scalars in float32, and lose small values after many batches.
             self._add(float(total) if isinstance(total, numpy.floating) else total, count)
 
     def get_config(self) -> dict[str, Any]:
-        """Refused: a function is not text."""
-        raise NotImplementedError("a CustomMetric cannot be written as a configuration")
+        """Raise an error, because a function cannot be part of a configuration."""
+        raise NotImplementedError("a CustomMetric has no configuration, because it contains a function")
 
 
 def _numpy(array: Any) -> numpy.ndarray:
@@ -303,7 +303,7 @@ def _numpy(array: Any) -> numpy.ndarray:
 
 
 def np(numpy_feval: Callable[..., Any], name: str | None = None, allow_extra_outputs: bool = False) -> CustomMetric:
-    """A CustomMetric of a function on numpy arrays; a decorator too."""
+    """Return a CustomMetric of a function on numpy arrays. Can be used as a decorator."""
 
     def feval(label: numpy.ndarray, pred: numpy.ndarray) -> Any:
         return numpy_feval(label, pred)

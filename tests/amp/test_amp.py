@@ -1,4 +1,4 @@
-"""Mixed precision: as real MXNet has it where it could be run, and trained networks beside those of float32."""
+"""Mixed precision: compared with MXNet's recordings where it could be run, and with float32 training."""
 
 import contextlib
 import json
@@ -22,20 +22,20 @@ RECORDED = json.loads((HERE / "parity" / "recorded" / "amp_init.json").read_text
 
 @pytest.fixture
 def on():
-    """amp.init, undone after the test."""
+    """Return amp.init. The fixture resets it after the test."""
     yield amp.init
     amp.amp._reset()
 
 
 def same(received):
-    """As JSON gives it back."""
+    """Convert a value through JSON."""
     return json.loads(json.dumps(received))
 
 
 # ---- with a strategy ----
 
 
-def test_a_strategy_of_the_program_with_a_loss_scale(on):
+def test_custom_strategy_with_loss_scale(on):
     on("float16")
     net = gluon.nn.Dense(1, in_units=2)
     net.initialize()
@@ -49,10 +49,10 @@ def test_a_strategy_of_the_program_with_a_loss_scale(on):
     trainer.strategy.close()
 
 
-# ---- as MXNet ----
+# ---- compared with MXNet ----
 
 
-def test_names_are_those_of_mxnet():
+def test_names_match_mxnet():
     assert set(RECORDED["float16"]["public"]) <= set(programs.public(amp))
     received = programs.signatures(amp)
     assert {name: received[name] for name in RECORDED["float16"]["signatures"]} == RECORDED["float16"]["signatures"]
@@ -63,25 +63,25 @@ def test_names_are_those_of_mxnet():
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_lists_are_those_of_mxnet(dtype):
+def test_lists_match_mxnet(dtype):
     assert same(programs.lists(amp, dtype)) == RECORDED[dtype]["lists"]
-    assert amp.list_fp32_ops(dtype) is not amp.list_fp32_ops(dtype)  # a program may change what it was given
+    assert amp.list_fp32_ops(dtype) is not amp.list_fp32_ops(dtype)  # a copy each time: programs may modify the list
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_graphs_are_those_of_mxnet(on, dtype):
+def test_graphs_match_mxnet(on, dtype):
     on(dtype)
     received = same(programs.symbols(mx))
     for key, expected in RECORDED[dtype]["symbols"].items():
         assert received[key] == expected, key
 
 
-def test_dtypes_are_those_of_mxnet(on):
+def test_dtypes_match_mxnet(on):
     on("bfloat16")
     assert programs.arrays(mx) == RECORDED["bfloat16"]["arrays"]
 
 
-def test_the_scale_goes_as_in_mxnet(on):
+def test_loss_scale_changes_as_in_mxnet(on):
     on()
     for at, (received, expected) in enumerate(
         zip(same(programs.scales(mx, amp)), RECORDED["float16"]["scales"], strict=True)
@@ -89,14 +89,14 @@ def test_the_scale_goes_as_in_mxnet(on):
         assert received == expected, at
 
 
-def test_losses_that_make_their_own_gradient_are_scaled(on):
+def test_losses_with_their_own_gradient_are_scaled(on):
     on()
     assert programs.own_gradients(mx) == RECORDED["float16"]["own gradients"]
     programs.scales(mx, amp)
     assert programs.own_gradients(mx) == RECORDED["float16"]["own gradients later"]
 
 
-# ---- refused, or said ----
+# ---- errors and warnings ----
 
 
 def trainer_of(**more):
@@ -105,7 +105,7 @@ def trainer_of(**more):
     return gluon.Trainer([weight], "sgd", {"learning_rate": 0.5}, **more)
 
 
-def test_what_is_forgotten_is_said(on):
+def test_missing_initialization_raises(on):
     trainer = trainer_of()
     with pytest.raises(AssertionError, match=r"amp\.init\(\) first"):
         amp.init_trainer(trainer)
@@ -119,15 +119,15 @@ def test_what_is_forgotten_is_said(on):
         amp.init_trainer(trainer_of(kvstore="local", update_on_kvstore=True))
 
 
-def test_unknown_ops_and_dtypes(on):
+def test_unknown_ops_and_dtypes_raise(on):
     with pytest.raises(AttributeError, match="Did you mean FullyConnected"):
         on("float16", target_precision_ops=["FullyConected"])
-    with pytest.raises(AssertionError, match="'float16' or 'bfloat16', received target_dtype='int8'"):
+    with pytest.raises(AssertionError, match="target_dtype must be 'float16' or 'bfloat16', received 'int8'"):
         on("int8")
     assert nd.FullyConnected(nd.ones((1, 1)), nd.ones((1, 1)), no_bias=True, num_hidden=1).dtype == np.float32
 
 
-def test_other_libraries_see_whether_it_is_on(on):
+def test_amp_initialized_tells_whether_enabled(on):
     assert amp.amp._amp_initialized is False
     on()
     assert amp.amp._amp_initialized is True
@@ -135,21 +135,21 @@ def test_other_libraries_see_whether_it_is_on(on):
         amp.amp.nothing
 
 
-def test_the_module_below_has_what_the_package_has():
+def test_submodule_has_the_names_of_the_package():
     names = ["convert_model", "convert_symbol", "convert_hybrid_block", "init", "unscale", "list_lp16_ops"]
     assert [getattr(amp.amp, name) for name in names] == [getattr(amp, name) for name in names]
 
 
-def test_a_second_init_changes_nothing_and_says_so(on, caplog):
+def test_second_init_is_ignored_with_warning(on, caplog):
     on("bfloat16")
     on("bfloat16")
     assert not caplog.records
     on("float16")
-    assert "changes nothing" in caplog.text
+    assert "amp.init is ignored" in caplog.text
     assert nd.dot(nd.ones((1, 1)).astype("bfloat16"), nd.ones((1, 1))).dtype == np.float32
 
 
-def test_own_lists_take_the_place_of_mxnets(on):
+def test_given_lists_replace_mxnets(on):
     on("float16", ["dot"], [("Activation", "act_type", ["relu"])], ["FullyConnected"])
     x = nd.ones((2, 2))
     half = x.astype("float16")
@@ -161,7 +161,7 @@ def test_own_lists_take_the_place_of_mxnets(on):
     assert (half + x).dtype == np.float32
 
 
-def test_lists_of_one_dtype_serve_the_other(on):
+def test_lists_of_one_dtype_work_for_the_other(on):
     on("bfloat16", ["FullyConnected", "batch_dot"], fp32_ops=amp.list_fp32_ops("float16"))
     x = nd.ones((1, 2, 2))
     assert nd.batch_dot(x, x)._data.dtype is torch.bfloat16
@@ -177,7 +177,7 @@ def test_sparse_arrays_stay_sparse(on):
     assert nd.sparse.dot(table, nd.ones((3, 2)).astype("float16")).dtype == np.float32
 
 
-def test_results_go_where_they_are_told(on):
+def test_out_argument_receives_the_result(on):
     on()
     x, out = nd.ones((2, 3)), nd.zeros((2, 4))
     nd.FullyConnected(x, nd.ones((4, 3)), no_bias=True, num_hidden=4, out=out)
@@ -187,7 +187,7 @@ def test_results_go_where_they_are_told(on):
     assert half.dtype == np.float16
 
 
-def test_reset_leaves_nothing(on):
+def test_reset_disables_all_casts(on):
     on()
     amp.amp._reset()
     with pytest.raises(mx.MXNetError, match="one dtype"):
@@ -213,7 +213,7 @@ def network(hybrid=False):
 
 
 def losses(net, dtype="float32", optimizer="adam", scaled=False, casting=None, steps=8):
-    """The mean loss before each of some steps."""
+    """Return the mean loss before each step."""
     x = np.random.default_rng(1).standard_normal((32, 1, 8, 8)).astype("float32")
     y = nd.array(x.mean((1, 2, 3)) > 0)
     x = nd.array(x).astype(dtype)
@@ -239,13 +239,13 @@ def _as_it_is(loss):
     yield loss
 
 
-# How far losses may be from those of float32: a few of the last digits that the dtype has.
+# The tolerance of losses relative to float32: a few units in the last digits of the dtype.
 NEAR = {"float16": 2e-3, "bfloat16": 1.5e-2}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_mixed_precision_trains_as_float32(on, dtype, hybrid):
+def test_mixed_precision_trains_like_float32(on, dtype, hybrid):
     expected = losses(network())
     on(dtype)
     assert np.abs(losses(network(hybrid), scaled=True) - expected).max() < NEAR[dtype]
@@ -254,7 +254,7 @@ def test_mixed_precision_trains_as_float32(on, dtype, hybrid):
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("optimizer", ["adam", "lamb"])
-def test_a_cast_network_trains_as_float32(dtype, optimizer):
+def test_cast_network_trains_like_float32(dtype, optimizer):
     expected, net = losses(network(), optimizer=optimizer), network()
     net.cast(dtype)
     assert {str(torch_dtype(p)) for p in net.collect_params(".*(conv|dense).*").values()} == {f"torch.{dtype}"}
@@ -278,10 +278,10 @@ def test_twins_and_executors_compute_in_mixed_precision(on, dtype):
     executor.backward()
     assert out.dtype == executor.grad_dict["f_weight"].dtype == np.float32
     exact = 4 / 9
-    assert 0 < abs(out.asnumpy()[0, 0] - exact) < NEAR[dtype]  # so it was computed in few digits
+    assert 0 < abs(out.asnumpy()[0, 0] - exact) < NEAR[dtype]  # not exact, so it was computed in low precision
 
 
-def test_compiled_graphs_have_their_casts(on):
+def test_compiled_graphs_contain_casts(on):
     expected, net = network(), network()
     on("bfloat16")
     net.hybridize(backend="eager")
@@ -306,11 +306,11 @@ def test_autocast_of_blocks_twins_and_modules(dtype):
             y = module(x)
         assert y.dtype is wanted
         assert {p.dtype for p in module.parameters()} == {torch.float32}
-    with amp.autocast(dtype):  # arrays meet in the wider dtype there
+    with amp.autocast(dtype):  # arrays of different dtypes are promoted to the wider one
         assert (nd.dot(nd.ones((2, 2)), nd.ones((2, 2))) + nd.ones((2, 2))).dtype == np.float32
 
 
-def test_overflow_leaves_weights_states_and_counts_alone(on):
+def test_overflow_keeps_weights_states_and_counts(on):
     on()
     weight = gluon.Parameter("w", shape=(2,))
     weight.initialize(init=mx.init.One())
@@ -330,7 +330,7 @@ def test_overflow_leaves_weights_states_and_counts_alone(on):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_what_is_finite(dtype):
+def test_all_finite(dtype):
     finite = [nd.array([-6e4, 6e4]).astype(dtype), nd.zeros((0,)), nd.array([3e38, 3e38])]
     assert amp.loss_scaler.all_finite([])
     assert amp.loss_scaler.all_finite(finite)
@@ -338,8 +338,8 @@ def test_what_is_finite(dtype):
         assert not amp.loss_scaler.all_finite([*finite, nd.array([0, bad, 1]).astype(dtype)])
 
 
-def test_an_old_overflow_holds_up_nobody(on):
-    """A parameter that a step did not use has the gradient of an earlier one, which may be infinite."""
+def test_stale_overflow_does_not_skip_steps(on):
+    """A parameter that a step did not use has the gradient of an earlier step, which may be infinite."""
     on()
     weights = [gluon.Parameter(name, shape=(1,)) for name in "ab"]
     for weight in weights:
@@ -356,7 +356,7 @@ def test_an_old_overflow_holds_up_nobody(on):
 
 
 def test_several_contexts_skip_together(on):
-    """MXNet's store would have updated them by infinity."""
+    """MXNet's store would have updated them with infinity."""
     on()
     contexts = [mx.cpu(0), mx.cpu(1)]
     weight = gluon.Parameter("w", shape=(1,))
@@ -373,7 +373,7 @@ def test_several_contexts_skip_together(on):
     assert trainer._amp_loss_scaler._next_loss_scale == 32768
 
 
-def test_gradients_of_rows_are_looked_at(on):
+def test_row_sparse_gradients_are_checked_for_overflow(on):
     on()
     layer = gluon.contrib.nn.SparseEmbedding(4, 2)
     layer.initialize(mx.init.One())
@@ -386,7 +386,7 @@ def test_gradients_of_rows_are_looked_at(on):
         assert layer.weight.data().asnumpy()[2].tolist() == [expected] * 2
 
 
-def test_a_converted_block_computes_the_same():
+def test_converted_block_computes_the_same():
     net = network(hybrid=True)
     x = nd.array(np.random.default_rng(2).standard_normal((4, 1, 8, 8)))
     expected = net(x).asnumpy()
@@ -413,8 +413,8 @@ FUSED = [
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("name", "settings"), FUSED)
-def test_float32_copies_are_updated_all_at_once(name, settings, dtype, monkeypatch):
-    """As by each optimizer's own op, to rounding: the copies to 1e-5, the weights to a digit of theirs."""
+def test_fused_update_of_float32_copies(name, settings, dtype, monkeypatch):
+    """Equal to each optimizer's own op up to rounding: the copies to 1e-5, the weights to one digit of their dtype."""
 
     def run(fused_too):
         updater = mx.optimizer.get_updater(mx.optimizer.create(name, multi_precision=True, wd=0.01, **settings))
@@ -442,7 +442,7 @@ def test_float32_copies_are_updated_all_at_once(name, settings, dtype, monkeypat
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
+def test_states_with_float32_copies_are_saved_and_restored(optimizer, tmp_path):
     net = network()
     net.cast("bfloat16")
     settings = {"learning_rate": 0.01, "multi_precision": True}
@@ -473,7 +473,7 @@ def test_states_with_copies_are_saved_and_go_on(optimizer, tmp_path):
 
 
 def written_by(count, script, folder):
-    """What each of some workers wrote down."""
+    """Return the arrays that each of `count` workers wrote."""
     run = neomx_run("-n", count, HERE / "workers" / script, f"{folder}/w")
     assert run.returncode == 0, run.stdout + run.stderr
     return [dict(np.load(f"{folder}/w-{rank}.npz")) for rank in range(count)]
@@ -490,22 +490,22 @@ def layouts(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("name", "ranks"), [("all", [0, 1, 2]), ("two", GROUP), ("two", [1])])
-def test_sync_batch_norm_is_batch_norm_of_the_whole_batch(workers, name, ranks):
-    """Unequal parts of a batch, forward, backward and averages; float32 sums in another order: 1e-5."""
+def test_sync_batch_norm_equals_batch_norm_of_whole_batch(workers, name, ranks):
+    """Unequal parts of a batch: forward, backward and running averages. float32 sums in another order: 1e-5."""
     rows = np.concatenate([np.arange(*SHARES[rank]) for rank in ranks])
     expected = normalised(nn.BatchNorm(in_channels=3), images()[rows], images(1)[rows])
     found = [[workers[rank][f"{name}/{at}"] for at in range(len(expected))] for rank in ranks]
     for at, value in enumerate(expected):
         of_ranks = [each[at] for each in found]
-        if at >= 8:  # the averages are the same everywhere
+        if at >= 8:  # the running averages are equal on all workers
             for each in of_ranks:
                 np.testing.assert_allclose(each, value, rtol=1e-5, atol=1e-5)
-        else:  # rows of outputs and data; gradients of gamma and beta are sums that a Trainer adds up
+        else:  # rows of outputs and data; gradients of gamma and beta are partial sums, which a Trainer adds
             whole = np.concatenate(of_ranks) if value.ndim > 1 else np.sum(of_ranks, axis=0)
             np.testing.assert_allclose(whole, value, rtol=1e-5, atol=1e-5, err_msg=str(at))
 
 
-def test_all_workers_leave_out_the_same_steps(workers):
+def test_all_workers_skip_the_same_steps(workers):
     for rank, found in enumerate(workers):
         weights, scales, following = found["together"].T
         assert scales.tolist() == [65536, 32768, 16384, 16384]
@@ -518,14 +518,14 @@ def test_all_workers_leave_out_the_same_steps(workers):
     assert workers[0]["together"][2:, 0].tolist() == [1 - 0.5 * (0 + 1 + 2), -0.5 - 0.5 * 3 * 3]  # sums over workers
 
 
-def test_torch_optimizers_leave_out_the_same_steps(workers):
+def test_torch_optimizers_skip_the_same_steps(workers):
     for rank, found in enumerate(workers):
         weights, scales = found["torch"].T
         assert scales.tolist() == [4, 4, 4]
         assert weights.tolist() == [1, 1 - 0.5 * rank, 1 - 0.5 * rank - (1.5 if rank else 0)]
 
 
-def test_torchs_scaler_alone_is_torchs():
+def test_grad_scaler_without_agree_equals_torchs():
     module = torch.nn.Linear(2, 1)
     optimizer, scaler = torch.optim.SGD(module.parameters(), lr=0.1), amp.GradScaler(init_scale=4.0)
     before = module.weight.detach().clone()
@@ -535,7 +535,7 @@ def test_torchs_scaler_alone_is_torchs():
     torch.testing.assert_close(module.weight.detach(), before - 0.1)
 
 
-def test_a_worker_without_data_takes_over_the_scale(workers):
+def test_worker_without_data_copies_the_scale(workers):
     assert [int(found["uneven count"]) for found in workers] == [9, 9, 6]
     assert workers[2]["uneven"].tolist() == workers[0]["uneven"].tolist() == workers[1]["uneven"].tolist()
     assert workers[0]["uneven"][1] > 65536
@@ -543,8 +543,8 @@ def test_a_worker_without_data_takes_over_the_scale(workers):
 
 @pytest.mark.parametrize("layout", half_layouts.LAYOUTS)
 @pytest.mark.parametrize("kind", half_layouts.KINDS)
-def test_layouts_give_the_weights_of_one_process(layouts, kind, layout):
-    """Sums of half precision products, cut elsewhere, differ in their last digits; so may a weight in its own last."""
+def test_layouts_train_like_one_process(layouts, kind, layout):
+    """Sums of half precision products in another order differ in their last digits, and so may the weights."""
     weights, scales = half_layouts.trained(kind)
     for found in layouts:
         assert found[f"{layout}/{kind}/scales"].tolist() == scales

@@ -1,4 +1,4 @@
-"""Every module of the libraries imports under neomx, but for those that need what is not installed here."""
+"""Every module of the libraries imports under neomx, except those that need packages that are not installed here."""
 
 import importlib
 import pkgutil
@@ -6,17 +6,17 @@ import warnings
 
 import pytest
 
-# The start of the names of modules that cannot be imported, and why.
+# Prefixes of the names of modules that cannot be imported, and why.
 NOT_HERE = {
-    "gluoncv": ("gluoncv.torch", "gluoncv.auto"),  # the half for torch < 2; search by autogluon
+    "gluoncv": ("gluoncv.torch", "gluoncv.auto"),  # for torch < 2; for autogluon
     "gluonnlp": (),
     "mxboard": (),
-    "d2l": ("d2l.data.fashion_mnist",),  # imports a module that its package lacks
+    "d2l": ("d2l.data.fashion_mnist",),  # imports a module that is missing in its package
 }
 
 
 def _modules(name, skipped):
-    """Import a module and all below it; give the names."""
+    """Import a module and all its submodules. Return their names."""
     if name.startswith(skipped or ("-",)):
         return []
     module = importlib.import_module(name)

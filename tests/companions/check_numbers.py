@@ -1,4 +1,4 @@
-"""Libraries written for MXNet give under neomx the numbers that they gave under MXNet 1.9.1."""
+"""Libraries written for MXNet compute the same values under neomx as under MXNet 1.9.1."""
 
 import os
 
@@ -8,13 +8,13 @@ from programs import FAMILIES, found_by
 
 RECORDED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "recorded")
 
-# How far a result may be off, as a part of the largest number of its array; where nothing is said, 1e-4. Gradients of
-# deep networks are ill-conditioned in single precision: rounding decides on which side of zero an activation falls.
+# Tolerances relative to the largest value of an array; the default is 1e-4. Gradients of deep networks are
+# ill-conditioned in single precision: rounding decides on which side of zero an activation falls.
 LOOSE = {
     "cv.resnet18.gradients": 1e-3,
     "cv.ssd_training.gradients": 5e-3,
     "cv.ssd_training.weights": 1e-3,
-    "cv.ssd_transforms.validation_picture": 0.02,  # a grey level
+    "cv.ssd_transforms.validation_picture": 0.02,  # one gray level
     "cv.yolo_training.loss2": 1e-3,
     "d2l.lenet.scores": 1e-3,
 }

@@ -1,3 +1,3 @@
-"""Here `mxnet` means neomx."""
+"""Makes `import mxnet` mean neomx in these tests."""
 
 import neomx.compat.mxnet  # noqa: F401

@@ -1,11 +1,11 @@
-"""The programs of all libraries, by family; a family is imported when it is wanted."""
+"""The programs of all libraries by family. A family is imported on first use."""
 
 import importlib
 import os
 
 import numpy as np
 
-os.environ.setdefault("MPLBACKEND", "Agg")  # figures are drawn and not shown
+os.environ.setdefault("MPLBACKEND", "Agg")  # draw figures without showing them
 
 
 def _family(module):
@@ -16,7 +16,7 @@ FAMILIES = {name: _family("programs_" + name) for name in ("cv", "nlp", "board",
 
 
 def found_by(program):
-    """What a program gives, as numpy arrays by name."""
+    """Return the results of a program as numpy arrays by name."""
     return {
         key: np.asarray(value.asnumpy() if hasattr(value, "asnumpy") else value) for key, value in program().items()
     }

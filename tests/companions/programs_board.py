@@ -1,4 +1,4 @@
-"""What is written with mxboard, and read back from its event file. Each gives arrays by name."""
+"""Programs that write with mxboard and read the event file back. Each returns arrays by name."""
 
 import glob
 import struct
@@ -14,7 +14,7 @@ from weights import fill, random
 
 
 def _events(folder):
-    """The events of the files in a folder: a length, its checksum, the event, its checksum, and so on."""
+    """Iterate over the events of the files in a directory. Each record is length, checksum, event, checksum."""
     for path in sorted(glob.glob(folder + "/**/events*", recursive=True)):
         with open(path, "rb") as file:
             while True:
@@ -28,7 +28,7 @@ def _events(folder):
 
 
 def _written(write):
-    """All that `write` wrote: graphs as text, summaries by tag and step."""
+    """Return everything that `write` wrote: graphs as text, summaries by tag and step."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         with SummaryWriter(logdir=folder, flush_secs=1, verbose=False) as writer:

@@ -1,4 +1,4 @@
-"""What is run with GluonCV, the same under MXNet and neomx. Each gives arrays by name."""
+"""Programs that use GluonCV, the same under MXNet and neomx. Each returns arrays by name."""
 
 import os
 import random as python_random
@@ -40,17 +40,17 @@ def _classify(name, size, hybrid, dtype="float64"):
 
 
 def cifar_resnet20():
-    """A small residual network, as it is. Its gradients are ill-conditioned: in single precision MXNet is 1% off."""
+    """A small residual network, not hybridized. Its gradients are ill-conditioned: MXNet's are 1% off in float32."""
     return _classify("cifar_resnet20_v1", 32, hybrid=False)
 
 
 def resnet18():
-    """The residual network of everyday use, hybridized."""
+    """ResNet-18, hybridized."""
     return _classify("resnet18_v1", 64, hybrid=True, dtype="float32")
 
 
 def _street():
-    """Two pictures with boxes (x0, y0, x1, y1, class), as a detection dataset gives them."""
+    """Return two images with boxes (x0, y0, x1, y1, class), in the format of a detection dataset."""
     pictures = [nd.array(random(f"street{at}", (120, 160, 3), 0, 255), dtype="uint8") for at in range(2)]
     boxes = [
         np.array([[10, 20, 90, 100, 3], [70, 30, 150, 110, 7]], "float32"),
@@ -60,13 +60,13 @@ def _street():
 
 
 def _ssd():
-    """A single-shot detector on VGG16 with its shapes settled."""
+    """Return a single-shot detector on VGG16 with known shapes."""
     net = model_zoo.get_model("ssd_300_vgg16_atrous_voc", pretrained=False, pretrained_base=False)
     return fill(net, nd.zeros((1, 3, 300, 300)))
 
 
 def ssd_transforms():
-    """Pictures and boxes for validation and training, the latter with the anchors' targets."""
+    """Images and boxes for validation and training, the latter with the targets of the anchors."""
     anchors = nd.array(np.sort(random("anchors", (1, 50, 4), 0, 300), axis=2)[:, :, [0, 2, 1, 3]])
     transforms = [presets.ssd.SSDDefaultValTransform(300, 300), presets.ssd.SSDDefaultTrainTransform(300, 300, anchors)]
     np.random.seed(5)
@@ -81,7 +81,7 @@ def ssd_transforms():
 
 
 def ssd():
-    """Detection: forward, suppression of double boxes."""
+    """Detection: forward and non-maximum suppression."""
     net = _ssd()
     net.set_nms(nms_thresh=0.45, nms_topk=400, post_nms=20)
     net.hybridize()
@@ -90,7 +90,7 @@ def ssd():
 
 
 def ssd_training():
-    """A step of training with the targets of a box: multi-box loss with hard negatives."""
+    """One training step with the targets of a box: multi-box loss with hard negatives."""
     net = _ssd()
     data = nd.array(random("street", (1, 3, 300, 300), -2, 2))
     with autograd.train_mode():
@@ -112,7 +112,7 @@ def ssd_training():
 
 
 class Street(gluon.data.Dataset):
-    """Six pictures with boxes."""
+    """Six images with boxes."""
 
     def __len__(self):
         return 6
@@ -123,7 +123,7 @@ class Street(gluon.data.Dataset):
 
 
 def loader_with_changing_transforms():
-    """GluonCV's own loader: worker processes, and pictures of another size in each batch."""
+    """GluonCV's own loader: worker processes, and another image size in each batch."""
     np.random.seed(0)
     batch = batchify.Tuple(batchify.Stack(), batchify.Pad(pad_val=-1))
     transforms = [presets.yolo.YOLO3DefaultValTransform(size, size) for size in (64, 96)]
@@ -137,7 +137,7 @@ def loader_with_changing_transforms():
 
 
 def yolo_training():
-    """The targets of YOLO's transform, its four losses, and a step."""
+    """The targets of YOLO's transform, its four losses, and one training step."""
     net = model_zoo.get_model("yolo3_mobilenet0.25_voc", pretrained=False, pretrained_base=False)
     data = nd.array(random("pictures", (2, 3, 128, 128)))
     fill(net, data)
@@ -159,7 +159,7 @@ def yolo_training():
 
 
 def exported():
-    """A network with its preprocessing written as a symbol, read back."""
+    """A network and its preprocessing, exported as a symbol and loaded again."""
     net = fill(model_zoo.get_model("cifar_resnet20_v1", pretrained=False, classes=10), nd.zeros((1, 3, 32, 32)))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net")
@@ -170,7 +170,7 @@ def exported():
 
 
 def records():
-    """Detection from a record file."""
+    """Detection data from a record file."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "street")
         file = mx.recordio.MXIndexedRecordIO(path + ".idx", path + ".rec", "w")
@@ -185,7 +185,7 @@ def records():
 
 
 def measures():
-    """Metrics of detection and segmentation, losses, and schedules of the learning rate."""
+    """Detection and segmentation metrics, losses, and learning rate schedules."""
     metric = gcv.utils.metrics.voc_detection.VOC07MApMetric(iou_thresh=0.5, class_names=["a", "b"])
     boxes, classes, scores = (
         nd.array([[[0, 0, 10, 10], [20, 20, 40, 40]]]),
@@ -231,7 +231,7 @@ ZOO = {
 
 
 def zoo():
-    """What networks of other families give for a picture."""
+    """The outputs of networks of other families for one image."""
     found = {}
     for name, size in ZOO.items():
         options = {"crop_size": size} if name.startswith("fcn") else {}

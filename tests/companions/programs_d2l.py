@@ -1,4 +1,4 @@
-"""What is run of the book Dive into Deep Learning (its package of the nd days), the same under MXNet and neomx."""
+"""Programs of the book Dive into Deep Learning (its package for mx.nd), the same under MXNet and neomx."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ TEXT = "The Time Machine, by H. G. Wells\nThe Time Traveller was expounding a re
 
 @contextlib.contextmanager
 def _data_of_the_book():
-    """In a chapter's folder, beside `../data` with the book's text."""
+    """Run in a chapter's directory, next to `../data` with the text of the book."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         for part in ("data", "chapter"):
@@ -32,7 +32,7 @@ def _data_of_the_book():
 
 
 def _digits(count=32, size=28):
-    """Pictures whose brightest corner is their class, as a loader in a fixed order."""
+    """Images whose brightest corner is their class, as a loader with a fixed order."""
     label = np.arange(count) % 4
     pictures = random("digits", (count, 1, size, size), 0, 0.3)
     for picture, corner in zip(pictures, label, strict=False):
@@ -42,7 +42,7 @@ def _digits(count=32, size=28):
 
 
 def linear_regression():
-    """From scratch: d2l's model, loss and sgd."""
+    """Linear regression from scratch, with d2l's model, loss and sgd."""
     features = nd.array(random("features", (64, 2)))
     labels = nd.dot(features, nd.array([[2.0], [-3.4]])) + 4.2
     w, b = nd.array(random("w", (2, 1))), nd.zeros(1)
@@ -60,7 +60,7 @@ def linear_regression():
 
 
 def softmax_regression():
-    """The training loop of chapter 3 with its figure."""
+    """The training loop of chapter 3, with its figure."""
     net = nn.Sequential()
     net.add(nn.Flatten(), nn.Dense(4))
     fill(net, nd.zeros((1, 1, 28, 28)))
@@ -75,7 +75,7 @@ def _cross_entropy(scores, label):
 
 
 def lenet():
-    """The training loop of chapter 5, which initialises by itself: equal weights make it the same everywhere."""
+    """The training loop of chapter 5, which initializes the network itself: equal weights make it reproducible."""
     net = nn.Sequential()
     net.add(
         nn.Conv2D(6, kernel_size=5, padding=2, activation="sigmoid"),
@@ -94,7 +94,7 @@ def lenet():
 
 
 def resnet18_on_two_devices():
-    """The training loop of chapter 12 on two contexts."""
+    """The training loop of chapter 12, on two contexts."""
     net = d2l.resnet18(4)
     contexts = [mx.cpu(0), mx.cpu(1)]
     fill(net, nd.zeros((1, 1, 16, 16)))
@@ -110,7 +110,7 @@ def resnet18_on_two_devices():
 
 
 def language_model():
-    """Text to tokens, an LSTM over characters, the training loop of chapter 8 and prediction."""
+    """Tokenization, a character-level LSTM, the training loop of chapter 8, and prediction."""
     with _data_of_the_book():
         python_random.seed(3)
         data, vocabulary = d2l.load_data_time_machine(4, 8)
@@ -127,7 +127,7 @@ def language_model():
 
 
 def attention():
-    """Sequence to sequence with masked loss; dot-product and additive attention."""
+    """Sequence to sequence with a masked loss; dot-product and additive attention."""
     source, target = nd.array([[2, 3, 4, 0], [3, 5, 0, 0]]), nd.array([[1, 4, 3, 2, 0], [1, 2, 5, 4, 2]])
     lengths = nd.array([3, 2]), nd.array([4, 5])
     model = d2l.EncoderDecoder(d2l.Seq2SeqEncoder(6, 4, 5, 2), d2l.Seq2SeqDecoder(6, 4, 5, 2))

@@ -1,4 +1,4 @@
-"""What is run with GluonNLP, the same under MXNet and neomx. Each gives arrays by name."""
+"""Programs that use GluonNLP, the same under MXNet and neomx. Each returns arrays by name."""
 
 import tempfile
 
@@ -23,7 +23,7 @@ def _vocabulary():
 
 
 def _batch(length=12):
-    """Sentences through BERT's tokenizer and transform, batched by batchify functions."""
+    """Process sentences with BERT's tokenizer and transform, and combine them with batchify functions."""
     tokenizer = nlp.data.BERTTokenizer(_vocabulary(), lower=True)
     transform = nlp.data.BERTSentenceTransform(tokenizer, max_seq_length=length, pair=False)
     items = [tuple(transform((text,))) + (at % 2,) for at, text in enumerate(TEXT)]
@@ -42,7 +42,7 @@ def _bert(size, dropout=0.0, **options):
 
 
 def bert():
-    """Sequences, the pooled first token, sentence pairs and masked words."""
+    """Sequence output, pooled first token, next-sentence classification and masked words."""
     tokens, lengths, types, _ = _batch()
     net = _bert(len(_vocabulary()), use_pooler=True, use_decoder=True, use_classifier=True)
     positions = nd.array([[1, 3], [1, 2], [2, 4], [1, 5]])
@@ -53,7 +53,7 @@ def bert():
 
 
 def bert_training():
-    """A classifier on BERT, two steps of BERTAdam with gradients clipped, hybridized."""
+    """A BERT classifier, hybridized: two steps of BERTAdam with clipped gradients."""
     tokens, lengths, types, label = _batch()
     net = BERTClassifier(_bert(len(_vocabulary()), use_pooler=True, use_decoder=False, use_classifier=False), 2, 0.0)
     fill(net, tokens, types, lengths)
@@ -80,7 +80,7 @@ def bert_training():
 
 
 def language_model():
-    """An LSTM over words, its state carried from batch to batch of a corpus."""
+    """A word-level LSTM whose state is carried over from batch to batch of a corpus."""
     words = "the quick brown fox jumps over the lazy dog".split() * 8
     vocabulary = nlp.Vocab(nlp.data.count_tokens(words))
     cut = nlp.data.batchify.CorpusBPTTBatchify(vocabulary, 5, 4, last_batch="discard")
@@ -103,7 +103,7 @@ def language_model():
 
 
 def weight_drop():
-    """AWD's LSTM, whose recurrent weights are a Parameter of GluonNLP's own."""
+    """The AWD LSTM, whose recurrent weights are a Parameter class of GluonNLP."""
     net = nlp.model.AWDRNN("lstm", 10, 8, 12, 2, True, dropout=0, weight_drop=0.3, drop_h=0, drop_i=0, drop_e=0)
     data, state = nd.array([[1, 2], [3, 4], [5, 6]]), net.begin_state(batch_size=2, func=nd.zeros)
     fill(net, data, state)
@@ -117,7 +117,7 @@ def weight_drop():
 
 
 def sampled_softmax():
-    """A large vocabulary: sparse embeddings, and a loss over a sample of the words."""
+    """A large vocabulary: sparse embeddings, and a loss over sampled words."""
     net = nlp.model.train.BigRNN(20, 4, 6, 1, 4, 5)
     data, label = nd.array([[1, 2], [3, 4], [5, 6]]), nd.array([[2, 3], [4, 5], [6, 7]])
     sample = nd.array([1, 5, 7, 9, 11]), nd.array([0.1, 0.2, 0.3, 0.4, 0.5]), nd.full((6,), 0.25)
@@ -138,7 +138,7 @@ def sampled_softmax():
 
 
 def transformer():
-    """Encoder and decoder of the transformer for translation."""
+    """Encoder and decoder of the translation transformer."""
     encoder, decoder, _ = nlp.model.transformer.get_transformer_encoder_decoder(
         num_layers=2, num_heads=2, units=8, hidden_size=16, max_src_length=10, max_tgt_length=10, dropout=0.0
     )
@@ -152,7 +152,7 @@ def transformer():
 
 
 def beam_search():
-    """Three sequences for each of two starts."""
+    """Beam search for three sequences from each of two starts."""
 
     def decoder(words, states):
         return nd.log_softmax(states), states + nd.one_hot(words, 6) * 0.1
@@ -163,7 +163,7 @@ def beam_search():
 
 
 def attention():
-    """Every kind of attention, masked."""
+    """All kinds of attention, with masks."""
     query, key = nd.array(random("query", (2, 3, 8))), nd.array(random("key", (2, 4, 8)))
     mask = nd.array(random("mask", (2, 3, 4)) > -0.5)
     found = {}
@@ -174,7 +174,7 @@ def attention():
 
 
 def elmo():
-    """Convolutions over characters, and two-way LSTMs with projection and clipping."""
+    """Character convolutions, and bidirectional LSTMs with projection and clipping."""
     convolution = nlp.model.ConvolutionalEncoder(6, (3, 4), (1, 2), num_highway=1, output_size=5)
     characters, mask = nd.array(random("characters", (7, 2, 6))), nd.ones((7, 2))
     fill(convolution, characters, mask)
@@ -186,7 +186,7 @@ def elmo():
 
 
 def data():
-    """Samplers of buckets, padding, loaders with worker processes, sharded too; vocabulary with embeddings."""
+    """Bucket samplers, padding, loaders with worker processes (also sharded), and a vocabulary with embeddings."""
     lengths = [3, 9, 4, 1, 7, 5, 2, 8, 6, 10]
     items = gluon.data.SimpleDataset([np.arange(length, dtype="float32") for length in lengths])
     pad = nlp.data.batchify.Pad(pad_val=-1)

@@ -1,4 +1,4 @@
-"""Runs the programs under real MXNet and keeps what they give. Run it with the Python of an environment that has it."""
+"""Run the programs under real MXNet and save their results. Use the Python of an environment with MXNet."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main():
-    """Record the families that are named, or all."""
+    """Record the families named on the command line, or all."""
     assert mx.__version__ == "1.9.1" and mx.__name__ == mx.nd.__name__.split(".")[0], "this must be MXNet 1.9.1"
     for family in sys.argv[1:] or FAMILIES:
         found = {}

@@ -1,4 +1,4 @@
-"""Weights that depend on the names of parameters only, and numbers that stand for a whole network."""
+"""Weights that depend only on the names of parameters, and summary values of a whole network."""
 
 import zlib
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def random(name, shape, low=-1.0, high=1.0):
-    """Numbers that depend on a name only."""
+    """Return random numbers that depend only on a name."""
     return np.random.RandomState(zlib.crc32(name.encode())).uniform(low, high, shape).astype("float32")
 
 
@@ -20,7 +20,7 @@ def _value(name, shape):
 
 
 def fill(net, *inputs):
-    """Initialise a network; after a forward that settles shapes, give its parameters values by their names."""
+    """Initialize a network, run it once to infer shapes, and set its parameters to values derived from their names."""
     import mxnet as mx
 
     net.initialize(mx.init.Zero())
@@ -33,7 +33,7 @@ def fill(net, *inputs):
 
 
 def fingerprint(net, what):
-    """The length and the sum of each parameter's data or gradient, in the order of names, a row each."""
+    """Return the norm and the sum of each parameter's data or gradient, one row each, sorted by name."""
     rows = []
     for _, parameter in sorted(net._collect_params_with_prefix().items()):
         if parameter.grad_req != "null":

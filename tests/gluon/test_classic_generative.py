@@ -1,4 +1,4 @@
-"""A stacked autoencoder and a GAN, as MXNet's users write them with symbols and modules."""
+"""A stacked autoencoder and a GAN, as MXNet programs build them with symbols and modules."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def decoder(net, number):
 
 
 def fitted(net, inputs, params, epochs, rate):
-    """Have a network give back its inputs; returns the module and its parameters."""
+    """Train a network to reproduce its inputs. Return the module and its parameters."""
     data = mx.io.NDArrayIter({"data": inputs}, {"target": inputs}, 100, shuffle=True)
     module = mx.mod.Module(mx.sym.LinearRegressionOutput(net, mx.sym.var("target")), label_names=["target"])
     module.fit(
@@ -50,8 +50,8 @@ def outputs(net, inputs, params):
     return module.predict(data).asnumpy()
 
 
-def test_a_stacked_autoencoder():
-    """Layer by layer first, each on what the one before gives, then all of them together."""
+def test_stacked_autoencoder():
+    """Train layer by layer, each on the output of the previous one, then all layers together."""
     pictures = mx.test_utils.get_mnist(sample=True)["train_data"][:1000].reshape(1000, 784)
     params, inputs = {}, pictures
     for number in range(len(LAYERS)):
@@ -66,7 +66,7 @@ def test_a_stacked_autoencoder():
         net = decoder(net, number)
     before = np.mean((outputs(net, pictures, params) - pictures) ** 2)
     after, _ = fitted(net, pictures, params, 6, 0.002)
-    assert before < 0.06 < np.var(pictures), "what was learned layer by layer fits together"
+    assert before < 0.06 < np.var(pictures), "the layers trained one by one fit together"
     assert after < 0.85 * before
 
 
@@ -81,8 +81,8 @@ def module_of(net, inputs, **bind):
     return module
 
 
-def test_a_gan():
-    """The generator learns from the discriminator's gradient of its inputs; points of a shifted cloud are copied."""
+def test_gan():
+    """The generator trains with the discriminator's input gradient and learns to imitate points of a shifted cloud."""
     net = mx.sym.FullyConnected(mx.sym.var("noise"), num_hidden=16, name="g1")
     net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="tanh"), num_hidden=2, name="g2")
     generator = module_of(net, {"noise": (BATCH, NOISE)}, label_shapes=None)
@@ -115,5 +115,5 @@ def test_a_gan():
         discriminator.backward()
         generator.backward(discriminator.get_input_grads())
         generator.update()
-    middle = np.mean(middles[100:], axis=0)  # round which the two of them circle
+    middle = np.mean(middles[100:], axis=0)  # the center around which the generated points oscillate
     np.testing.assert_allclose(middle, [2.0, -1.0], atol=0.3)

@@ -1,4 +1,4 @@
-"""A program that classifies pictures as MXNet's users write it: arguments, `fit`, checkpoints, resuming."""
+"""An image classification program as MXNet users write it: arguments, `fit`, checkpoints, resuming."""
 
 import argparse
 import logging
@@ -13,7 +13,7 @@ import neomx as mx
 def arguments(words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--network", default="mlp", choices=["mlp", "lenet"])
-    parser.add_argument("--gpus", help="like 0,1; without it a cpu is used")
+    parser.add_argument("--gpus", help="device numbers such as 0,1 (default: the CPU)")
     parser.add_argument("--cpus", type=int, default=1)
     parser.add_argument("--kv-store", default="device")
     parser.add_argument("--num-examples", type=int, default=2000)
@@ -54,7 +54,7 @@ def iterators(args):
 
 
 def schedule(args, kv):
-    """The rate to begin with, and the steps still ahead."""
+    """Return the initial learning rate and the remaining steps."""
     per_epoch = args.num_examples // args.batch_size // kv.num_workers
     begin = args.load_epoch or 0
     epochs = [int(epoch) for epoch in args.lr_step_epochs.split(",") if epoch]
@@ -106,7 +106,7 @@ def weights(model):
     return {name: array.asnumpy() for name, array in model.get_params()[0].items()}
 
 
-def test_it_learns_and_reports(caplog, tmp_path):
+def test_training_converges_and_logs(caplog, tmp_path):
     caplog.set_level(logging.INFO)
     words = f"--network lenet --num-epochs 2 --lr-step-epochs 1 --top-k 3 --monitor 20 --model-prefix {tmp_path / 'm'}"
     score, _ = fit(arguments(words.split()))
@@ -121,8 +121,8 @@ def test_it_learns_and_reports(caplog, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m-0001.params", "m-0002.params", "m-symbol.json"]
 
 
-def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):
-    """Without momentum, whose state these checkpoints do not hold."""
+def test_resumed_training_equals_uninterrupted(tmp_path):
+    """Without momentum, because these checkpoints do not contain its state."""
     words = f"--num-epochs 3 --lr-step-epochs 1,2 --lr-factor 0.5 --mom 0 --model-prefix {tmp_path / 'm'}"
     _, through = fit(arguments(words.split()))
     _, resumed = fit(arguments([*words.split(), "--load-epoch", "1"]))
@@ -131,13 +131,13 @@ def test_a_resumed_training_is_the_uninterrupted_one(tmp_path):
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7, err_msg=name)
 
 
-def test_two_contexts_train_as_one(tmp_path):
+def test_two_contexts_train_like_one(tmp_path):
     first, _ = fit(arguments(f"--num-epochs 1 --num-examples 500 --model-prefix {tmp_path / 'm'}".split()))
     words = f"--load-epoch 1 --num-epochs 2 --num-examples 500 --model-prefix {tmp_path / 'm'}"
     one, model = fit(arguments(words.split()))
     two, model_too = fit(arguments(f"{words} --cpus 2 --kv-store local".split()))
     expected = weights(model)
-    for name, value in weights(model_too).items():  # sums of gradients in another order
+    for name, value in weights(model_too).items():  # gradients are summed in another order
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=name)
     assert one["accuracy"] == pytest.approx(two["accuracy"], abs=0.01)
     assert one["accuracy"] > first["accuracy"] > 0.3

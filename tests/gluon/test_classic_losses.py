@@ -1,4 +1,4 @@
-"""Losses of one's own, as MXNet's users write them: SVMs, softmax in numpy, several tasks at once."""
+"""Custom losses as MXNet programs define them: SVMs, softmax in numpy, multiple tasks."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ class SoftmaxProp(mx.operator.CustomOpProp):
 
 
 class NumpySoftmax(mx.operator.NumpyOp):
-    """The same by the interface before CustomOp."""
+    """The same with the older NumpyOp interface."""
 
     def __init__(self):
         super().__init__(need_top_grad=False)
@@ -98,7 +98,7 @@ class NumpySoftmax(mx.operator.NumpyOp):
 
 
 @pytest.mark.filterwarnings("ignore:NumpyOp has been deprecated")
-def test_softmax_in_numpy_trains_as_the_one_built_in():
+def test_numpy_softmax_trains_like_builtin():
     def network(kind):
         scores = mx.sym.FullyConnected(hidden(), num_hidden=10, name="fc2")
         if kind == "custom":
@@ -123,7 +123,7 @@ def test_softmax_in_numpy_trains_as_the_one_built_in():
             np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-6, err_msg=f"{kind}: {name}")
 
 
-def test_a_custom_op_learns():
+def test_custom_op_trains():
     net = mx.sym.Custom(
         mx.sym.FullyConnected(hidden(), num_hidden=10, name="fc2"), name="softmax", op_type="classic_softmax"
     )
@@ -131,7 +131,7 @@ def test_a_custom_op_learns():
 
 
 class TwoLabels(mx.io.DataIter):
-    """Gives each digit two labels: which it is, and whether it is odd."""
+    """Yields two labels for each digit: its class, and whether it is odd."""
 
     def __init__(self, inner):
         super().__init__(inner.batch_size)
@@ -155,7 +155,7 @@ class TwoLabels(mx.io.DataIter):
 
 
 class AccuracyOfEach(mx.metric.EvalMetric):
-    """The accuracy of every output by itself."""
+    """The accuracy of each output."""
 
     def __init__(self, count):
         self.count = count
@@ -174,7 +174,7 @@ class AccuracyOfEach(mx.metric.EvalMetric):
         return [f"task{i}" for i in range(self.count)], list(self.right / np.maximum(self.seen, 1))
 
 
-def test_two_tasks_on_one_body():
+def test_two_tasks_share_one_body():
     body = hidden()
     digit = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(body, num_hidden=10, name="digit_scores"), name="digit")
     odd = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(body, num_hidden=2, name="odd_scores"), name="odd", grad_scale=0.5)

@@ -1,4 +1,4 @@
-"""Matrix factorisation with its embeddings on one context and its layers on another, trained by Module."""
+"""Matrix factorization with embeddings on one context and layers on another, trained with Module."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def network():
 
 
 def ratings(count):
-    """Scores from hidden factors of two dimensions."""
+    """Scores from hidden two-dimensional factors."""
     rng = np.random.RandomState(0)
     users, items = rng.normal(0, 1, (USERS, 2)), rng.normal(0, 1, (ITEMS, 2))
     who, what = rng.randint(0, USERS, count), rng.randint(0, ITEMS, count)
@@ -47,7 +47,7 @@ def assert_same_weights(module, other):
         np.testing.assert_allclose(array.asnumpy(), weights[name].asnumpy(), rtol=1e-3, atol=1e-4, err_msg=name)
 
 
-def test_factors_split_over_two_contexts():
+def test_model_split_over_two_contexts():
     groups = {"embeddings": mx.cpu(0), "layers": mx.cpu(1)}
     apart, loss = trained(context=[mx.cpu(0)], group2ctxs=groups)
     together, expected = trained(context=mx.cpu(0))
@@ -63,7 +63,7 @@ def test_factors_split_over_two_contexts():
     }
 
 
-def test_two_such_pairs_share_each_batch():
+def test_two_context_pairs_split_each_batch():
     groups = {"embeddings": [mx.cpu(0), mx.cpu(2)], "layers": [mx.cpu(1), mx.cpu(3)]}
     apart, _ = trained(context=[mx.cpu(0), mx.cpu(2)], group2ctxs=groups)
     together, _ = trained(context=mx.cpu(0))

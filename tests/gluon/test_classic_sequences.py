@@ -1,4 +1,4 @@
-"""A language model by LSTMs unrolled to the lengths of buckets, as MXNet's users write it."""
+"""A bucketed LSTM language model, as MXNet programs build it."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ WORDS, BUCKETS, BATCH = 12, [4, 7, 10], 10
 
 
 def sentences(count):
-    """Counting up from any word, in steps of 1 or 2, round and round; 0 is for filling up."""
+    """Sentences that count up from any word in steps of 1 or 2, modulo the vocabulary. 0 is for padding."""
     rng = np.random.RandomState(0)
     made = []
     for length in rng.randint(3, 10, count):
@@ -56,7 +56,7 @@ def perplexity(module, batches):
 
 
 def assert_same_outputs(module, stack, arg_params, aux_params, batches):
-    """Another module with these parameters gives the outputs of the one that was trained."""
+    """Check that another module with these parameters computes the outputs of the trained one."""
     other = mx.mod.BucketingModule(symbols(stack), default_bucket_key=batches.default_bucket_key)
     other.bind(batches.provide_data, batches.provide_label, for_training=False)
     other.set_params(arg_params, aux_params)
@@ -72,7 +72,7 @@ def assert_same_outputs(module, stack, arg_params, aux_params, batches):
     assert seen == set(BUCKETS)
 
 
-def test_stacked_lstms_learn_in_buckets(batches, tmp_path):
+def test_stacked_lstms_train_with_buckets(batches, tmp_path):
     stack = mx.rnn.SequentialRNNCell()
     for i in range(2):
         stack.add(mx.rnn.LSTMCell(num_hidden=32, prefix=f"lstm_l{i}_"))
@@ -83,7 +83,7 @@ def test_stacked_lstms_learn_in_buckets(batches, tmp_path):
     assert_same_outputs(module, stack, arg_params, aux_params, batches)
 
 
-def test_a_fused_lstm_gives_its_weights_to_an_unfused_one(batches):
+def test_fused_lstm_weights_load_into_unfused_cells(batches):
     fused = mx.rnn.FusedRNNCell(32, num_layers=1, mode="lstm", prefix="lstm_")
     module = trained(batches, fused, num_epoch=3)
     assert perplexity(module, batches) < 3

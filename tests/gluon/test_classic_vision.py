@@ -1,4 +1,4 @@
-"""A network's body under a new head with its weights fixed, and segmentation by deconvolution."""
+"""Fine-tuning a new head on a frozen network, and segmentation by deconvolution."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def test_fine_tuning_from_internals(tmp_path):
 
 
 def squares(count):
-    """Noisy pictures of a bright square, and which pixels are in it."""
+    """Return noisy images of a bright square, and the mask of its pixels."""
     rng = np.random.RandomState(0)
     data, masks = rng.normal(0, 0.3, (count, 1, 16, 16)), np.zeros((count, 16, 16))
     for i, (y, x) in enumerate(rng.randint(0, 9, (count, 2))):
@@ -88,4 +88,4 @@ def test_segmentation_by_deconvolution():
     found = module.predict(train).asnumpy().argmax(1)
     masks = train.label[0][1].asnumpy()
     shared = np.logical_and(found, masks).sum() / np.logical_or(found, masks).sum()
-    assert shared > 0.75, "of the pixels in either, those in both"
+    assert shared > 0.75, "intersection over union"

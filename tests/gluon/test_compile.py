@@ -1,7 +1,8 @@
 """torch.compile, torch.export and ONNX on a Block's twin, and hybridize(backend=...), against the plain Block.
 
 Tolerance: a traced convolution of one channel runs another kernel, and inductor fuses sums in another order, so losses
-and weights agree to some ten roundings of float32; after updates through BatchNorm, inductor's to a hundred or so.
+and weights agree to about ten times float32's rounding error. After updates through BatchNorm, inductor's agree to
+about a hundred times.
 """
 
 import numpy as np
@@ -15,10 +16,10 @@ from neomx import nd
 from neomx.base import MXNetError
 
 RTOL, ATOL = 1e-5, 1e-5
-# A graph takes another kernel for one-channel convolutions; four steps of training enlarge what rounding makes of that.
+# A graph uses another kernel for one-channel convolutions. Four training steps amplify the rounding differences.
 BACKENDS = pytest.mark.parametrize(("backend", "tolerance"), [("aot_eager", 5e-5), ("inductor", 2e-4)])
 
-# torch's own, on the way to inductor and to ONNX
+# torch's own warnings, on the way to inductor and to ONNX
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*LeafSpec.*:FutureWarning"),
@@ -43,7 +44,7 @@ def graphs():
 
 
 @BACKENDS
-def test_a_compiled_twin_trains_as_the_block(backend, tolerance):
+def test_compiled_twin_trains_like_block(backend, tolerance):
     block, other = lenet(), lenet()
     expected = train_block(block, sgd_trainer(block), IMAGES)
     twin = other.torch()
@@ -58,11 +59,11 @@ def test_a_compiled_twin_trains_as_the_block(backend, tolerance):
     assert graphs() == 2 and not counters["graph_break"]
 
 
-def test_a_compiled_twin_is_traced_again_for_other_shapes_only():
+def test_compiled_twin_is_retraced_only_for_new_shapes():
     net = lenet()
     twin = net.torch().eval()
     compiled = torch.compile(twin, fullgraph=True, backend="aot_eager")
-    for size, expected in ((6, 1), (6, 1), (4, 2), (5, 2), (3, 2)):  # the second size makes the size a variable
+    for size, expected in ((6, 1), (6, 1), (4, 2), (5, 2), (3, 2)):  # the second size makes the dimension dynamic
         rows = torch.tensor(IMAGES[:size])
         torch.testing.assert_close(compiled(rows), twin(rows), rtol=RTOL, atol=ATOL)
         assert graphs() == expected
@@ -81,7 +82,7 @@ def test_dropout_in_a_compiled_twin():
 
 
 @BACKENDS
-def test_hybridize_with_a_backend_trains_as_the_block(backend, tolerance):
+def test_hybridize_with_backend_trains_like_block(backend, tolerance):
     block, other = lenet(), lenet()
     other.hybridize(backend=backend, fullgraph=True)
     expected = train_block(block, sgd_trainer(block), IMAGES)
@@ -93,7 +94,7 @@ def test_hybridize_with_a_backend_trains_as_the_block(backend, tolerance):
     assert graphs() == 2 and not counters["graph_break"]
 
 
-def test_optimize_for_a_backend():
+def test_optimize_for_backend():
     block, other = lenet(), lenet()
     other.optimize_for(nd.array(IMAGES), backend="aot_eager")
     found, wanted = other(nd.array(IMAGES)).asnumpy(), block(nd.array(IMAGES)).asnumpy()
@@ -101,7 +102,7 @@ def test_optimize_for_a_backend():
     assert graphs() == 1
 
 
-def test_an_unknown_backend_is_refused():
+def test_unknown_backend_raises():
     with pytest.raises(MXNetError, match="Did you mean inductor"):
         lenet().hybridize(backend="inducto")
 

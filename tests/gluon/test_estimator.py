@@ -1,4 +1,4 @@
-"""gluon.contrib.estimator where MXNet is no guide: nan, contexts without data, bad input, terminals, broken files."""
+"""gluon.contrib.estimator beyond MXNet: NaN, contexts without data, invalid input, terminals, incomplete files."""
 
 import logging
 import os
@@ -21,7 +21,7 @@ from parity.cases.estimator import estimator_of, loader, weights
 
 
 class Diverge(BatchEnd):
-    """Makes the weights nan from a batch on."""
+    """Sets the weights to NaN, starting with a given batch."""
 
     priority = -1500
 
@@ -35,7 +35,7 @@ class Diverge(BatchEnd):
                 param.set_data(param.data() * float("nan"))
 
 
-def test_a_nan_stops_early_and_says_so():
+def test_nan_stops_early_with_warning():
     est, lines = estimator_of(mx)
     handler = EarlyStoppingHandler(est.val_metrics[1], mode="min", patience=2)
     with pytest.warns(RuntimeWarning, match=r"\[Epoch \d\] validation softmaxcrossentropyloss is nan.*diverged"):
@@ -45,7 +45,7 @@ def test_a_nan_stops_early_and_says_so():
     assert "early stopping" in lines[-2]
 
 
-def test_an_epoch_without_validation_does_not_count_as_nan():
+def test_epoch_without_validation_is_not_counted_as_nan():
     est, _ = estimator_of(mx)
     handler = EarlyStoppingHandler(est.val_metrics[1], mode="min", patience=1)
     with pytest.warns(RuntimeWarning, match="is not updated.*does not count"):
@@ -53,7 +53,7 @@ def test_an_epoch_without_validation_does_not_count_as_nan():
     assert (handler.wait, handler.current_epoch) == (0, 3)
 
 
-def test_a_nan_leaves_the_best_checkpoint_alone(tmp_path):
+def test_nan_does_not_replace_best_checkpoint(tmp_path):
     est, _ = estimator_of(mx)
     handler = CheckpointHandler(tmp_path, monitor=est.val_metrics[1], save_best=True, mode="max")
     with pytest.warns(RuntimeWarning, match="is nan.*model-best stays at 0"):
@@ -62,7 +62,7 @@ def test_a_nan_leaves_the_best_checkpoint_alone(tmp_path):
     assert np.isfinite(weights(est)).all()
 
 
-def test_the_last_good_checkpoint_outlives_those_of_a_diverged_training(tmp_path):
+def test_last_good_checkpoint_is_kept_after_divergence(tmp_path):
     est, _ = estimator_of(mx)
     handler = CheckpointHandler(tmp_path, monitor=est.val_metrics[1], max_checkpoints=2)
     with pytest.warns(RuntimeWarning, match="The last good checkpoint is model-epoch1batch6"):
@@ -72,7 +72,7 @@ def test_the_last_good_checkpoint_outlives_those_of_a_diverged_training(tmp_path
     assert np.isfinite(weights(est)).all()
 
 
-def test_uneven_batches_are_shared_by_contexts():
+def test_uneven_batches_are_split_over_contexts():
     alone, _ = estimator_of(mx)
     shared, _ = estimator_of(mx, ctx=[mx.cpu(0), mx.cpu(1)])
     for est in (alone, shared):
@@ -84,26 +84,26 @@ def test_uneven_batches_are_shared_by_contexts():
 
 
 @pytest.mark.parametrize("what", ["fit", "evaluate"])
-def test_a_context_without_data_is_a_clear_error(what):
+def test_context_without_data_raises(what):
     est, _ = estimator_of(mx, ctx=[mx.cpu(0), mx.cpu(1)])
     kwargs = {"epochs": 1} if what == "fit" else {}
-    with pytest.raises(ValueError, match="a batch of 1 samples cannot be shared by 2 contexts.*last_batch='discard'"):
+    with pytest.raises(ValueError, match="a batch of 1 samples cannot be split over 2 contexts.*last_batch='discard'"):
         getattr(est, what)(loader(mx, samples=5, batch_size=4), **kwargs)
 
 
 @pytest.mark.parametrize("kwargs", [{"epochs": -1}, {"epochs": 1.5}, {"batches": -3}])
-def test_a_number_that_would_never_end_is_refused(kwargs):
+def test_invalid_epochs_or_batches_raise(kwargs):
     est, _ = estimator_of(mx)
-    with pytest.raises(ValueError, match="must be a whole number above 0"):
+    with pytest.raises(ValueError, match="must be a positive integer"):
         est.fit(loader(mx), **kwargs)
 
 
-def test_other_bad_input_is_refused():
+def test_other_invalid_input_raises():
     est, _ = estimator_of(mx)
     data = mx.gluon.data
     with pytest.raises(ValueError, match="a batch must be a list of data and label, received NDArray of shape"):
         est.fit(data.DataLoader(data.ArrayDataset(mx.nd.zeros((4, 3))), batch_size=2), epochs=1)
-    with pytest.raises(ValueError, match="train_data gave no batch"):
+    with pytest.raises(ValueError, match="train_data has no batches"):
         est.fit(loader(mx, samples=0), batches=1)
     with pytest.raises(ValueError, match="context must be"):
         Estimator(est.net, est.loss, context=[])
@@ -113,7 +113,7 @@ def test_other_bad_input_is_refused():
         LoggingHandler(0)
 
 
-def test_the_list_of_handlers_stays_the_callers():
+def test_list_of_handlers_is_not_modified():
     est, _ = estimator_of(mx)
     handlers = [Diverge(99)]
     est.fit(loader(mx), val_data=loader(mx), epochs=1, event_handlers=handlers)
@@ -121,7 +121,7 @@ def test_the_list_of_handlers_stays_the_callers():
     est.fit(loader(mx), epochs=1, event_handlers=tuple(handlers))
 
 
-def test_a_deferred_network_trains():
+def test_network_with_deferred_initialization_trains():
     net = mx.gluon.nn.HybridSequential()
     net.add(mx.gluon.nn.Dense(4), mx.gluon.nn.Dense(2))
     net.initialize()
@@ -131,8 +131,8 @@ def test_a_deferred_network_trains():
     assert lines[-1].startswith("Train finished")
 
 
-def test_a_checkpoint_that_breaks_off_is_not_found(tmp_path, monkeypatch):
-    """The parameters come last, so what has parameters has states."""
+def test_incomplete_checkpoint_is_ignored(tmp_path, monkeypatch):
+    """The parameters are written last, so a checkpoint with parameters also has states."""
     est, _ = estimator_of(mx)
 
     def full_disk(name):
@@ -146,7 +146,7 @@ def test_a_checkpoint_that_breaks_off_is_not_found(tmp_path, monkeypatch):
     assert any("No checkpoint found" in line for line in lines)
 
 
-def test_what_is_logged_of_checkpoints_is_true(tmp_path):
+def test_checkpoint_log_messages_are_correct(tmp_path):
     est, lines = estimator_of(mx)
     handler = CheckpointHandler(tmp_path, monitor=est.val_metrics[1], save_best=True, mode="min", verbose=1)
     est.fit(loader(mx), val_data=loader(mx), epochs=2, event_handlers=[handler])
@@ -157,7 +157,7 @@ def test_what_is_logged_of_checkpoints_is_true(tmp_path):
 
 
 class Terminal:
-    """A stderr that somebody watches."""
+    """A stderr that claims to be a terminal."""
 
     def __init__(self):
         self.text = ""
@@ -172,7 +172,7 @@ class Terminal:
         pass
 
 
-def test_progress_shows_on_a_terminal(monkeypatch):
+def test_progress_is_shown_on_a_terminal(monkeypatch):
     from neomx.gluon.contrib.estimator import progress
 
     terminal = Terminal()
@@ -197,7 +197,7 @@ def test_progress_shows_on_a_terminal(monkeypatch):
     assert est.logger.filters == []
 
 
-def test_nothing_but_the_log_shows_elsewhere(capfd):
+def test_no_progress_without_a_terminal(capfd):
     net = estimator_of(mx)[0].net
     with pytest.warns(UserWarning, match="No trainer specified"):
         est = Estimator(net, mx.gluon.loss.SoftmaxCrossEntropyLoss())
@@ -207,13 +207,13 @@ def test_nothing_but_the_log_shows_elsewhere(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_time_left_is_readable():
+def test_remaining_time_format():
     from neomx.gluon.contrib.estimator.progress import _clock
 
     assert [_clock(s) for s in (0, 61.4, 3599, 7325)] == ["0:00", "1:01", "59:59", "2:02:05"]
 
 
-def test_a_handler_sees_the_batch_that_comes():
+def test_batch_begin_receives_the_batch():
     sizes = []
 
     class Sizes(BatchBegin, EpochEnd):
@@ -225,7 +225,7 @@ def test_a_handler_sees_the_batch_that_comes():
     assert sizes == [4, 4, 2]
 
 
-def test_files_are_those_of_the_directory_alone(tmp_path):
+def test_checkpoints_leave_other_files_alone(tmp_path):
     est, _ = estimator_of(mx)
     (tmp_path / "model-best-of-all.params").write_bytes(b"mine")
     est.fit(loader(mx), epochs=2, event_handlers=[CheckpointHandler(tmp_path, max_checkpoints=1)])

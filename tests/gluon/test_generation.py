@@ -1,4 +1,4 @@
-"""Text from a language model: the same with and without memory, in every form that prompts have."""
+"""Text generation: the same result with and without cached keys and values, for all forms of prompts."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,14 @@ from neomx.gluon.model_zoo.transformer.generation import Choice
 
 
 def without_memory(net, prompt, count, choose):
-    """Generation that reads the whole text for each token."""
+    """Generate by processing the whole text for each token."""
     for _ in range(count):
         chosen = choose(net(prompt)[:, -1])
         prompt = nd.concat(prompt, nd.array(chosen.reshape(-1, 1).numpy(), dtype="int32"), dim=1)
     return prompt
 
 
-def test_greedy_generation_is_the_librarys():
+def test_greedy_generation_matches_transformers():
     outputs, (x,) = recorded("gpt2_lm")
     net = transformer.load_huggingface(RECORDED / "gpt2_lm")
     np.testing.assert_array_equal(net.generate(x[:, :4], 6).asnumpy(), outputs["greedy"])
@@ -30,7 +30,7 @@ def test_greedy_generation_is_the_librarys():
     "options",
     [{}, {"method": "sample"}, {"method": "sample", "temperature": 0.7, "top_k": 7, "top_p": 0.8}],
 )
-def test_generation_is_the_same_without_memory(options, hybridize):
+def test_generation_is_the_same_without_cache(options, hybridize):
     net, x = lively_gpt2(), tokens(3, 5)
     if hybridize:
         net.hybridize()
@@ -43,7 +43,7 @@ def test_generation_is_the_same_without_memory(options, hybridize):
     assert net.generate(tensor, 12, seed=7, **options).tolist() == expected.asnumpy().tolist()
 
 
-def test_prompts_of_several_lengths_do_not_disturb_each_other():
+def test_prompts_of_different_lengths_are_independent():
     net, prompts = lively_gpt2(), [[1, 2, 3, 4, 5], [6], [7, 8, 9]]
     alone = [net.generate([prompt], 8)[0] for prompt in prompts]
     assert net.generate(prompts, 8) == alone
@@ -56,7 +56,7 @@ def test_prompts_of_several_lengths_do_not_disturb_each_other():
         assert text == prompt + (new[: new.index(stop) + 1] if stop in new else new)
 
 
-def test_generation_ends_when_all_texts_have_ended():
+def test_generation_stops_when_all_texts_have_ended():
     net, x = lively_gpt2(), tokens(1, 3)
     whole = net.generate(x, 12).asnumpy()[0].tolist()
     stop = whole[6]
@@ -67,7 +67,7 @@ def test_generation_ends_when_all_texts_have_ended():
     assert both[0].tolist()[:end] == whole[:end] and set(both[0].tolist()[end:]) <= {stop}
 
 
-def test_sampling_is_seeded_and_generation_drops_nothing():
+def test_sampling_is_seeded_and_generation_has_no_dropout():
     net, x = lively_gpt2(dropout=0.5), tokens(2, 3)
     draw = lambda **kwargs: net.generate(x, 12, "sample", **kwargs).asnumpy().tolist()  # noqa: E731
     assert draw(seed=1) == draw(seed=1) != draw(seed=2)
@@ -79,7 +79,7 @@ def test_sampling_is_seeded_and_generation_drops_nothing():
         assert net.generate(x, 5).asnumpy().tolist() == net.generate(x, 5).asnumpy().tolist()
 
 
-def test_what_may_be_drawn():
+def test_sampling_probabilities():
     scores = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
 
     def chances(temperature=1.0, top_k=0, top_p=1.0):
@@ -100,23 +100,23 @@ def test_what_may_be_drawn():
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "said"),
     [
-        ((tokens(1, 20), 5), {}, mx.MXNetError, "20 tokens and 5 new ones are more than the 24 positions"),
+        ((tokens(1, 20), 5), {}, mx.MXNetError, "20 tokens and 5 new ones exceed the 24 positions"),
         ((tokens(4), 5), {}, mx.MXNetError, "shape \\(batch, time\\), or a list of prompts, received \\(4,\\)"),
         (([[1], []], 5), {}, mx.MXNetError, "at least one token"),
         (([], 5), {}, mx.MXNetError, "a list of prompts"),
         (([1, 2], 5), {}, mx.MXNetError, "a list of prompts"),
-        (([[1, 32]], 5), {}, mx.MXNetError, "beyond the 32 that the net knows"),
-        (([["a"]], 5), {}, mx.MXNetError, "integers, received \\['a'\\]"),
+        (([[1, 32]], 5), {}, mx.MXNetError, "outside the range from 0 to 31"),
+        (([["a"]], 5), {}, mx.MXNetError, "integer tokens, received \\['a'\\]"),
         (([[1]], 0), {}, ValueError, "max_new_tokens must be an integer of at least 1"),
         (([[1]], 5, "beam"), {}, ValueError, "'greedy' or 'sample', received 'beam'"),
-        (([[1]], 5), {"top_k": 3}, ValueError, "for method='sample'"),
+        (([[1]], 5), {"top_k": 3}, ValueError, "require method='sample'"),
         (([[1]], 5, "sample"), {"temperature": 0}, ValueError, "temperature must be above 0"),
         (([[1]], 5, "sample"), {"top_p": 1.5}, ValueError, "top_p in \\(0, 1\\]"),
         (([[1]], 5, "sample"), {"top_k": -1}, ValueError, "top_k must be an integer of at least 0"),
         (([[1]], 5), {"eos": 32}, ValueError, "eos must be one of the 32 tokens"),
     ],
 )
-def test_generation_refuses(arguments, options, kind, said):
+def test_generation_errors(arguments, options, kind, said):
     with pytest.raises(kind, match=said):
         small_gpt2(max_length=24).generate(*arguments, **options)
 
@@ -127,7 +127,7 @@ def test_generation_needs_the_head():
 
 
 def generated_in_layouts(prompts):
-    """What a net says alone and when two workers hold it, in whole texts of each."""
+    """Return texts generated by a net in one process and by the same net sharded over two workers."""
     torch.set_num_threads(1)
     texts = []
     for layout, shard in ((None, None), ("shard=2", "full"), ("tensor=2", None)):
@@ -138,7 +138,7 @@ def generated_in_layouts(prompts):
     return texts
 
 
-def test_a_net_that_workers_hold_together_says_the_same():
+def test_sharded_net_generates_the_same_text():
     for alone, sharded, divided in mx.dist.launch(generated_in_layouts, 2, ([[1, 2, 3], [4], [5, 6]],)):
         assert sharded == alone
         assert divided == alone

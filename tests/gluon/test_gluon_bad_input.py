@@ -1,4 +1,4 @@
-"""What gluon does with bad input: it says what was expected, what came, and what to do, and nothing changes."""
+"""Invalid input to gluon: errors say what was expected, what was received and what to do, and nothing changes."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def backward(net, x=None):
 
 
 def refused(call, kind, *words):
-    """The message of the error that a call raises, which must have these words."""
+    """Check that a call raises an error whose message contains these words. Return the message."""
     with pytest.raises(kind) as caught:
         call()
     message = str(caught.value)
@@ -46,7 +46,7 @@ def refused(call, kind, *words):
 
 
 class unchanged:
-    """`with unchanged(net):` the values of a net's parameters are the same afterwards."""
+    """A context manager that checks that the values of a net's parameters do not change."""
 
     def __init__(self, net):
         self.net = net
@@ -64,15 +64,15 @@ class unchanged:
 # ---- parameters ----
 
 
-def test_reading_a_deferred_parameter():
+def test_reading_deferred_parameter_raises():
     layer = nn.Dense(3, prefix="d_")
     refused(layer.weight.data, RuntimeError, "'d_weight'", "initialize()")
     layer.initialize()
     for read in (layer.weight.data, layer.weight.grad, layer.weight.list_data, layer.weight.list_grad):
-        refused(read, gluon.DeferredInitializationError, "'d_weight'", "(3, 0)", "Pass one batch", "in_units")
+        refused(read, gluon.DeferredInitializationError, "'d_weight'", "(3, 0)", "Run one batch", "in_units")
 
 
-def test_an_initializer_that_is_none_leaves_the_values():
+def test_invalid_initializer_keeps_values():
     net = mlp()
     wrong = [
         ({"init": "xaveir"}, AssertionError, ["'xaveir'", "Did you mean xavier"]),
@@ -90,7 +90,7 @@ def test_an_initializer_that_is_none_leaves_the_values():
     refused(layer.weight.data, RuntimeError, "has not been initialized")
 
 
-def test_writing_what_does_not_fit():
+def test_writing_mismatched_values_raises():
     net = mlp(prefix="net_")
     weight = net[0].weight
     with unchanged(net):
@@ -104,7 +104,7 @@ def test_writing_what_does_not_fit():
     refused(lambda: nn.Dense(2).collect_params().reset_ctx(mx.cpu()), ValueError, "has not been initialized")
 
 
-def test_an_attribute_that_would_change_its_type():
+def test_changing_attribute_type_raises():
     class Net(gluon.Block):
         def __init__(self):
             super().__init__()
@@ -114,7 +114,7 @@ def test_an_attribute_that_would_change_its_type():
     net = Net()
     net.initialize()
     layer, weight = net.layer, net.weight
-    refused(lambda: setattr(net, "layer", 3), TypeError, "layer", "Dense", "int", "another name")
+    refused(lambda: setattr(net, "layer", 3), TypeError, "layer", "Dense", "int", "another attribute")
     refused(lambda: setattr(net, "weight", None), TypeError, "weight", "Parameter", "NoneType")
     refused(lambda: setattr(net, "weight", gluon.Parameter("x")), AssertionError, "weight", "params")
     assert net.layer is layer and net.weight is weight
@@ -122,10 +122,10 @@ def test_an_attribute_that_would_change_its_type():
     refused(lambda: nn.HybridSequential().add(nn.Sequential()), ValueError, "HybridBlock", "try HybridSequential")
 
 
-# ---- files of parameters ----
+# ---- parameter files ----
 
 
-def test_a_file_that_does_not_fit_changes_nothing(tmp_path):
+def test_mismatched_file_changes_nothing(tmp_path):
     path = str(tmp_path / "net.params")
     arrays = {"0.weight": mx.nd.ones((3, 9)), "1.weight": mx.nd.ones((2, 3)), "1.bais": mx.nd.ones((2,))}
     mx.nd.save(path, arrays)
@@ -134,14 +134,14 @@ def test_a_file_that_does_not_fit_changes_nothing(tmp_path):
         message = refused(lambda: net.load_parameters(path), AssertionError, path)
     for word in ("'0.bias'", "'1.bias'", "'1.bais'", "'0.weight'", "(3, 4)", "(3, 9)", "allow_missing", "ignore_extra"):
         assert word in message, message
-    with unchanged(net):  # each rule by itself, too
+    with unchanged(net):  # each problem separately, too
         refused(lambda: net.load_parameters(path, ignore_extra=True), AssertionError, "'0.bias', '1.bias'")
         refused(lambda: net.load_parameters(path, allow_missing=True), ValueError, "'1.bais'", "(3, 9)")
         both = {"allow_missing": True, "ignore_extra": True}
         refused(lambda: net.load_parameters(path, **both), AssertionError, "'0.weight'", "expected (3, 4)")
 
 
-def test_a_file_of_other_types_or_for_other_contexts_changes_nothing(tmp_path):
+def test_file_with_other_dtypes_or_contexts_changes_nothing(tmp_path):
     path = str(tmp_path / "net.params")
     net, other = mlp(), mlp()
     other.cast("float64")
@@ -161,7 +161,7 @@ def test_a_file_of_other_types_or_for_other_contexts_changes_nothing(tmp_path):
 
 @FUZZ
 @given(st.data())
-def test_a_damaged_parameter_file_is_refused_or_fits(tmp_path, data):
+def test_damaged_parameter_file_raises_or_fits(tmp_path, data):
     net, path = mlp(), tmp_path / "net.params"
     net.save_parameters(str(path))
     whole = path.read_bytes()
@@ -176,7 +176,7 @@ def test_a_damaged_parameter_file_is_refused_or_fits(tmp_path, data):
 
 
 def damaged(content, data):
-    """Bytes cut off, or with one bit or a run of bytes changed."""
+    """Truncate the content, or change one bit or a run of bytes."""
     at = data.draw(st.integers(0, len(content) - 1))
     kind = data.draw(st.sampled_from(["cut", "flip", "overwrite"]))
     if kind == "cut":
@@ -189,7 +189,7 @@ def damaged(content, data):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """Syncing a file fails, as it does when the disk is full."""
+    """Make syncing a file fail, as when the disk is full."""
 
     def fail(_):
         raise OSError(28, "No space left on device")
@@ -197,7 +197,7 @@ def full_disk(monkeypatch):
     return lambda: monkeypatch.setattr(os, "fsync", fail)
 
 
-def test_a_full_disk_leaves_the_old_files(tmp_path, full_disk):
+def test_full_disk_keeps_old_files(tmp_path, full_disk):
     net = mlp()
     net.hybridize()
     trainer = gluon.Trainer(net.collect_params(), "adam")
@@ -247,7 +247,7 @@ def of_shapes(shapes):
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
-def test_inputs_of_wrong_shapes(name, hybrid):
+def test_inputs_with_wrong_shapes_raise(name, hybrid):
     make, shapes, who, words = SHAPES[name]
     block = make()
     block.initialize()
@@ -258,7 +258,7 @@ def test_inputs_of_wrong_shapes(name, hybrid):
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_a_first_input_that_does_not_fit_can_be_followed_by_one_that_does(hybrid):
+def test_call_succeeds_after_mismatched_first_input(hybrid):
     net = nn.HybridSequential()
     net.add(nn.Conv2D(3, 3), nn.Dense(2))
     net.initialize()
@@ -273,7 +273,7 @@ def test_a_first_input_that_does_not_fit_can_be_followed_by_one_that_does(hybrid
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_other_wrong_arguments(hybrid):
+def test_other_invalid_arguments_raise(hybrid):
     net = mlp(prefix="net_")
     if hybrid:
         net.hybridize()
@@ -312,29 +312,29 @@ ASKING_FOR_VALUES = {
 
 
 @pytest.mark.parametrize("name", ASKING_FOR_VALUES)
-def test_python_that_needs_values_when_there_are_symbols(name):
+def test_code_that_needs_values_raises_on_symbols(name):
     compute, kind = ASKING_FOR_VALUES[name]
     net = hybridized(compute)
-    refused(lambda: net(mx.nd.ones((2, 3))), kind, "'mine' was given symbols", "hybridize", "Compute with F")
+    refused(lambda: net(mx.nd.ones((2, 3))), kind, "'mine' was given symbols", "hybridize", "Compute only with F")
     outer = nn.HybridSequential()
     outer.add(net)
     outer.hybridize()
     message = refused(lambda: outer(mx.nd.ones((2, 3))), kind, "'mine' was given symbols")
-    assert message.count("was given symbols") == 1, message  # said once, by the Block that asked
+    assert message.count("was given symbols") == 1, message  # reported once, by the innermost Block
 
 
 @pytest.mark.parametrize("value", [3, None, "text", {"a": 1}])
-def test_a_hybrid_forward_that_returns_no_symbols(value):
+def test_hybrid_forward_without_symbols_raises(value):
     refused(lambda: hybridized(lambda F, x: value)(mx.nd.ones((2,))), ValueError, "return", repr(value))
 
 
-def test_a_graph_with_the_parameters_of_another_block():
+def test_graph_with_parameters_of_another_block_raises():
     other = mlp(prefix="other_")
     net = hybridized(lambda F, x: F.broadcast_mul(x, other[0].bias.var()))
     refused(lambda: net(mx.nd.ones((2, 3))), MXNetError, "mine", "'other_dense0_bias'", "self.params.get")
 
 
-def test_a_name_that_F_does_not_have():
+def test_unknown_function_of_F_raises():
     refused(lambda: hybridized(lambda F, x: F.relux(x))(mx.nd.ones((2,))), AttributeError, "relux", "Did you mean relu")
 
 
@@ -354,7 +354,7 @@ def exported(tmp_path):
     return net, prefix + "-symbol.json", prefix + "-0000.params", prefix
 
 
-def test_imports_of_wrong_names_and_files(exported):
+def test_imports_with_wrong_names_or_files_raises(exported):
     _, graph, params, prefix = exported
     imports = gluon.SymbolBlock.imports
     refused(lambda: imports(graph, ["x"], params), AssertionError, "'data'", "no input 'x'")
@@ -377,7 +377,7 @@ def test_imports_of_wrong_names_and_files(exported):
 
 @FUZZ
 @given(st.data())
-def test_a_damaged_graph_is_refused_or_is_a_graph(exported, data):
+def test_damaged_graph_raises_or_loads(exported, data):
     _, graph, params, prefix = exported
     broken = pathlib.Path(prefix + "-broken.json")
     broken.write_bytes(damaged(pathlib.Path(graph).read_bytes(), data))
@@ -389,7 +389,7 @@ def test_a_damaged_graph_is_refused_or_is_a_graph(exported, data):
 
 @FUZZ
 @given(st.data())
-def test_a_damaged_model_is_refused_or_is_the_same_model(exported, data):
+def test_damaged_model_raises_or_loads_unchanged(exported, data):
     net, _, _, prefix = exported
     whole = pathlib.Path(prefix + "-model.json").read_bytes()
     broken = prefix + "-broken"
@@ -408,14 +408,14 @@ def test_a_damaged_model_is_refused_or_is_the_same_model(exported, data):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"a": 1}', '{"a": {}, "b": {}}', "[" * 100000])
-def test_a_model_file_that_holds_no_model(exported, text):
+def test_invalid_model_file_raises(exported, text):
     net, _, _, prefix = exported
     pathlib.Path(prefix + "-model.json").write_text(text)
     with unchanged(net):
         refused(lambda: net.load(prefix), MXNetError, prefix + "-model.json", "xpected")
 
 
-def test_a_model_of_another_structure(exported):
+def test_model_with_another_structure_raises(exported):
     _, _, _, prefix = exported
     other = nn.HybridSequential()
     other.add(nn.Dense(3, in_units=4))
@@ -430,7 +430,7 @@ def test_a_model_of_another_structure(exported):
 # ---- training ----
 
 
-def test_trainers_of_what_cannot_be_trained():
+def test_invalid_trainer_arguments_raise():
     net = mlp()
     make = gluon.Trainer
     refused(lambda: make(net, "sgd"), ValueError, "list or dict of Parameters", "HybridSequential")
@@ -444,11 +444,11 @@ def test_trainers_of_what_cannot_be_trained():
     elsewhere.initialize(ctx=mx.cpu(1))
     mixed = [*net.collect_params().values(), *elsewhere.collect_params().values()]
     refused(lambda: make(mixed, "sgd"), AssertionError, "'e_weight'", "cpu(1)", "cpu(0)")
-    net[0].weight.set_data(mx.nd.ones((3, 4)))  # none of those trainers holds on to the parameters
+    net[0].weight.set_data(mx.nd.ones((3, 4)))  # the failed Trainers keep no reference to the parameters
     assert all(param._trainer is None for param in net.collect_params().values())
 
 
-def test_steps_that_cannot_be_made():
+def test_invalid_steps_raise():
     net = mlp(prefix="net_")
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     with unchanged(net):
@@ -464,11 +464,11 @@ def test_steps_that_cannot_be_made():
     waiting = nn.Dense(2, prefix="w_")
     waiting.initialize()
     trainer = gluon.Trainer(waiting.collect_params(), "sgd")
-    refused(lambda: trainer.step(1), gluon.DeferredInitializationError, "w_weight", "Pass one batch")
+    refused(lambda: trainer.step(1), gluon.DeferredInitializationError, "w_weight", "Run one batch")
 
 
 @pytest.mark.parametrize("kvstore", ["device", None])
-def test_a_context_that_had_no_backward(kvstore):
+def test_context_without_backward_raises(kvstore):
     contexts = [mx.cpu(0), mx.cpu(1)]
     net = nn.Dense(1, in_units=2, prefix="d_")
     net.initialize(ctx=contexts)
@@ -483,7 +483,7 @@ def test_a_context_that_had_no_backward(kvstore):
         np.testing.assert_array_equal(g.asnumpy(), gradient)
 
 
-def test_batches_too_small_for_the_contexts():
+def test_batch_smaller_than_contexts_raises():
     contexts = [mx.cpu(0), mx.cpu(1)]
     split, load = gluon.utils.split_data, gluon.utils.split_and_load
     one = mx.nd.ones((1, 2))
@@ -499,7 +499,7 @@ STORES = [{"update_on_kvstore": False}, {"update_on_kvstore": True, "kvstore": "
 
 
 def trained(optimizer, options, **kwargs):
-    """A net and its Trainer after one step."""
+    """Return a net and its Trainer after one step."""
     contexts = [mx.cpu(0)]
     if kwargs.pop("kvstore", None):
         contexts.append(mx.cpu(1))
@@ -552,7 +552,7 @@ def states_of(trainer):
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_optimizer_states_bring_their_optimizer(tmp_path, store):
+def test_optimizer_states_restore_their_optimizer(tmp_path, store):
     path = str(tmp_path / "states")
     _, source = trained("adam", {"learning_rate": 0.25}, net=mlp, **store)
     source.save_states(path)
@@ -563,7 +563,7 @@ def test_optimizer_states_bring_their_optimizer(tmp_path, store):
 
 
 @pytest.mark.parametrize("content", [b"", b"hello world" * 9, b"\x80\x04.", b"\x80\x04}.", b"\x80\x04cos\nsystem\n."])
-def test_files_that_hold_no_optimizer_states(tmp_path, content):
+def test_invalid_optimizer_state_files_raise(tmp_path, content):
     path = tmp_path / "states"
     net = mlp()
     trainer = gluon.Trainer(net.collect_params(), "adam")
@@ -571,7 +571,7 @@ def test_files_that_hold_no_optimizer_states(tmp_path, content):
     trainer.step(1)
     before = states_of(trainer)
     path.write_bytes(content)
-    if content != b"\x80\x04}.":  # a pickled empty dictionary: states of nothing yet
+    if content != b"\x80\x04}.":  # a pickled empty dictionary: no states yet
         refused(lambda: trainer.load_states(str(path)), MXNetError, str(path))
         assert states_of(trainer) == before
     net.save_parameters(str(path))
@@ -581,7 +581,7 @@ def test_files_that_hold_no_optimizer_states(tmp_path, content):
 
 @FUZZ
 @given(st.data())
-def test_damaged_optimizer_states_are_refused_or_fit(tmp_path, data):
+def test_damaged_optimizer_states_raise_or_fit(tmp_path, data):
     path = tmp_path / "states"
     net = mlp()
     trainer = gluon.Trainer(net.collect_params(), "adam")
@@ -600,7 +600,7 @@ def test_damaged_optimizer_states_are_refused_or_fit(tmp_path, data):
 # ---- stores, metrics, loaders ----
 
 
-def test_stores_used_wrongly():
+def test_invalid_store_calls_raise():
     refused(lambda: mx.kv.create("locla"), MXNetError, "'locla'", "Did you mean local")
     refused(lambda: mx.kv.create(3), TypeError, "string", "3")
     kv, two, three = mx.kv.create("local"), mx.nd.ones((2,)), mx.nd.ones((3,))
@@ -643,11 +643,11 @@ def test_stores_used_wrongly():
     kv.pull([1, 2], out=[outs[0], outs[0]])
     first = mx.nd.zeros((2,))
     kv.pull(1, out=first)
-    np.testing.assert_array_equal(first.asnumpy(), [1, 1])  # no call above got half way
+    np.testing.assert_array_equal(first.asnumpy(), [1, 1])  # no failed call was partially applied
     assert list(kv._stored) == [1, 2]
 
 
-def test_names_that_nothing_has():
+def test_unknown_names_raise_with_suggestion():
     refused(lambda: mx.metric.create("acuracy"), AssertionError, "'acuracy'", "Did you mean accuracy")
     refused(lambda: mx.metric.create(3), AssertionError, "metric", "received 3")
     refused(lambda: mx.optimizer.create("adamm"), ValueError, "adamm", "Did you mean adam")
@@ -657,12 +657,12 @@ def test_names_that_nothing_has():
     refused(lambda: layer(mx.nd.ones((1, 2))), MXNetError, "'relu'", "'rleu'")
 
 
-def test_metrics_of_nothing_and_of_nan():
+def test_metrics_without_data_and_with_nan():
     metric = mx.metric.Accuracy()
     assert np.isnan(metric.get()[1])
     refused(lambda: metric.update([mx.nd.ones((2,))], [mx.nd.ones((3, 2))]), ValueError, "labels", "predictions")
     refused(lambda: metric.update([mx.nd.ones((2,))], []), ValueError, "labels, 1", "predictions, 0")
-    assert np.isnan(metric.get()[1])  # a refused batch counts for nothing
+    assert np.isnan(metric.get()[1])  # a rejected batch is not counted
     loss = mx.metric.Loss()
     loss.update(None, [mx.nd.array([1.0, float("nan")])])
     assert np.isnan(loss.get()[1])
@@ -671,7 +671,7 @@ def test_metrics_of_nothing_and_of_nan():
     assert loss.get()[1] == 2
 
 
-def test_loaders_used_wrongly():
+def test_invalid_loader_arguments_raise():
     data = gluon.data.SimpleDataset(list(range(4)))
     make = gluon.data.DataLoader
     refused(lambda: make(data), ValueError, "batch_size")
@@ -688,16 +688,16 @@ def test_loaders_used_wrongly():
     assert len(list(make(data, 2))) == 2
 
 
-def test_children_of_wrong_kinds():
+def test_invalid_children_raise():
     for sequential in (nn.Sequential, nn.HybridSequential):
         net = sequential()
         for wrong in (3, None, nn.Dense):
-            refused(lambda wrong=wrong, net=net: net.add(wrong), ValueError, "takes Blocks", repr(wrong)[:20])
+            refused(lambda wrong=wrong, net=net: net.add(wrong), ValueError, "expects Blocks", repr(wrong)[:20])
         assert len(net) == 0
     refused(lambda: nn.Dense(-1), ValueError, "units", "-1")
 
 
-def test_a_saved_model_is_json_that_mxnet_reads(exported):
+def test_saved_model_has_mxnet_json_format(exported):
     _, _, _, prefix = exported
     content = json.loads(pathlib.Path(prefix + "-model.json").read_text())
     assert list(content) == ["hybridsequential0"]

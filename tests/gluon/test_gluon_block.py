@@ -1,4 +1,4 @@
-"""Blocks, Parameters and Trainers where neomx does more than MXNet, or where threads, copies and pickles come in."""
+"""Blocks, Parameters and Trainers beyond MXNet's features, and in threads, copies and pickles."""
 
 import copy
 import gc
@@ -37,7 +37,7 @@ def gradient_of(net, x=X):
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
-def test_a_copy_has_its_own_parameters_gradients_and_graph(hybrid, copied):
+def test_copy_has_its_own_parameters_gradients_and_graph(hybrid, copied):
     net = mlp(prefix="net_")
     if hybrid:
         net.hybridize()
@@ -45,14 +45,14 @@ def test_a_copy_has_its_own_parameters_gradients_and_graph(hybrid, copied):
     other = copied(net)
     np.testing.assert_array_equal(other(X).asnumpy(), expected)
     assert list(other.collect_params().keys()) == list(net.collect_params().keys())
-    before, expected = gradient_of(net), net(X).asnumpy()  # which moved the running mean and variance
+    before, expected = gradient_of(net), net(X).asnumpy()  # both update the running mean and variance
     other[0].weight.set_data(other[0].weight.data() * 2)
     assert np.abs(gradient_of(other) - before).max() > 0
     np.testing.assert_array_equal(net[0].weight.grad().asnumpy(), before)
     np.testing.assert_array_equal(net(X).asnumpy(), expected)
 
 
-def test_a_copy_of_a_trained_net_belongs_to_no_trainer():
+def test_copy_of_trained_net_has_no_trainer():
     net = mlp()
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     other = copy.deepcopy(net)
@@ -65,20 +65,20 @@ def test_a_copy_of_a_trained_net_belongs_to_no_trainer():
         gluon.Trainer(other.collect_params(), "sgd").step(1)
 
 
-@pytest.mark.parametrize("state", ["uninitialised", "deferred", "on two contexts", "without gradient", "constant"])
+@pytest.mark.parametrize("state", ["uninitialized", "deferred", "on two contexts", "without gradient", "constant"])
 def test_parameters_are_copied_in_every_state(state):
     param = gluon.Parameter("w", shape=(0 if state == "deferred" else 2, 3), allow_deferred_init=True, lr_mult=3.0)
     if state == "constant":
         param = gluon.Constant("c", mx.nd.array([[1, 2]]))
     if state == "without gradient":
         param.grad_req = "null"
-    if state != "uninitialised":
+    if state != "uninitialized":
         param.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     for other in (copy.deepcopy(param), pickle.loads(pickle.dumps(param))):
         assert (other.name, other.shape, other.grad_req, other.lr_mult) == (
             param.name, param.shape, param.grad_req, param.lr_mult,
         )  # fmt: skip
-        if state not in ("uninitialised", "deferred"):
+        if state not in ("uninitialized", "deferred"):
             assert other.list_ctx() == [mx.cpu(0), mx.cpu(1)]
             for mine, theirs in zip(other.list_data(), param.list_data(), strict=True):
                 np.testing.assert_array_equal(mine.asnumpy(), theirs.asnumpy())
@@ -92,7 +92,7 @@ def test_parameters_are_copied_in_every_state(state):
 # ---- threads ----
 
 
-def test_threads_name_their_own_blocks():
+def test_block_names_are_per_thread():
     names, inside, go_on = [], threading.Event(), threading.Event()
 
     def work():
@@ -112,7 +112,7 @@ def test_threads_name_their_own_blocks():
     assert names == ["dense0"]
 
 
-def test_threads_run_one_hybridized_net():
+def test_threads_share_a_hybridized_net():
     net = mlp()
     net.hybridize()
     expected = {n: net(mx.nd.ones((n, 4)) * n).asnumpy() for n in range(1, 5)}
@@ -134,7 +134,7 @@ def test_threads_run_one_hybridized_net():
 # ---- names ----
 
 
-def test_a_scope_that_is_entered_again_inside_itself():
+def test_name_scope_is_reentrant():
     net = nn.Sequential(prefix="net_")
     with net.name_scope():
         first = nn.Dense(1)
@@ -146,7 +146,7 @@ def test_a_scope_that_is_entered_again_inside_itself():
     assert [b.name for b in (first, second, third, outside)] == ["net_dense0", "net_dense1", "net_dense2", "dense0"]
 
 
-def test_a_scope_is_left_when_its_body_raises():
+def test_name_scope_exits_on_exception():
     net = nn.Sequential(prefix="net_")
     with pytest.raises(KeyError), net.name_scope():
         raise KeyError
@@ -157,7 +157,7 @@ def test_a_scope_is_left_when_its_body_raises():
 # ---- hooks ----
 
 
-def test_a_hook_registered_twice_is_called_once():
+def test_hook_registered_twice_is_called_once():
     seen, net = [], mlp()
 
     def hook(block, inputs, output):
@@ -172,7 +172,7 @@ def test_a_hook_registered_twice_is_called_once():
     assert len(seen) == 1
 
 
-def test_a_hook_may_detach_itself_and_others():
+def test_hook_may_detach_itself_and_others():
     seen, net = [], mlp()
     handles = []
 
@@ -188,7 +188,7 @@ def test_a_hook_may_detach_itself_and_others():
     assert seen == ["once"]
 
 
-def test_a_handle_does_not_keep_its_block():
+def test_hook_handle_does_not_keep_block_alive():
     net = mlp()
     handle = net.register_forward_hook(lambda *args: None)
     gone = weakref.ref(net)
@@ -198,7 +198,7 @@ def test_a_handle_does_not_keep_its_block():
     handle.detach()
 
 
-def test_op_hooks_get_arrays_with_what_the_ops_computed():
+def test_op_hooks_receive_inputs_and_outputs():
     net, seen = mlp(prefix="net_"), {}
     net.hybridize()
     expected = net(X)
@@ -212,7 +212,7 @@ def test_op_hooks_get_arrays_with_what_the_ops_computed():
 # ---- parameters ----
 
 
-def test_what_block_has_beside_mxnet():
+def test_block_methods_beyond_mxnet():
     net = mlp()
     gradient_of(net)
     net.zero_grad()
@@ -222,7 +222,7 @@ def test_what_block_has_beside_mxnet():
     assert net(X.as_in_context(mx.cpu(2))).context == mx.cpu(2)
 
 
-def test_initialising_again_starts_gradients_from_zero_and_keeps_the_trainer_working():
+def test_reinitialization_resets_gradients_and_keeps_trainer():
     net = mlp()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
     gradient_of(net)
@@ -236,7 +236,7 @@ def test_initialising_again_starts_gradients_from_zero_and_keeps_the_trainer_wor
     np.testing.assert_allclose(net[0].weight.data().asnumpy(), 1 - 0.1 * gradient, rtol=1e-6)
 
 
-def test_freezing_and_thawing_under_a_trainer():
+def test_trainer_follows_changes_of_grad_req():
     net = mlp()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9})
     net[0].collect_params().setattr("grad_req", "null")
@@ -253,7 +253,7 @@ def test_freezing_and_thawing_under_a_trainer():
     np.testing.assert_allclose(net[0].weight.data().asnumpy(), frozen - 0.1 * gradient, rtol=1e-5, atol=1e-7)
 
 
-def test_a_row_sparse_parameter_trained_by_rows():
+def test_row_sparse_parameter_trains_by_rows():
     param = gluon.Parameter("w", shape=(6, 2), stype="row_sparse", grad_stype="row_sparse", init="ones")
     param.initialize()
     trainer = gluon.Trainer([param], "sgd", {"learning_rate": 0.5})
@@ -271,7 +271,7 @@ def test_a_row_sparse_parameter_trained_by_rows():
     np.testing.assert_array_equal(param.list_row_sparse_data(mx.nd.array([4]))[0].data.asnumpy(), expected[[4]])
 
 
-def test_sharing_by_dictionaries_reaches_children_and_training():
+def test_shared_params_include_children_and_train():
     first = mlp(prefix="shared_")
     second = nn.HybridSequential(prefix="shared_", params=first.collect_params())
     with second.name_scope():
@@ -283,7 +283,7 @@ def test_sharing_by_dictionaries_reaches_children_and_training():
     np.testing.assert_array_equal(first(X).asnumpy(), second(X).asnumpy())
 
 
-def test_a_model_saved_and_loaded_is_hybridized_as_it_was(tmp_path):
+def test_loaded_model_is_hybridized_as_saved(tmp_path):
     net = mlp(prefix="net_")
     net.hybridize()
     expected = net(X).asnumpy()
@@ -299,7 +299,7 @@ def test_a_model_saved_and_loaded_is_hybridized_as_it_was(tmp_path):
     assert not other._active
 
 
-def test_a_block_without_parameters_saves_and_loads(tmp_path):
+def test_block_without_parameters_saves_and_loads(tmp_path):
     net = nn.HybridSequential()
     net.add(nn.Flatten(), nn.Activation("relu"))
     path = str(tmp_path / "none.params")
@@ -310,8 +310,8 @@ def test_a_block_without_parameters_saves_and_loads(tmp_path):
     assert net(X).shape == (2, 4)
 
 
-def test_a_graph_gives_memory_of_its_own():
-    """Also where its last op is a view in torch, or it returns a parameter as it is."""
+def test_graph_outputs_do_not_share_memory():
+    """This includes graphs that end in an op that is a view in torch, or that return a parameter."""
 
     class Net(gluon.HybridBlock):
         def __init__(self):
@@ -330,7 +330,7 @@ def test_a_graph_gives_memory_of_its_own():
     assert (x.asnumpy() == 1).all() and (net.weight.data().asnumpy() == 1).all()
 
 
-def test_a_replaced_child_replaces_the_graph():
+def test_replacing_a_child_replaces_the_graph():
     class Net(gluon.HybridBlock):
         def __init__(self):
             super().__init__()
@@ -348,7 +348,7 @@ def test_a_replaced_child_replaces_the_graph():
     assert net(nd.ones((1, 3))).shape == (1, 5)
 
 
-def test_other_libraries_find_the_graph_of_a_block():
+def test_cached_graph_is_available_to_libraries():
     net = mlp()
     assert net._cached_graph == ()
     net.hybridize()
@@ -360,8 +360,8 @@ def test_other_libraries_find_the_graph_of_a_block():
     assert net._cached_graph == ()
 
 
-def test_arrays_in_shared_memory_meet_parameters_on_the_cpu():
-    """Batches of MXNet's worker processes come there. Results of ops are on the CPU itself."""
+def test_shared_memory_arrays_work_with_cpu_parameters():
+    """MXNet's worker processes return batches there. Results of ops are on the CPU context."""
     net = mlp()
     shared = X.as_in_context(mx.cpu_shared(0))
     assert net(shared).context == (shared + 1).context == mx.cpu(0)
@@ -375,13 +375,13 @@ def test_arrays_in_shared_memory_meet_parameters_on_the_cpu():
 
 
 class Dropped(gluon.Parameter):
-    """A Parameter that gives out its values changed, as libraries write it."""
+    """A Parameter whose `data` returns modified values, as in some libraries."""
 
     def data(self, ctx=None):
         return 2 * self._check_and_get(self._data, ctx)
 
 
-def test_a_parameter_that_gives_out_changed_values_is_trained():
+def test_parameter_with_overridden_data_is_trained():
     net = nn.Dense(1, in_units=1, use_bias=False)
     param = Dropped(net.weight.name, shape=(1, 1))
     net._reg_params["weight"] = net.params._params[param.name] = param
@@ -397,7 +397,7 @@ def test_a_parameter_that_gives_out_changed_values_is_trained():
     assert param.list_data()[0].asscalar() == 0
 
 
-def test_files_of_a_block_without_parameters(tmp_path):
+def test_parameter_files_of_block_without_parameters(tmp_path):
     net = mx.gluon.nn.HybridLambda("relu")
     net.hybridize()
     net(mx.nd.ones((1, 2)))

@@ -1,4 +1,4 @@
-"""What neomx's losses can and MXNet's cannot, and what they tell of bad input."""
+"""Losses beyond MXNet's features, and their errors."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def gradient(block, x, *others):
         (lambda: loss.PoissonNLLLoss(compute_full=True), (values(4, 3, seed=1, low=0.5) * 6,)),
     ],
 )
-def test_losses_that_only_neomx_hybridizes(make, others):
+def test_losses_hybridize_where_mxnet_cannot(make, others):
     x, block = values(4, 3), make()
     plain = gradient(block, x, *others)
     block.hybridize()
@@ -35,7 +35,7 @@ def test_losses_that_only_neomx_hybridizes(make, others):
     assert np.abs(plain[1]).max() > 0
 
 
-def test_cosine_embedding_of_doubles():
+def test_cosine_embedding_in_float64():
     a, b = values(3, 4).astype("float64"), values(3, 4, seed=1).astype("float64")
     out = loss.CosineEmbeddingLoss()(a, b, nd.array([1, 1, 1], dtype="float64")).asnumpy()
     a, b = a.asnumpy(), b.asnumpy()
@@ -54,14 +54,14 @@ def test_cosine_embedding_of_doubles():
         (lambda: loss.Loss(1, 0)(values(2)), NotImplementedError, "Loss must define hybrid_forward"),
     ],
 )
-def test_refusals_say_what_was_expected(call, error, message):
+def test_errors_name_expected_values(call, error, message):
     with pytest.raises(error, match=message):
         call()
 
 
 @pytest.mark.parametrize("classes", [5, 300])
-def test_labels_out_of_range_are_the_nearest_class(classes):
-    """As pick clips them, whichever way the cross-entropy is computed; -100 is no exception, which torch would skip."""
+def test_out_of_range_labels_are_clipped(classes):
+    """As `pick` clips them, however the cross-entropy is computed. This includes -100, which torch would ignore."""
     pred = nd.array(np.random.RandomState(0).normal(size=(4, classes)))
     pred.attach_grad()
     loss_of = loss.SoftmaxCrossEntropyLoss()

@@ -1,4 +1,4 @@
-"""What recordings cannot say of the layers: chance, gradients that MXNet's CPU has not, refusals and what they tell."""
+"""Layer behavior that recordings cannot cover: randomness, gradients that MXNet's CPU lacks, and error messages."""
 
 import numpy as np
 import pytest
@@ -29,17 +29,17 @@ def started(block, *inputs):
     return block
 
 
-def test_every_public_name_is_here():
+def test_all_public_names_exist():
     assert [name for name in NAMES if not hasattr(nn, name)] == []
     assert [name for name in CONTRIB if not hasattr(contrib.nn, name)] == []
     assert hasattr(contrib.cnn, "DeformableConvolution") and hasattr(contrib.cnn, "ModulatedDeformableConvolution")
 
 
-# ---- chance ----
+# ---- randomness ----
 
 
 @pytest.mark.parametrize("hybrid", [False, True])
-def test_dropout_zeroes_a_share_and_scales_the_rest(hybrid):
+def test_dropout_zeroes_a_fraction_and_scales_the_rest(hybrid):
     mx.random.seed(1)
     block, x = nn.Dropout(0.25), nd.ones((200, 100))
     if hybrid:
@@ -55,17 +55,17 @@ def test_dropout_zeroes_a_share_and_scales_the_rest(hybrid):
     np.testing.assert_array_equal(block(x).asnumpy(), x.asnumpy())
 
 
-def test_dropout_decides_once_along_its_axes():
+def test_dropout_shares_mask_along_axes():
     with autograd.train_mode():
         out = nn.Dropout(0.5, axes=(1,))(nd.ones((50, 6))).asnumpy()
     assert (out == out[:, :1]).all()
     assert 0 < (out[:, 0] == 0).mean() < 1
 
 
-# ---- what MXNet's CPU has not ----
+# ---- not available on MXNet's CPU ----
 
 
-def test_modulated_deformable_convolution_has_its_gradient():
+def test_modulated_deformable_convolution_gradient():
     x = values(1, 2, 4, 4)
     block = started(contrib.cnn.ModulatedDeformableConvolution(2, 3, padding=1), x)
     head = values(1, 2, 4, 4, seed=3)
@@ -88,7 +88,7 @@ def test_modulated_deformable_convolution_has_its_gradient():
 
 
 @pytest.mark.parametrize("cls", ["Conv2D", "Conv2DTranspose"])
-def test_channels_last_computes_what_channels_first_does(cls):
+def test_channels_last_equals_channels_first(cls):
     x = values(2, 3, 5, 6)
     first = started(getattr(nn, cls)(4, (3, 2), strides=2, padding=1), x)
     last = getattr(nn, cls)(4, (3, 2), strides=2, padding=1, layout="NHWC")
@@ -113,7 +113,7 @@ def test_channels_last_computes_what_channels_first_does(cls):
         lambda: contrib.nn.PixelShuffle2D(2),
     ],
 )
-def test_a_layer_takes_torch_tensors_through_its_twin(make):
+def test_layer_accepts_torch_tensors(make):
     x = values(2, 4, 5, 5)
     block = started(make(), x)
     tensor = torch.from_numpy(x.asnumpy()).requires_grad_()
@@ -128,19 +128,19 @@ def test_a_layer_takes_torch_tensors_through_its_twin(make):
 # ---- layers for sparse and distributed training ----
 
 
-def test_sync_batchnorm_of_several_contexts_predicts_and_refuses_to_train():
+def test_sync_batchnorm_on_several_contexts_only_predicts():
     block = contrib.nn.SyncBatchNorm(in_channels=2, num_devices=2)
     block.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     x = values(4, 2)
     assert block(x).shape == block(x.as_in_context(mx.cpu(1))).shape == (4, 2)
     with (
         autograd.record(),
-        pytest.raises(mx.MXNetError, match="2 contexts of one process.*one process for each device"),
+        pytest.raises(mx.MXNetError, match="2 contexts of one process.*Use one process for each device"),
     ):
         block(x)
 
 
-def test_a_subclass_of_a_layer_keeps_its_op():
+def test_layer_subclass_keeps_its_op():
     class Mine(contrib.cnn.DeformableConvolution):
         pass
 
@@ -152,7 +152,7 @@ def test_a_subclass_of_a_layer_keeps_its_op():
     assert repr(Mine(2, 3)).startswith("Mine(None -> 2")
 
 
-def test_lambda_takes_any_callable():
+def test_lambda_accepts_any_callable():
     class Doubler:
         def __call__(self, x):
             return 2 * x
@@ -161,7 +161,7 @@ def test_lambda_takes_any_callable():
     assert "Doubler" in repr(nn.Lambda(Doubler()))
 
 
-# ---- refusals ----
+# ---- errors ----
 
 
 @pytest.mark.parametrize(
@@ -189,17 +189,17 @@ def test_lambda_takes_any_callable():
         (lambda: nn.Conv2D(3, 3, groups=2), mx.MXNetError, "channels must be a multiple of groups=2, received 3"),
         (lambda: nn.MaxPool1D(layout="NCHW"), AssertionError, "MaxPool1D must be 'NCW' or 'NWC', received 'NCHW'"),
         (lambda: nn.GroupNorm(0), ValueError, "num_groups must be an integer of at least 1"),
-        (lambda: nn.Sequential().add(nd.relu), ValueError, "Sequential takes Blocks, received <function relu"),
-        (lambda: nn.HybridSequential().add(3), ValueError, "HybridSequential takes Blocks, received 3 of type int"),
-        (lambda: nn.Lambda("rellu"), AssertionError, "no function is called 'rellu' in mx.nd"),
+        (lambda: nn.Sequential().add(nd.relu), ValueError, "Sequential expects Blocks, received <function relu"),
+        (lambda: nn.HybridSequential().add(3), ValueError, "HybridSequential expects Blocks, received 3 of type int"),
+        (lambda: nn.Lambda("rellu"), AssertionError, "mx.nd has no function 'rellu'"),
         (lambda: nn.HybridLambda(3), ValueError, "expected a function or the name of one"),
-        (lambda: nn.ReflectionPad2D((1, 2)), AssertionError, "padding must be a number, or 8 numbers"),
-        (lambda: contrib.nn.PixelShuffle2D((1, 2, 3)), AssertionError, "factor must be a number or 2 numbers"),
+        (lambda: nn.ReflectionPad2D((1, 2)), AssertionError, "padding must be an integer or 8 integers"),
+        (lambda: contrib.nn.PixelShuffle2D((1, 2, 3)), AssertionError, "factor must be an integer or 2 integers"),
         (lambda: contrib.nn.PixelShuffle1D(0), ValueError, "factor must be an integer of at least 1, received 0"),
         (lambda: contrib.cnn.DeformableConvolution(2, adj=1), mx.MXNetError, "adj must be None"),
     ],
 )
-def test_refusals_say_what_was_expected(call, error, message):
+def test_errors_name_expected_values(call, error, message):
     with pytest.raises(error, match=message.replace("(", r"\(")):
         call()
 
@@ -214,14 +214,14 @@ def test_refusals_say_what_was_expected(call, error, message):
         (nn.Dropout(2.0), (1, 3), "2.0"),
     ],
 )
-def test_data_that_does_not_fit_is_told(block, shape, message):
+def test_mismatched_input_raises(block, shape, message):
     block.initialize()
     with pytest.raises(mx.MXNetError, match=message):
         block(nd.ones(shape))
 
 
 def test_second_derivatives_through_layers():
-    """A gradient penalty's own gradient, against finite differences: MXNet's is wrong, so nothing was recorded."""
+    """Compare the gradient of a gradient penalty with finite differences. MXNet's is wrong, so it was not recorded."""
     net = nn.HybridSequential()
     net.add(nn.Dense(4, in_units=3, activation="tanh"), nn.Dense(1, in_units=4))
     net.initialize(mx.init.Xavier())

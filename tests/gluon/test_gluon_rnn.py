@@ -1,4 +1,4 @@
-"""What recordings of gluon.rnn cannot show: lengths that MXNet's CPU kernel ignores, chance, graphs, torch's view."""
+"""gluon.rnn beyond recordings: lengths that MXNet's CPU kernel ignores, randomness, graphs, and torch twins."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def close(a, b):
 
 @pytest.mark.parametrize("kind", LAYERS)
 @pytest.mark.parametrize("hybridize", [False, True])
-def test_each_sequence_ends_at_its_length(kind, hybridize):
+def test_sequences_end_at_their_lengths(kind, hybridize):
     layer = made(getattr(rnn, kind)(4, 2, bidirectional=True, input_size=3, use_sequence_length=True))
     alone = getattr(rnn, kind)(4, 2, bidirectional=True, input_size=3, prefix=layer.prefix, params=layer.params)
     if hybridize:
@@ -43,7 +43,7 @@ def test_each_sequence_ends_at_its_length(kind, hybridize):
 
 
 @pytest.mark.parametrize("kind", LAYERS)
-def test_a_layer_is_its_stack_of_cells(kind):
+def test_layer_equals_stack_of_cells(kind):
     layer = made(getattr(rnn, kind)(4, 2, bidirectional=True, input_size=3, layout="NTC"))
     x = data(2, 5, 3)
     out, states = layer(x, layer.begin_state(2))
@@ -55,7 +55,7 @@ def test_a_layer_is_its_stack_of_cells(kind):
             close(state[k], cell_states[count * k + kind_of_state])
 
 
-def test_a_hybridized_layer_takes_states_or_not_by_turns():
+def test_hybridized_layer_accepts_optional_states():
     layer = made(rnn.GRU(4, input_size=3))
     layer.hybridize()
     x = data(5, 2, 3)
@@ -72,7 +72,7 @@ def language_model():
     return made(net)
 
 
-def test_a_graph_takes_any_batch_and_packs_no_parameters():
+def test_graph_accepts_any_batch_size_and_does_not_pack_parameters():
     net = language_model()
     batches = [nd.array(np.random.RandomState(0).randint(0, 7, (4, batch))) for batch in (3, 5)]
     expected = [net(tokens) for tokens in batches]
@@ -84,14 +84,14 @@ def test_a_graph_takes_any_batch_and_packs_no_parameters():
     assert len([line for line in net._last_graph.run.source.splitlines() if " = op" in line]) < 10
 
 
-def test_one_set_of_parameters_in_two_layers():
+def test_two_layers_share_parameters():
     first = made(rnn.LSTM(4, input_size=3, prefix="shared_"))
     second = rnn.LSTM(4, input_size=3, prefix="shared_", params=first.params)
     x = data(3, 2, 3)
     close(first(x), second(x))
 
 
-def test_torch_sees_a_layer():
+def test_twin_of_layer_equals_torch_layer():
     layer = made(rnn.LSTM(4, 2, input_size=3))
     x = data(5, 2, 3)
     twin = layer.torch()
@@ -106,7 +106,7 @@ def test_torch_sees_a_layer():
     assert all(param.grad is not None for param in twin.parameters())
 
 
-def test_dropout_between_layers_and_only_while_training():
+def test_dropout_between_layers_only_in_training():
     layer = made(rnn.LSTM(50, 2, dropout=0.5, input_size=3))
     x = data(4, 8, 3)
     close(layer(x), layer(x))
@@ -115,13 +115,13 @@ def test_dropout_between_layers_and_only_while_training():
     assert not np.allclose(first.asnumpy(), second.asnumpy())
 
 
-def test_cells_are_clipped():
+def test_lstm_cell_states_are_clipped():
     layer = made(rnn.LSTM(4, input_size=3, state_clip_min=-0.05, state_clip_max=0.05))
     _, (_, cell) = layer(10 * data(5, 2, 3), layer.begin_state(2))
     assert np.abs(cell.asnumpy()).max() == np.float32(0.05)
 
 
-def test_zoneout_takes_each_number_from_one_step_or_the_other():
+def test_zoneout_keeps_previous_or_new_values():
     base = made(rnn.RNNCell(50, input_size=3))
     x, before = data(8, 3), data(8, 50)
     new, _ = base(x, [before])
@@ -137,7 +137,7 @@ def test_zoneout_takes_each_number_from_one_step_or_the_other():
         assert np.all((later.asnumpy() == new.asnumpy()) | (later.asnumpy() == out.asnumpy()))
 
 
-def test_variational_dropout_keeps_its_mask_until_reset():
+def test_variational_dropout_keeps_mask_until_reset():
     class Copy(rnn.HybridRecurrentCell):
         def state_info(self, batch_size=0):
             return [{"shape": (batch_size, 50), "__layout__": "NC"}]
@@ -176,7 +176,7 @@ def test_dropout_with_axes_drops_whole_rows():
     assert 0.2 < (out == 0).mean() < 0.8
 
 
-def test_bidirectional_cells_merge_with_lengths_unasked():
+def test_bidirectional_cell_merges_outputs_with_valid_length():
     cell = made(rnn.BidirectionalCell(rnn.GRUCell(4, input_size=3), rnn.GRUCell(4, input_size=3)))
     x, lengths = data(3, 5, 3), nd.array([2, 5, 1])
     out, _ = cell.unroll(5, x, valid_length=lengths)
@@ -195,8 +195,8 @@ def test_gradients_of_a_projected_lstm():
     [
         (lambda: rnn.LSTM(3, layout="CTN"), "Invalid layout CTN"),
         (lambda: rnn.RNN(3, activation="sigmoid"), "'relu' or 'tanh', received 'sigmoid'"),
-        (lambda: rnn.LSTM(3).begin_state(), "batch_size must be told"),
-        (lambda: rnn.GRUCell(3).begin_state(), "batch_size must be told"),
+        (lambda: rnn.LSTM(3).begin_state(), "arrays need a batch_size"),
+        (lambda: rnn.GRUCell(3).begin_state(), "arrays need a batch_size"),
         (lambda: made(rnn.LSTM(3, input_size=4))(data(2, 2, 3)), "must have shape (12, 3)"),
         (lambda: made(rnn.LSTM(3, input_size=3))(data(2, 2, 3), data(1, 2, 3)), "3 arrays must come before"),
         (lambda: made(rnn.GRU(3, input_size=3))(data(2, 2, 3), data(1, 5, 3)), "state must have shape (1, 2, 3)"),
@@ -208,7 +208,7 @@ def test_gradients_of_a_projected_lstm():
         (lambda: contrib.rnn.Conv2DRNNCell((3, 8, 8), 4, (3,), 3), "length 2. Received: (3,)"),
     ],
 )
-def test_what_is_wrong_is_said(wrong, message):
+def test_errors_name_the_problem(wrong, message):
     with pytest.raises((AssertionError, KeyError, mx.MXNetError)) as error:
         wrong()
     assert message in str(error.value)

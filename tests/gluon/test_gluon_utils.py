@@ -1,4 +1,4 @@
-"""gluon.utils: downloads over a server of our own, and what clipping says."""
+"""gluon.utils: downloads from a local server, and gradient clipping."""
 
 import hashlib
 import http.server
@@ -16,7 +16,7 @@ SHA1 = hashlib.sha1(CONTENT).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Serves CONTENT; /breaks ends in the middle twice, with ranges; /restarts too, without; /gone is not there."""
+    """Serves CONTENT. /breaks stops in the middle twice, with ranges; /restarts too, without; /gone does not exist."""
 
     def do_GET(self):
         kind, server = self.path.strip("/"), self.server
@@ -50,7 +50,7 @@ def server():
         server.shutdown()
 
 
-def test_a_download_arrives_whole_and_once(server, tmp_path, capsys):
+def test_download_is_complete_and_happens_once(server, tmp_path, capsys):
     name = utils.download(f"{server.url}/file.bin", str(tmp_path), sha1_hash=SHA1)
     assert name == str(tmp_path / "file.bin") and (tmp_path / "file.bin").read_bytes() == CONTENT
     utils.download(f"{server.url}/file.bin", str(tmp_path), sha1_hash=SHA1)
@@ -65,7 +65,7 @@ def test_a_download_arrives_whole_and_once(server, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("kind", ["breaks", "restarts"])
-def test_a_broken_connection_is_taken_up_again(server, tmp_path, kind):
+def test_download_resumes_after_broken_connection(server, tmp_path, kind):
     utils.download(f"{server.url}/{kind}", str(tmp_path / "f"), sha1_hash=SHA1)
     assert (tmp_path / "f").read_bytes() == CONTENT
     assert [asked for _, asked in server.requests] == [
@@ -75,7 +75,7 @@ def test_a_broken_connection_is_taken_up_again(server, tmp_path, kind):
     ]
 
 
-def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path):
+def test_busy_server_is_retried_but_missing_file_is_not(server, tmp_path):
     utils.download(f"{server.url}/busy", str(tmp_path / "f"))
     with pytest.raises(mx.MXNetError, match=rf"cannot download {server.url}/gone: .*404"):
         utils.download(f"{server.url}/gone", str(tmp_path / "g"))
@@ -83,7 +83,7 @@ def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(server, tmp_path
     assert os.listdir(tmp_path) == ["f"]
 
 
-def test_what_is_not_what_it_should_be_does_not_stay(server, tmp_path):
+def test_invalid_download_is_removed(server, tmp_path):
     with pytest.raises(mx.MXNetError, match="SHA-1"):
         utils.download(f"{server.url}/file.bin", str(tmp_path / "f"), sha1_hash="0" * 40)
     with pytest.raises(mx.MXNetError, match="cannot download"):
@@ -93,7 +93,7 @@ def test_what_is_not_what_it_should_be_does_not_stay(server, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_clipping_what_is_not_finite_warns():
+def test_clipping_non_finite_gradients_warns():
     with pytest.warns(UserWarning, match="nan or inf"):
         assert np.isnan(utils.clip_global_norm([mx.nd.array([3.0, np.nan])], 1.0))
     arrays = [mx.nd.array([3.0, 0.0]), mx.nd.array([4.0], dtype="float16")]

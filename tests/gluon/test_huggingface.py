@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's library: its outputs, recorded by record_transformers.py, and what is refused."""
+"""Hugging Face checkpoints: outputs compared with those recorded by record_transformers.py, and errors."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ MODELS = ["gpt2_lm", "gpt2_model", "bert_model", "bert_masked", "bert_classes"]
 
 @pytest.mark.parametrize("hybridize", [False, True])
 @pytest.mark.parametrize("name", MODELS)
-def test_checkpoints_give_what_the_library_gives(name, hybridize):
+def test_outputs_match_transformers(name, hybridize):
     outputs, arguments = recorded(name)
     net = transformer.load_huggingface(RECORDED / name)
     if hybridize:
@@ -33,7 +33,7 @@ def test_checkpoints_give_what_the_library_gives(name, hybridize):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_hidden_states_are_the_librarys(name):
+def test_hidden_states_match_transformers(name):
     outputs, arguments = recorded(name)
     net = transformer.load_huggingface(RECORDED / name)
     body, seen = getattr(net, "bert", net), []
@@ -42,7 +42,7 @@ def test_hidden_states_are_the_librarys(name):
     net(*arguments)
     close(seen[0], outputs["hidden0"])
     close(seen[1], outputs["hidden1"])
-    last = body.norm(seen[-1]) if name.startswith("gpt2") else seen[-1]  # GPT-2's are recorded after the norm
+    last = body.norm(seen[-1]) if name.startswith("gpt2") else seen[-1]  # GPT-2's are recorded after normalization
     close(last, outputs["hidden2"])
 
 
@@ -63,7 +63,7 @@ def gpt2_gradients(net, through):
 
 
 @pytest.mark.parametrize("through", ["arrays", "graph", "twin"])
-def test_gradients_are_the_librarys(through):
+def test_gradients_match_transformers(through):
     outputs = recorded("gpt2_lm")[0]
     ours = gpt2_gradients(transformer.load_huggingface(RECORDED / "gpt2_lm"), through)
     ours.pop("head.weight", None)
@@ -73,17 +73,17 @@ def test_gradients_are_the_librarys(through):
     assert len(ours) == 36
 
 
-def test_a_net_that_is_given_gets_the_weights():
+def test_weights_load_into_given_net():
     outputs, arguments = recorded("bert_masked")
     whole = transformer.load_huggingface(RECORDED / "bert_masked")
     sizes = {"vocab_size": 40, "units": 16, "heads": 4, "hidden": 24, "layers": 2, "max_length": 12}
     net = transformer.load_huggingface(RECORDED / "bert_masked", small_bert(**sizes, pooler=False))
     close(net(*arguments), whole.bert(*arguments))
-    with pytest.raises(mx.MXNetError, match="does not hold pooler.dense.weight, pooler.dense.bias"):
+    with pytest.raises(mx.MXNetError, match="does not contain pooler.dense.weight, pooler.dense.bias"):
         transformer.load_huggingface(RECORDED / "bert_masked", small_bert(**sizes))
     with pytest.raises(AssertionError, match="blocks.0.feedforward.up.weight"):
         transformer.load_huggingface(RECORDED / "bert_masked", small_bert(**(sizes | {"hidden": 25}), pooler=False))
-    with pytest.raises(TypeError, match="taken as it is: dropout"):
+    with pytest.raises(TypeError, match="dropout cannot be combined with net="):
         transformer.load_huggingface(RECORDED / "bert_masked", net, dropout=0.0)
     with pytest.raises(TypeError, match="net must be one of GPT2, BERT"):
         transformer.load_huggingface(RECORDED / "bert_masked", gluon.nn.Dense(2))
@@ -98,7 +98,7 @@ def test_architecture_and_dropout_can_be_chosen():
 
 
 def changed(tmp_path, name, **settings):
-    """A copy of a recorded checkpoint with other settings in its configuration."""
+    """Copy a recorded checkpoint and change settings in its configuration."""
     folder = tmp_path / "model"
     shutil.copytree(RECORDED / name, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -107,13 +107,13 @@ def changed(tmp_path, name, **settings):
 
 
 def rewritten(folder, change):
-    """Its arrays changed by a function of their dictionary."""
+    """Change the arrays of a checkpoint with a function of their dictionary."""
     arrays = safetensors.read(folder / "model.safetensors")
     safetensors.write(folder / "model.safetensors", change(arrays))
     return folder
 
 
-def test_files_of_other_ages_and_types(tmp_path):
+def test_files_of_older_versions_and_other_dtypes(tmp_path):
     def older(arrays):
         bare = {name.removeprefix("transformer."): each for name, each in arrays.items()}
         return {**bare, "h.0.attn.bias": torch.ones(1, 1, 12, 12), "lm_head.weight": bare["wte.weight"].clone()}
@@ -140,46 +140,46 @@ def test_files_of_other_ages_and_types(tmp_path):
     ("settings", "said"),
     [
         ({"architectures": ["GPT2DoubleHeadsModel"]}, "'GPT2DoubleHeadsModel' is not supported"),
-        ({"architectures": None}, "Give architecture= one of GPT2Model"),
-        ({"architectures": ["BertModel"]}, "a BertModel cannot be made of a model of type 'gpt2'"),
+        ({"architectures": None}, "Pass architecture= one of GPT2Model"),
+        ({"architectures": ["BertModel"]}, "cannot create a BertModel from a model of type 'gpt2'"),
         ({"activation_function": "silu"}, "activation 'silu' is not supported"),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True is not supported"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings = False is not supported"),
-        ({"attn_pdrop": 0.3}, "dropout rates differ .*: give dropout="),
-        ({"n_layer": 1}, "no place for: h.1."),
-        ({"n_layer": 3}, "does not hold h.2."),
+        ({"attn_pdrop": 0.3}, "dropout rates differ .*: pass dropout="),
+        ({"n_layer": 1}, "that the net does not have: h.1."),
+        ({"n_layer": 3}, "does not contain h.2."),
     ],
 )
-def test_configurations_that_are_refused(tmp_path, settings, said):
+def test_unsupported_configurations_raise(tmp_path, settings, said):
     with pytest.raises(mx.MXNetError, match=said):
         transformer.load_huggingface(changed(tmp_path, "gpt2_lm", **settings))
 
 
-def test_folders_that_are_refused(tmp_path):
+def test_invalid_directories_raise(tmp_path):
     def refuse(folder, said):
         with pytest.raises(mx.MXNetError, match=said):
             transformer.load_huggingface(folder)
 
-    refuse(tmp_path / "gpt2", "there is no folder")
+    refuse(tmp_path / "gpt2", "there is no directory")
     refuse(tmp_path, "cannot read .*config.json: No such file")
     (tmp_path / "config.json").write_text("{")
-    refuse(tmp_path, "config.json is no JSON text")
+    refuse(tmp_path, "config.json is not valid JSON")
     (tmp_path / "config.json").write_text("[]")
-    refuse(tmp_path, "must hold an object, holds a list")
+    refuse(tmp_path, "must contain a JSON object, received list")
     folder = changed(tmp_path, "bert_model")
     index = folder / "model.safetensors.index.json"
     places = json.loads(index.read_text())["weight_map"]
     index.write_text(json.dumps({"weight_map": places | {"another": "model-00001-of-00003.safetensors"}}))
-    refuse(folder, "model-00001-of-00003.safetensors does not hold 'another'")
+    refuse(folder, "model-00001-of-00003.safetensors does not contain 'another'")
     index.write_text(json.dumps({"weight_map": places | {"another": "../config.safetensors"}}))
-    refuse(folder, "weight_map must name a file of this folder")
+    refuse(folder, "weight_map must map each array to a file in this directory")
     index.write_text(json.dumps({"weight_map": places}))
     (folder / "model-00003-of-00003.safetensors").unlink()
     refuse(folder, "cannot read .*model-00003-of-00003.safetensors: No such file")
     index.unlink()
-    refuse(folder, "holds neither model.safetensors nor")
+    refuse(folder, "contains neither model.safetensors nor")
     (folder / "config.json").write_text(json.dumps({"architectures": ["BertModel"], "model_type": "bert"}))
     (folder / "model-00001-of-00003.safetensors").rename(folder / "model.safetensors")
     refuse(folder, "config.json has no 'vocab_size'")
     folder = changed(tmp_path / "c", "bert_masked", architectures=["BertForSequenceClassification"])
-    refuse(folder, "holds no classifier. Load it with architecture='BertModel'")
+    refuse(folder, "does not contain a classifier. Load it with architecture='BertModel'")

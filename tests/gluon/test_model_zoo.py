@@ -1,4 +1,4 @@
-"""The model zoo against what real MXNet 1.9.1 recorded of its own (tests/parity/zoo_spec.py), and files of weights."""
+"""The model zoo compared with recordings of MXNet 1.9.1 (tests/parity/zoo_spec.py), and weight files."""
 
 import hashlib
 import json
@@ -30,26 +30,26 @@ def runs():
         return dict(file)
 
 
-# ---- what the networks are ----
+# ---- structure ----
 
 
 @pytest.mark.parametrize("name", sorted(vision.MODELS))
-def test_names_shapes_and_graph_are_mxnets(name, graphs):
+def test_names_shapes_and_graph_match_mxnet(name, graphs):
     expected = graphs[name]
     received = json.loads(json.dumps(zoo_spec.describe(mx, name, 299 if name == "inceptionv3" else 224)))
     for part in expected:
         assert received[part] == expected[part], part
 
 
-def test_every_network_of_mxnet_is_here(graphs):
+def test_all_mxnet_networks_exist(graphs):
     assert set(vision.MODELS) == set(graphs) == set(model_store._model_sha1)
 
 
-# ---- what they compute ----
+# ---- computation ----
 
 
 @pytest.mark.parametrize("name", zoo_spec.NETS)
-def test_prediction_is_mxnets(name, runs):
+def test_prediction_matches_mxnet(name, runs):
     net, x = zoo_spec.make(mx, zoo_spec.NETS[name])
     expected = runs[name + ":predict"]
     tolerance.check(net(x).asnumpy(), expected)
@@ -58,7 +58,7 @@ def test_prediction_is_mxnets(name, runs):
 
 
 @pytest.mark.parametrize("name", [name for name in zoo_spec.NETS if name not in zoo_spec.NOT_TRAINED])
-def test_training_step_is_mxnets(name, runs):
+def test_training_step_matches_mxnet(name, runs):
     net, x = zoo_spec.make(mx, zoo_spec.NETS[name])
     out, held = zoo_spec.train(mx, net, x)
     expected = runs[name + ":train"]
@@ -67,10 +67,10 @@ def test_training_step_is_mxnets(name, runs):
         np.testing.assert_allclose(held[key], [norm, along], rtol=1e-6, atol=2e-6 * norm + 1e-9, err_msg=key)
 
 
-# ---- weights in files ----
+# ---- weight files ----
 
 
-def test_a_file_written_by_mxnet_gives_mxnets_answers():
+def test_mxnet_weight_file_reproduces_mxnet_outputs():
     build, shape = zoo_spec.SAVED
     net = build(vision)
     net.load_parameters(str(FIXTURES / "mobilenet0.125.params"), ctx=mx.cpu())
@@ -78,7 +78,7 @@ def test_a_file_written_by_mxnet_gives_mxnets_answers():
     tolerance.check(net(zoo_spec.picture(mx, shape)).asnumpy(), expected)
 
 
-def test_a_file_holds_what_the_seed_gives_bit_for_bit():
+def test_seeded_weights_equal_saved_file():
     saved = mx.nd.load(str(FIXTURES / "mobilenet0.125.params"))
     net, _ = zoo_spec.make(mx, zoo_spec.SAVED)
     params = net._collect_params_with_prefix()
@@ -89,7 +89,7 @@ def test_a_file_holds_what_the_seed_gives_bit_for_bit():
 
 @pytest.fixture
 def published(tmp_path, monkeypatch):
-    """A store with the weights of one small network, published as "mobilenet0.25"; (its file's bytes, the store)."""
+    """Publish the weights of a small network as "mobilenet0.25" in a local store. Return (file contents, archive)."""
     content = (FIXTURES / "mobilenet0.125.params").read_bytes()
     monkeypatch.setitem(model_store._model_sha1, "mobilenet0.25", hashlib.sha1(content).hexdigest())
     store = tmp_path / "store"
@@ -102,7 +102,7 @@ def published(tmp_path, monkeypatch):
     return content, folder / f"{name}.zip"
 
 
-def test_published_weights_are_downloaded_checked_and_kept(published, tmp_path):
+def test_published_weights_are_downloaded_verified_and_kept(published, tmp_path):
     content, archive = published
     path = pathlib.Path(model_store.get_model_file("mobilenet0.25", root=str(tmp_path / "models")))
     assert path.name == f"mobilenet0.25-{hashlib.sha1(content).hexdigest()[:8]}.params"
@@ -112,7 +112,7 @@ def test_published_weights_are_downloaded_checked_and_kept(published, tmp_path):
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-def test_a_damaged_file_is_downloaded_again(published, tmp_path):
+def test_damaged_file_is_downloaded_again(published, tmp_path):
     content, archive = published
     path = tmp_path / archive.with_suffix(".params").name
     path.write_bytes(content[:-1])
@@ -121,7 +121,7 @@ def test_a_damaged_file_is_downloaded_again(published, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["other weights", "no archive", "nothing"])
-def test_without_the_right_weights_the_message_says_which_file_goes_where(what, published, tmp_path):
+def test_error_without_weights_names_file_and_url(what, published, tmp_path):
     _, archive = published
     if what == "other weights":
         with zipfile.ZipFile(archive, "w") as zipped:
@@ -151,7 +151,7 @@ def test_pretrained_reads_the_published_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", sorted(vision.MODELS))
-def test_every_network_asks_for_its_own_weights(name, monkeypatch):
+def test_every_network_requests_its_own_weights(name, monkeypatch):
     asked = []
     monkeypatch.setattr("neomx.gluon.model_zoo.vision.parts.get_model_file", lambda n, root: asked.append(n) or n)
     monkeypatch.setattr(mx.gluon.Block, "load_parameters", lambda *args, **kwargs: None)
@@ -159,7 +159,7 @@ def test_every_network_asks_for_its_own_weights(name, monkeypatch):
     assert asked == [name]
 
 
-def test_purge_deletes_weights_and_nothing_else(tmp_path):
+def test_purge_deletes_only_weights(tmp_path):
     for name in ("a.params", "b.params", "notes.txt"):
         (tmp_path / name).write_text("")
     model_store.purge(str(tmp_path))
@@ -196,12 +196,12 @@ def test_two_networks_share_parameters():
         (lambda: vision.get_vgg(12), KeyError, "11, 13, 16, 19"),
         (lambda: vision.densenet.get_densenet(122), KeyError, "121, 161, 169, 201"),
         (lambda: vision.SqueezeNet("1.2"), AssertionError, "1.0 or 1.1"),
-        (lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 2], [64, 64]), AssertionError, "3 numbers of channels"),
+        (lambda: vision.ResNetV1(vision.BasicBlockV1, [2, 2], [64, 64]), AssertionError, "3 channel counts"),
         (lambda: vision.VGG([1, 1], [64]), AssertionError, "2 stages"),
         (lambda: vision.get_mobilenet(0.3, pretrained=True), ValueError, "mobilenet0.30 is not available"),
         (lambda: model_store.get_model_file("nope"), ValueError, "nope is not available"),
     ],
 )
-def test_errors_say_what_is_there(wrong, kind, words):
+def test_errors_list_available_options(wrong, kind, words):
     with pytest.raises(kind, match=words):
         wrong()

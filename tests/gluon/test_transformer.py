@@ -16,7 +16,7 @@ from neomx.gluon.model_zoo import transformer
 
 
 def attention_by_hand(q, k, v, lengths=None, causal=False, size=4):
-    """One query of one head of one example at a time."""
+    """Compute one query of one head of one example at a time."""
     out = np.zeros_like(q)
     for b in range(q.shape[0]):
         for h in range(0, q.shape[2], size):
@@ -56,10 +56,10 @@ def test_dropout_of_attention_keeps_the_mean_and_is_seeded():
             return nd.contrib.attention(q, k, v, head_size=4, dropout=0.5, causal=True).asnumpy()
 
     dropped = drop()
-    assert (dropped[:, 0] == 0).any() and set(np.unique(dropped[:, 0])) == {0, 2}  # one key: all of it or nothing
+    assert (dropped[:, 0] == 0).any() and set(np.unique(dropped[:, 0])) == {0, 2}  # a single key is kept or dropped
     assert abs(dropped.mean() - 1) < 0.1
     np.testing.assert_array_equal(dropped, drop())
-    close(nd.contrib.attention(q, k, v, head_size=4, dropout=0.5, causal=True), v)  # not while predicting
+    close(nd.contrib.attention(q, k, v, head_size=4, dropout=0.5, causal=True), v)  # no dropout during prediction
 
 
 def test_gelu_tanh():
@@ -78,7 +78,7 @@ def test_gelu_tanh():
         ([(2, 3, 8)] * 3 + [(3,)], {"use_valid_length": True}, "valid_length of shape \\(2,\\)"),
     ],
 )
-def test_attention_refuses(shapes, attributes, said):
+def test_attention_errors(shapes, attributes, said):
     with pytest.raises(mx.MXNetError, match=said):
         nd.contrib.attention(*map(nd.ones, shapes), head_size=4, **attributes)
 
@@ -86,7 +86,7 @@ def test_attention_refuses(shapes, attributes, said):
 # ---- GPT-2 ----
 
 
-def test_gpt2_is_one_thing_on_arrays_graphs_stages_and_torch():
+def test_gpt2_agrees_on_arrays_graphs_stages_and_torch():
     net, x = small_gpt2(), tokens(2, 7)
     expected = net(x)
     assert expected.shape == (2, 7, 32)
@@ -100,7 +100,7 @@ def test_gpt2_is_one_thing_on_arrays_graphs_stages_and_torch():
     close(net.torch()(torch.from_numpy(x.asnumpy())).detach(), expected)
 
 
-def test_gpt2_looks_back_only():
+def test_gpt2_is_causal():
     net, x = small_gpt2(), tokens(1, 6)
     other = x.copy()
     other[0, 4] = (x[0, 4] + 1) % 32
@@ -118,7 +118,7 @@ def test_gpt2_stages_hold_every_parameter_and_tie_the_first_to_the_last():
     assert held[0] & held[-1] == {id(net.embed.weight)} and net.head.weight is net.embed.weight
 
 
-def test_gpt2_starts_as_the_paper_says():
+def test_gpt2_initialization_follows_the_paper():
     net = small_gpt2(units=64, layers=8, vocab_size=500)
     spread = {name: float(p.data().asnumpy().std()) for name, p in net._collect_params_with_prefix().items()}
     assert spread["embed.weight"] == pytest.approx(0.02, rel=0.05)
@@ -146,8 +146,8 @@ def test_training_gpt2_tiny_lowers_the_loss(hybridize):
     assert losses[0] == pytest.approx(np.log(32), rel=0.1) and losses[-1] < 0.5
 
 
-def test_gpt2_refuses():
-    with pytest.raises(mx.MXNetError, match="sequences of 13 tokens, and the net has positions for 12"):
+def test_gpt2_errors():
+    with pytest.raises(mx.MXNetError, match="sequences of 13 tokens, but the net has 12 positions"):
         small_gpt2()(tokens(1, 13))
     with pytest.raises(mx.MXNetError, match="shape \\(batch, time\\), received \\(5,\\)"):
         small_gpt2()(tokens(5))
@@ -173,7 +173,7 @@ def first(result):
 
 
 @pytest.mark.parametrize("kind", BERTS)
-def test_bert_is_one_thing_on_arrays_graphs_stages_and_torch(kind):
+def test_bert_agrees_on_arrays_graphs_stages_and_torch(kind):
     mx.random.seed(0)
     net, x = BERTS[kind](), tokens(2, 7)
     net.initialize()
@@ -181,7 +181,7 @@ def test_bert_is_one_thing_on_arrays_graphs_stages_and_torch(kind):
     types, lengths = x % 2, nd.array([3, 7])
     calls = [(x,), (x, types), (x, None, lengths), (x, types, lengths)]
     expected = [first(net(*call)) for call in calls]
-    assert all(np.abs((one - expected[0]).asnumpy()).max() > 1e-2 for one in expected[1:])  # each argument matters
+    assert all(np.abs((one - expected[0]).asnumpy()).max() > 1e-2 for one in expected[1:])  # all arguments have effect
     staged = x
     for _, stage in net.stages():
         staged = stage(staged)
@@ -195,7 +195,7 @@ def test_bert_is_one_thing_on_arrays_graphs_stages_and_torch(kind):
 
 
 @pytest.mark.parametrize("kind", BERTS)
-def test_what_comes_after_the_valid_length_does_not_matter(kind):
+def test_tokens_after_valid_length_have_no_effect(kind):
     mx.random.seed(0)
     net, x = BERTS[kind](), tokens(2, 7)
     net.initialize()
@@ -209,7 +209,7 @@ def test_what_comes_after_the_valid_length_does_not_matter(kind):
 
 
 @pytest.mark.parametrize("make", [transformer.gpt2_tiny, lambda: transformer.gpt2_tiny(head=False), *BERTS.values()])
-def test_the_tensor_plan_names_layers_that_are_there(make):
+def test_tensor_plan_names_existing_layers(make):
     net = make()
     net.initialize()
     names = [name for name, _ in net.torch().named_modules()]
@@ -231,16 +231,16 @@ def test_bert_learns_to_fill_in_and_to_classify():
             with autograd.record():
                 each = loss(net(x), label)
             each.backward()
-            trainer.step(len(x), ignore_stale_grad=net is heads[0])  # which does not use the pooler
+            trainer.step(len(x), ignore_stale_grad=net is heads[0])  # heads[0] does not use the pooler
             losses.append(each.mean().asscalar())
         assert losses[-1] < 0.5 * losses[0]
     assert heads[0].head.weight is bert.embed.weight
 
 
-def test_bert_refuses():
+def test_bert_errors():
     bert = small_bert()
     bert.initialize()
-    with pytest.raises(mx.MXNetError, match="sequences of 13 tokens, and the net has positions for 12"):
+    with pytest.raises(mx.MXNetError, match="sequences of 13 tokens, but the net has 12 positions"):
         bert(tokens(1, 13))
     with pytest.raises(mx.MXNetError, match="valid_length of shape \\(2,\\)"):
         bert(tokens(2, 3), None, nd.array([1, 2, 3]))
@@ -250,21 +250,21 @@ def test_bert_refuses():
         small_bert(activation="mish")
 
 
-# ---- all of them ----
+# ---- all networks ----
 
 
-def test_published_sizes():
+def test_parameter_counts_match_published_models():
     sizes = {"gpt2_small": 124_439_808, "gpt2_medium": 354_823_168, "gpt2_large": 774_030_080, "gpt2_xl": 1_557_611_200}
     sizes |= {"bert_base": 109_482_240, "bert_large": 335_141_888, "bert_small": 28_763_648, "bert_medium": 41_373_184}
     for name, size in sizes.items():
-        params = transformer.get_transformer(name).collect_params()  # not initialised: no memory is taken
+        params = transformer.get_transformer(name).collect_params()  # not initialized: uses no memory
         assert sum(int(np.prod(param.shape)) for param in params.values()) == size, name
 
 
 def test_get_transformer():
     net = transformer.get_transformer("bert_tiny", vocab_size=9, dropout=0.0)
     assert net.embed.weight.shape == (9, 128)
-    with pytest.raises(ValueError, match="no transformer is called 'gpt2_tinny'. Did you mean gpt2_tiny"):
+    with pytest.raises(ValueError, match="unknown transformer 'gpt2_tinny'. Did you mean gpt2_tiny"):
         transformer.get_transformer("gpt2_tinny")
 
 
@@ -283,7 +283,7 @@ def test_files_copies_and_exports(tmp_path):
     close(loaded(x), expected)
 
 
-def test_dropout_is_for_training():
+def test_dropout_only_in_training():
     net, x = small_gpt2(dropout=0.5), tokens(2, 5)
     with autograd.train_mode():
         dropped = net(x)

@@ -1,7 +1,7 @@
-"""A Block's torch twin does what a torch module does, and agrees with the Block.
+"""A Block's torch twin behaves like a torch module and agrees with the Block.
 
-Tolerance: both run the same kernels on the same numbers, so outputs are equal; updates may be rounded in another order
-(fused and foreach kernels), which RTOL and ATOL allow for, some ten times float32's rounding over a few steps.
+Tolerance: both run the same kernels on the same values, so outputs are equal. Updates may be rounded in another order
+(fused and foreach kernels). RTOL and ATOL allow for that: about ten times float32's rounding error over a few steps.
 """
 
 import copy
@@ -27,7 +27,7 @@ def assert_same_values(one, other, rtol=RTOL, atol=ATOL):
 
 
 def gradients(net, data):
-    """The gradients of one MXNet step."""
+    """Return the gradients of one MXNet step."""
     with autograd.record():
         loss = (net(nd.array(data)) ** 2).mean()
     loss.backward()
@@ -38,7 +38,7 @@ def gradients(net, data):
 
 
 @pytest.mark.parametrize(("make", "data"), [(mlp, ROWS), (lenet, IMAGES)])
-def test_sgd_of_torch_is_trainer_with_sgd(make, data):
+def test_torch_sgd_equals_trainer_sgd(make, data):
     block, other = make(), make()
     expected = train_block(block, sgd_trainer(block), data)
     found = train_torch(other.torch(), sgd_torch(other.torch()), data)
@@ -47,18 +47,18 @@ def test_sgd_of_torch_is_trainer_with_sgd(make, data):
     assert found[-1] < found[0]
 
 
-def test_adamw_of_torch_without_decay_is_trainer_with_adam():
-    # The two decay by different rules, and add epsilon in different places: no decay, and next to no epsilon.
+def test_torch_adamw_without_decay_equals_trainer_adam():
+    # The two have different decay rules and apply epsilon differently: use no decay and a tiny epsilon.
     block, other = mlp(), mlp()
     trainer = gluon.Trainer(block.collect_params(), "adam", {"learning_rate": 0.01, "epsilon": 1e-12})
     expected = train_block(block, lambda: trainer.step(1), ROWS)
     twin = other.torch()
     found = train_torch(twin, torch.optim.AdamW(twin.parameters(), lr=0.01, eps=1e-12, weight_decay=0), ROWS)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert_same_values(other, block, rtol=1e-4, atol=1e-5)  # where a gradient is all but zero, its sign decides
+    assert_same_values(other, block, rtol=1e-4, atol=1e-5)  # where a gradient is almost zero, its sign decides
 
 
-def test_trainer_and_torch_take_turns_on_one_memory():
+def test_trainer_and_torch_alternate_on_shared_memory():
     block, other = mlp(), mlp()
     expected = train_block(block, sgd_trainer(block), ROWS, steps=4)
     trainer = gluon.Trainer(other.collect_params(), "sgd", {"learning_rate": 0.02, "momentum": 0.9})
@@ -125,7 +125,7 @@ def test_load_state_dict_reaches_the_block(assign):
     net.torch(), other.hybridize()
     trained = train_block(other, sgd_trainer(other), IMAGES)
     step = sgd_trainer(net)
-    train_block(net, step, IMAGES, steps=1)  # the Trainer knows the tensors before they are replaced
+    train_block(net, step, IMAGES, steps=1)  # the Trainer has seen the tensors before they are replaced
     net.torch().load_state_dict({k: v.clone() for k, v in other.torch().state_dict().items()}, assign=assign)
     assert_same_values(net, other, rtol=0, atol=0)
     first, again = gradients(net, IMAGES), gradients(net, IMAGES)
@@ -164,7 +164,7 @@ def test_grad_req_null_is_requires_grad_false():
 
 
 def tied():
-    """Two layers of one weight."""
+    """Return two layers that share a weight."""
     net = nn.HybridSequential()
     first = nn.Dense(12, in_units=12, activation="tanh")
     net.add(first, nn.Dense(12, in_units=12, params=first.params))
@@ -184,7 +184,7 @@ def test_shared_parameters_stay_shared():
     assert len(list(twin.parameters())) == 2
 
 
-def test_layers_added_later_join_the_twin():
+def test_layers_added_later_are_in_the_twin():
     net = mlp()
     twin = net.torch()
     last = nn.Dense(2, in_units=4)
@@ -194,10 +194,10 @@ def test_layers_added_later_join_the_twin():
     assert twin(torch.tensor(ROWS)).shape == (8, 2)
 
 
-def test_waits_for_shapes():
+def test_twin_requires_known_shapes():
     net = nn.Dense(3)
     net.initialize()
-    with pytest.raises(RuntimeError, match="pass one batch"):
+    with pytest.raises(RuntimeError, match="run one batch"):
         net.torch()
     net(nd.ones((2, 5)))
     assert net.torch().weight.shape == (3, 5)
@@ -206,7 +206,7 @@ def test_waits_for_shapes():
 # ---- calls ----
 
 
-def test_a_block_takes_torch_tensors():
+def test_block_accepts_torch_tensors():
     net = mlp()
     rows = torch.tensor(ROWS, requires_grad=True)
     found = net(rows)
@@ -216,7 +216,7 @@ def test_a_block_takes_torch_tensors():
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
-def test_hooks_of_torch_see_tensors_whoever_calls(hybridize):
+def test_torch_hooks_receive_tensors_from_block_and_twin_calls(hybridize):
     net = mlp()
     if hybridize:
         net.hybridize()
@@ -232,7 +232,7 @@ def test_hooks_of_torch_see_tensors_whoever_calls(hybridize):
     assert seen == 2 * [(torch.Tensor, torch.Tensor), torch.Tensor]
 
 
-def test_a_hook_may_change_what_the_block_gives():
+def test_hook_may_change_the_output():
     net = mlp()
     before = net(nd.array(ROWS)).asnumpy()
     handle = net.torch().register_forward_hook(lambda module, args, output: output * 2)
@@ -255,12 +255,12 @@ def test_functional_call():
     assert_same_values(net, mlp(), rtol=0, atol=0)
 
 
-def test_checkpointing_computes_the_same():
+def test_checkpointing_does_not_change_gradients():
     net, other = lenet(dropout=0.5), lenet(dropout=0.5)
     mx.random.seed(5)
     net.torch()(torch.tensor(IMAGES)).square().mean().backward()
     mx.random.seed(5)
-    body = torch.nn.Sequential(*list(other.torch().children())[:5])  # without Dropout, whose numbers are MXNet's
+    body = torch.nn.Sequential(*list(other.torch().children())[:5])  # without Dropout, which uses MXNet's generator
     hidden = checkpoint(body, torch.tensor(IMAGES), use_reentrant=False)
     for layer in list(other.torch().children())[5:]:
         hidden = layer(hidden)
@@ -280,7 +280,7 @@ def by_pickle(net):
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, by_pickle])
 @pytest.mark.parametrize("twin", [False, True])
 @pytest.mark.parametrize("hybridize", [False, True])
-def test_a_copy_is_independent_and_trains(duplicate, twin, hybridize):
+def test_copy_is_independent_and_trains(duplicate, twin, hybridize):
     net = lenet()
     if twin:
         net.torch()
@@ -303,7 +303,7 @@ def test_a_copy_is_independent_and_trains(duplicate, twin, hybridize):
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, by_pickle])
-def test_a_copy_of_a_twin_has_a_block_of_its_own(duplicate):
+def test_copy_of_twin_has_its_own_block(duplicate):
     net = mlp()
     made = duplicate(net.torch())
     assert made._block is not net and made._block.torch() is made
@@ -318,7 +318,7 @@ def test_a_copy_of_a_twin_has_a_block_of_its_own(duplicate):
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
-def test_training_leaves_no_tensors_behind(hybridize):
+def test_training_does_not_leak_tensors(hybridize):
     net = mlp()
     if hybridize:
         net.hybridize()
@@ -330,7 +330,7 @@ def test_training_leaves_no_tensors_behind(hybridize):
     train_block(net, step, ROWS, steps=50)
     gc.collect()
     before = alive()
-    gc.disable()  # what is left must go by itself, not wait for the collector
+    gc.disable()  # tensors must be freed by reference counting, not by the garbage collector
     try:
         train_block(net, step, ROWS, steps=300)
         assert alive() <= before

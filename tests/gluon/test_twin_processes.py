@@ -1,6 +1,6 @@
-"""Twins in two processes over gloo: DDP, FSDP2 and tensor parallelism train as one process does on all the data.
+"""Twins in two processes over gloo: DDP, FSDP2 and tensor parallelism train like one process on all the data.
 
-Tolerance: a mean over two halves is rounded otherwise than one over the whole, some roundings of float32 a step.
+Tolerance: a mean over two halves is rounded differently from one over the whole, a few float32 roundings per step.
 """
 
 import socket
@@ -43,7 +43,7 @@ def _fsdp(half):
 
 
 def _fsdp_block(half):
-    """mx.autograd and torch.optim, without zero_grad: MXNet's gradients overwrite."""
+    """Use mx.autograd and torch.optim without zero_grad, because MXNet's gradients overwrite."""
     net = _sharded()
     return _mean(train_block(net, sgd_torch(net.torch()).step, half, STEPS))
 
@@ -95,7 +95,7 @@ def _worker(rank, port, results):
         dist.destroy_process_group()
 
 
-def test_two_processes_train_as_one():
+def test_two_processes_train_like_one():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -113,7 +113,7 @@ def _train_copy(rank, net, results):
     results.copy_(torch.tensor(train_block(net, sgd_trainer(net), ROWS, STEPS)))
 
 
-def test_a_block_goes_to_another_process():
+def test_block_can_be_sent_to_another_process():
     results = torch.zeros(STEPS).share_memory_()
     mp.spawn(_train_copy, (mlp(), results), nprocs=1)
     net = mlp()

@@ -11,13 +11,13 @@ import neomx as mx
     ("make", "kind", "message"),
     [
         (lambda s: s.FactorScheduler(0), ValueError, "at least 1 update, received 0"),
-        (lambda s: s.FactorScheduler(1, 2), ValueError, "factor must be no more than 1.*received 2"),
+        (lambda s: s.FactorScheduler(1, 2), ValueError, "factor must not exceed 1.*received 2"),
         (lambda s: s.MultiFactorScheduler([3, 2]), ValueError, r"increasing.*\[3, 2\]"),
         (lambda s: s.MultiFactorScheduler(3), AssertionError, "list.*received 3"),
         (lambda s: s.PolyScheduler(0), ValueError, "max_update.*received 0"),
         (lambda s: s.CosineScheduler(2.5), AssertionError, "max_update must be an int, received 2.5"),
         (lambda s: s.LRScheduler(warmup_mode="x"), ValueError, "'linear' or 'constant', received 'x'"),
-        (lambda s: s.LRScheduler(warmup_begin_lr=1), ValueError, "not be above base_lr 0.01, received 1"),
+        (lambda s: s.LRScheduler(warmup_begin_lr=1), ValueError, "not exceed base_lr 0.01, received 1"),
     ],
 )
 def test_what_is_wrong_is_said(make, kind, message):

@@ -86,23 +86,23 @@ def test_a_configuration_makes_the_metric_again():
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: m.create(m.Accuracy), TypeError, r"Write Accuracy\(\)"),
+        (lambda: m.create(m.Accuracy), TypeError, r"Use Accuracy\(\)"),
         (lambda: m.create("acurracy"), AssertionError, "Did you mean accuracy"),
         (lambda: m.F1(average="weighted"), ValueError, "'macro' or 'micro', received 'weighted'"),
-        (lambda: m.CompositeEvalMetric(["acc"]).get_metric(3), ValueError, "metric 3 of 1"),
+        (lambda: m.CompositeEvalMetric(["acc"]).get_metric(3), ValueError, "index 3 is out of range: there are 1"),
         (
             lambda: m.Accuracy().update(A([1, 2]), A([[1, 2]])),
             ValueError,
-            "number of labels, 2, is not .* predictions, 1",
+            "number of labels, 2, differs from .* predictions, 1",
         ),
         (lambda: m.Accuracy(axis=3).update([A([1])], [A([[1, 2]])]), mx.MXNetError, r"axis 3, received shape \(1, 2\)"),
         (lambda: m.Loss().update(None, 3.0), TypeError, "NDArrays, received float"),
         (
             lambda: m.TopKAccuracy(2).update([A([1])], [A([1])]),
             ValueError,
-            r"2 classes or more, received scores \(1,\)",
+            r"at least 2 classes, received scores \(1,\)",
         ),
-        (lambda: m.PCC().update([A([-1])], [A([[0, 1]])]), ValueError, "from 0 on, received -1"),
+        (lambda: m.PCC().update([A([-1])], [A([[0, 1]])]), ValueError, "at least 0, received -1"),
         (lambda: m.PCC().update([A([1, 0])], [A([[0, 1]])]), ValueError, "number of labels, 2"),
         (lambda: m.F1().update([A([1])], [A([1])]), ValueError, r"\(batch, 2, ...\), received \(1,\)"),
         (lambda: m.F1().update([A([1, 2, 3])], [A([[1, 2]] * 3)]), ValueError, r"two classes, .* \[1, 2, 3\]"),
@@ -114,12 +114,12 @@ def test_a_configuration_makes_the_metric_again():
         (
             lambda: m.Perplexity(0).update([A([1])], [A([[1, 2]] * 2)]),
             AssertionError,
-            r"\(1,\) for predictions \(2, 2\)",
+            r"\(1,\) do not fit predictions \(2, 2\)",
         ),
         (
             lambda: m.Accuracy(label_names=["l"]).update_dict({"x": 1}, {}),
             KeyError,
-            "no array 'l' for the metric, only x",
+            "needs an array 'l', received only x",
         ),
     ],
 )

@@ -230,7 +230,7 @@ def test_layers_that_cannot_be_divided():
         chosen(scaled, {".": "column"})
     waiting = nn.Dense(4)
     waiting.initialize()
-    with pytest.raises(RuntimeError, match="not initialised yet"):
+    with pytest.raises(RuntimeError, match="not initialized yet"):
         chosen(waiting, {".": "column"})
 
 

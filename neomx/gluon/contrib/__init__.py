@@ -1,4 +1,4 @@
-"""Parts of gluon that MXNet calls experimental."""
+"""The experimental parts of MXNet's gluon."""
 
 from . import cnn, data, estimator, nn, rnn
 

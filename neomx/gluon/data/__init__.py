@@ -1,4 +1,4 @@
-"""Datasets, samplers, and the loader that makes batches of them."""
+"""Datasets, samplers, and DataLoader, which creates batches."""
 
 from . import dataloader, dataset, place, sampler, shard, vision
 from .dataloader import DataLoader

@@ -1,4 +1,4 @@
-"""DataLoader: batches of a dataset's items, made here, in threads, or in worker processes."""
+"""DataLoader: batches of a dataset, created in the main thread, in other threads, or in worker processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ...ops.random import generator
 from ..kinds import of_kind
 from .dataset import ArrayDataset
 from .place import Pass
-from .pooled import ForkingPickler as ForkingPickler  # for other libraries' loaders
+from .pooled import ForkingPickler as ForkingPickler  # for data loaders of other libraries
 from .pooled import _as_in_context
 from .pooled import _MultiWorkerIter as _MultiWorkerIter
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
@@ -31,7 +31,7 @@ from .workers import WorkerPool, make_batch
 
 
 def default_batchify_fn(data: Any) -> Any:
-    """Items to a batch: arrays are stacked, numbers become an array, tuples a list of what their parts make."""
+    """Combine items into a batch: arrays are stacked, numbers become an array, tuples become a list of batches."""
     first = data[0]
     if isinstance(first, NDArray):
         return of_kind(NDArray(_stack([item._data for item in data]), first.context))
@@ -40,11 +40,11 @@ def default_batchify_fn(data: Any) -> Any:
     try:
         values = np.asarray(data)
     except ValueError as error:
-        raise MXNetError(f"items of different shapes make no batch: {error}. Give a batchify_fn that pads") from None
+        raise MXNetError(f"cannot batch items of different shapes: {error}. Pass a batchify_fn that pads") from None
     if values.dtype.kind in "OUS":
         raise MXNetError(
-            f"default_batchify_fn cannot make a batch of {type(first).__name__} items: expected arrays, numbers "
-            "or tuples of them. Give a batchify_fn of your own"
+            f"default_batchify_fn cannot batch items of type {type(first).__name__}: expected arrays, numbers "
+            "or tuples of them. Pass your own batchify_fn"
         )
     return of_kind(array(values, dtype=values.dtype))
 
@@ -53,24 +53,24 @@ def _stack(tensors: list[torch.Tensor]) -> torch.Tensor:
     shapes = {tuple(tensor.shape) for tensor in tensors}
     if len(shapes) > 1:
         raise MXNetError(
-            f"items of different shapes make no batch: {', '.join(map(str, sorted(shapes)))}. Resize them in a "
-            "transform, or give a batchify_fn that pads"
+            f"cannot batch items of different shapes: {', '.join(map(str, sorted(shapes)))}. Resize them in a "
+            "transform, or pass a batchify_fn that pads"
         )
     dtypes = {tensor.dtype for tensor in tensors}
-    if len(dtypes) > 1:  # torch would take the widest one, another one in each batch
+    if len(dtypes) > 1:  # torch would use the widest one, which may vary between batches
         names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise MXNetError(f"items of different dtypes make no batch: {names}. Cast them in a transform")
+        raise MXNetError(f"cannot batch items of different dtypes: {names}. Cast them in a transform")
     return torch.stack(tensors).detach()
 
 
 def default_mp_batchify_fn(data: Any) -> Any:
-    """What `default_batchify_fn` makes, on the CPU: a worker must not use the device of the program it came from."""
+    """Combine items as `default_batchify_fn` does, but on the CPU: workers must not use the program's device."""
     with cpu():
         return default_batchify_fn(data)
 
 
 def _is_in_memory(dataset: Any) -> bool:
-    """Whether all that the items hold are rows of dense arrays, so that a batch can be taken at once."""
+    """Whether all items are rows of dense arrays, so that a batch can be gathered in one operation."""
     return type(dataset) is ArrayDataset and all(
         (isinstance(data, NDArray) and not data._sparse) or (isinstance(data, np.ndarray) and data.dtype.kind in "biuf")
         for data in dataset._data
@@ -78,7 +78,7 @@ def _is_in_memory(dataset: Any) -> bool:
 
 
 def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
-    """The batch that `default_batchify_fn` would make of these items, in half the time."""
+    """Return the same batch as `default_batchify_fn` for these items, in half the time."""
     parts = [
         of_kind(
             NDArray(data._data[torch.tensor(indices)].detach(), data.context)
@@ -91,15 +91,15 @@ def _gather(dataset: ArrayDataset, indices: list[int]) -> Any:
 
 
 class DataLoader:
-    """Batches of `dataset`.
+    """Iterates over batches of `dataset`.
 
-    The order is that of the dataset, random with `shuffle`, or that of a `sampler`; a `batch_sampler` gives whole
-    lists of indices. `batchify_fn` makes a batch of a list of items. With `num_workers` batches are made ahead,
-    `prefetch` of them (two for each worker), by processes, or by threads with `thread_pool`; they arrive in the
-    sampler's order. Worker processes are started by the first iteration, see the dataset as it is then, and end with
-    the loader. Their random numbers (Python's, numpy's, torch's, `mx.random`'s) depend on `mx.random.seed` and on the
-    batch, not on the worker. A batch that takes longer than `timeout` seconds is an error. `auto_reload` starts making
-    the next epoch's first batches when an epoch ends.
+    The order is that of the dataset, random with `shuffle`, or that of a `sampler`. A `batch_sampler` yields whole
+    lists of indices. `batchify_fn` combines a list of items into a batch. With `num_workers`, batches are prefetched
+    by processes, or by threads with `thread_pool`. `prefetch` is the number of batches (default: two per worker). They
+    arrive in the order of the sampler. The first iteration starts the worker processes. They see the dataset as it is
+    at that time, and exit with the loader. Their random numbers (of Python, numpy, torch and `mx.random`) depend on
+    `mx.random.seed` and on the batch, not on the worker. An error is raised if a batch takes longer than `timeout`
+    seconds. `auto_reload` starts prefetching the next epoch when an epoch ends.
     """
 
     def __init__(
@@ -154,12 +154,12 @@ class DataLoader:
             self.refresh()
 
     def refresh(self) -> None:
-        """Start making the next epoch's first batches now, from the dataset as it is."""
+        """Start prefetching the next epoch now, from the current state of the dataset."""
         if self._num_workers:
             self._iter = self._ahead()
 
     def clean(self) -> None:
-        """Forget batches that `refresh` or `auto_reload` had made ahead."""
+        """Discard batches that `refresh` or `auto_reload` has prefetched."""
         self._iter = None
 
     def _here(self) -> Iterator[Any]:
@@ -167,7 +167,7 @@ class DataLoader:
         return lists.follow((self._deliver(self._make(indices)) for indices in lists), self)
 
     def _start(self) -> Pass:
-        """The next pass over the indices, batch by batch."""
+        """Return the next pass over the lists of indices."""
         if isinstance(self._batch_sampler, ShardedBatches):
             return self._batch_sampler.start()
         self._epochs += 1
@@ -180,7 +180,7 @@ class DataLoader:
         return make_batch(self._dataset, self._batchify_fn, indices)
 
     def _ahead(self) -> Iterator[Any]:
-        """An epoch's batches, the first of which are being made when this returns."""
+        """Start prefetching an epoch and return its batches."""
         pool = self._pool()
         seed = int(torch.randint(2**31, (), generator=generator(cpu()))) if isinstance(pool, WorkerPool) else 0
         lists = self._start()
@@ -207,18 +207,18 @@ class DataLoader:
         return lists.follow(collect(), self)
 
     def _wait(self, number: int, batch: Future[Any]) -> Any:
-        """The batch, when it is there. A pool that lost a worker, or whose worker hangs, is not used again."""
+        """Wait for a batch and return it. Close a pool that lost a worker or whose worker hangs."""
         pool = self._worker_pool
         try:
             return batch.result(self._timeout)
         except FutureTimeout as error:
-            if batch.done():  # it came at the last moment, or it raised a TimeoutError itself
+            if batch.done():  # it arrived at the last moment, or it raised a TimeoutError itself
                 return batch.result()
             who = pool.who_makes(batch) if isinstance(pool, WorkerPool) else ""
             self._close_pool()
             raise WorkerTimeout(
-                f"batch {number} did not come within timeout={self._timeout} seconds{who}. If it may take that long, "
-                "raise DataLoader's timeout; if not, its dataset, transform or batchify_fn hangs: try num_workers=0"
+                f"batch {number} did not arrive within timeout={self._timeout} seconds{who}. If it may take that long, "
+                "increase the timeout. Otherwise its dataset, transform or batchify_fn hangs: try num_workers=0"
             ) from error
         except MXNetError:
             if isinstance(pool, WorkerPool) and pool.broken:
@@ -245,11 +245,11 @@ class DataLoader:
 
 
 class WorkerTimeout(MXNetError, multiprocessing.TimeoutError):
-    """A batch took longer than the loader's `timeout`."""
+    """Raised when a batch takes longer than the `timeout` of the loader."""
 
 
 def _steps_of(batch_sampler: Any) -> int | None:
-    """How many batches there will be, if the sampler knows."""
+    """The number of batches, or None if the sampler does not know it."""
     with contextlib.suppress(TypeError, AttributeError, NotImplementedError):
         return len(batch_sampler)
     return None
@@ -275,11 +275,11 @@ def _batches_of_part(
 ) -> Any:
     if shuffle or sampler is not None or batch_sampler is not None:
         raise ValueError(
-            "the dataset is a worker's part, which has an order of its own: leave out shuffle, sampler and "
-            "batch_sampler. For another order each epoch say shard(dataset, shuffle=True)"
+            "the dataset is a shard, which defines the order of its samples: remove shuffle, sampler and "
+            "batch_sampler. To shuffle each epoch, use shard(dataset, shuffle=True)"
         )
     if batch_size is None:
-        raise ValueError("batch_size must be specified: how many samples this worker has in a batch")
+        raise ValueError("batch_size must be specified: the number of samples of this worker in a batch")
     return part.batches(batch_size, last_batch or "keep")
 
 

@@ -1,4 +1,4 @@
-"""Datasets: items by number, and new datasets made of old ones by transforming, filtering, sampling and sharding."""
+"""Datasets: indexed items, which can be transformed, filtered, sampled and sharded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .sampler import FilterSampler, Sampler, SequentialSampler
 
 
 class Dataset:
-    """Items by number. Write `__getitem__` and `__len__` to make one."""
+    """The base of datasets, which map indices to items. Subclasses define `__getitem__` and `__len__`."""
 
     def __getitem__(self, idx: int) -> Any:
         raise NotImplementedError
@@ -21,11 +21,11 @@ class Dataset:
         raise NotImplementedError
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
-        """The items of which `fn(item)` is true; looked for now."""
+        """Return a dataset of the items for which `fn(item)` is true. They are selected immediately."""
         return _SampledDataset(self, FilterSampler(fn, self))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Part `index` of `num_shards` neighbouring parts; the first ones have one item more if it does not divide."""
+        """Return shard `index` of `num_shards` contiguous shards. If uneven, the first ones have one item more."""
         assert index < num_shards, f"Shard index out of bounds: {index} out of {num_shards}"
         assert num_shards > 0, f"Number of shards must be greater than 0, received {num_shards}"
         assert index >= 0, f"Index must be non-negative, received {index}"
@@ -34,30 +34,30 @@ class Dataset:
         return _SampledDataset(self, SequentialSampler(length + (index < rest), start))
 
     def take(self, count: int | None) -> Dataset:
-        """The first `count` items; all of them for None."""
+        """Return a dataset of the first `count` items, or of all items for None."""
         if count is not None and count < 0:
             raise ValueError(f"count must not be negative, received {count}")
         length = len(self)
         return _SampledDataset(self, SequentialSampler(length if count is None else min(count, length)))
 
     def sample(self, sampler: Sampler) -> Dataset:
-        """The items that a sampler gives, in its order; drawn once."""
+        """Return a dataset of the items that a sampler selects, in its order. It is iterated once, now."""
         if not isinstance(sampler, Sampler):
             raise TypeError(f"Invalid sampler type: {type(sampler)}. Expected gluon.data.Sampler instead.")
         return _SampledDataset(self, sampler)
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
-        """`fn` of each item, `fn(*item)` if it is a tuple; computed when asked for, or all now if not `lazy`."""
+        """Return a dataset with `fn` applied to each item (`fn(*item)` for a tuple): on access if `lazy`, else now."""
         transformed = _LazyTransformDataset(self, fn)
         return transformed if lazy else SimpleDataset([transformed[i] for i in range(len(self))])
 
     def transform_first(self, fn: Callable[..., Any], lazy: bool = True) -> Dataset:
-        """`fn` of the first part of each item (the image, say, and not its label)."""
+        """Return a dataset with `fn` applied to the first element of each item, such as the image but not its label."""
         return self.transform(_TransformFirstClosure(fn), lazy)
 
 
 class SimpleDataset(Dataset):
-    """The items of a list, or of anything with a length and numbered items."""
+    """A dataset of the items of a list, or of any object with a length and indexing."""
 
     def __init__(self, data: Any):
         self._data = data
@@ -70,7 +70,7 @@ class SimpleDataset(Dataset):
 
 
 class _LazyTransformDataset(Dataset):
-    """Another dataset's items through a function."""
+    """A dataset that applies a function to the items of another dataset."""
 
     def __init__(self, data: Any, fn: Callable[..., Any]):
         self._data, self._fn = data, fn
@@ -84,7 +84,7 @@ class _LazyTransformDataset(Dataset):
 
 
 class _TransformFirstClosure:
-    """A class and not a closure, so that it can be pickled for worker processes."""
+    """A class instead of a closure, so that it can be pickled for worker processes."""
 
     def __init__(self, fn: Callable[..., Any]):
         self._fn = fn
@@ -94,7 +94,7 @@ class _TransformFirstClosure:
 
 
 class _SampledDataset(Dataset):
-    """Some of another dataset's items."""
+    """A subset of the items of another dataset."""
 
     def __init__(self, dataset: Dataset, sampler: Sampler):
         self._dataset, self._sampler = dataset, sampler
@@ -108,7 +108,7 @@ class _SampledDataset(Dataset):
 
 
 class ArrayDataset(Dataset):
-    """Items of several arrays, lists or datasets of one length, side by side."""
+    """A dataset whose items are tuples of the elements of several arrays, lists or datasets of equal length."""
 
     def __init__(self, *args: Any):
         assert args, "Needs at least 1 arrays"
@@ -119,7 +119,7 @@ class ArrayDataset(Dataset):
                 f"All arrays must have the same length; array[0] has length {self._length} while "
                 f"array[{i}] has {len(data)}."
             )
-            # Numbers of a vector come as numbers of numpy, not as arrays of one element.
+            # The elements of a vector are numpy scalars, not arrays with one element.
             self._data.append(data.asnumpy() if isinstance(data, NDArray) and data.ndim == 1 else data)
 
     def __getitem__(self, idx: Any) -> Any:
@@ -130,7 +130,7 @@ class ArrayDataset(Dataset):
 
 
 class RecordFileDataset(Dataset):
-    """The records of a RecordIO file `x.rec`, found by its index `x.idx` beside it; each item is bytes."""
+    """The records of a RecordIO file `x.rec` with its index file `x.idx`. Each item is of type bytes."""
 
     def __init__(self, filename: str | os.PathLike[str]):
         self.filename = os.fspath(filename)
@@ -145,7 +145,7 @@ class RecordFileDataset(Dataset):
 
 
 class _DownloadedDataset(Dataset):
-    """Images and labels that `_get_data` puts into `_data` and `_label`, from files below `root`."""
+    """Images and labels, which `_get_data` reads from files in `root` into `_data` and `_label`."""
 
     def __init__(self, root: str, transform: Callable[..., Any] | None):
         self._transform = transform

@@ -1,4 +1,4 @@
-"""Where a program is in its data: which batch a loader gave it last, and how many samples that has."""
+"""The program's position in its data: the current batch of a loader and its number of samples."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from ...process import Batch, state
 
 
 def current_batch() -> Batch | None:
-    """The batch that a DataLoader gave last; None before its first one, and when its epoch is over."""
+    """Return the batch that a DataLoader yielded last, or None before the first batch and after the last."""
     return state.batch
 
 
 class Pass(Iterator[Any]):
-    """One pass over lists of indices, and then over the batches made of them, which may come much later."""
+    """One pass over lists of indices and the batches created from them, which may be created ahead of time."""
 
     def __init__(self, lists: Iterator[Any], number: int, steps: int | None = None, samples: int | None = None):
         self.number, self.steps, self.samples = number, steps, samples
         self._lists = lists
-        self._sizes: deque[int | None] = deque()  # of the batches that are being made
+        self._sizes: deque[int | None] = deque()  # of the batches in preparation
 
     def __next__(self) -> Any:
         indices = next(self._lists)
@@ -29,7 +29,7 @@ class Pass(Iterator[Any]):
         return indices
 
     def follow(self, batches: Iterator[Any], loader: Any) -> Iterator[Any]:
-        """Hand on the batches; meanwhile `current_batch` tells which one the program has."""
+        """Yield the batches and keep `current_batch` up to date."""
         before = state.batch
         self._begin()
         emit("epoch", loader=loader, number=self.number, steps=self.steps, samples=self.samples)
@@ -44,11 +44,11 @@ class Pass(Iterator[Any]):
             emit("epoch_end", loader=loader, number=self.number)
 
     def _begin(self) -> None:
-        """The program asks for the first batch."""
+        """Called when the program requests the first batch."""
 
     def _at(self, step: int, samples: int | None) -> Batch:
-        """The program is given a batch."""
+        """Called when the program receives a batch. Return its description."""
         return Batch(self.number, step, self.steps, samples, None)
 
     def _finish(self) -> None:
-        """The program had the last batch."""
+        """Called after the last batch."""

@@ -1,4 +1,4 @@
-"""Batches made by a `multiprocessing.Pool`: what data loaders of other libraries extend, with MXNet's names inside."""
+"""Batches created by a `multiprocessing.Pool`, with MXNet's private names, for data loaders of other libraries."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ...process import state
 
 
 def _as_in_context(data: Any, ctx: Context) -> Any:
-    """The arrays of a batch on another context; pages are really pinned where there is a GPU to copy to."""
+    """Move the arrays of a batch to another context. Memory is pinned only if there is a GPU to copy to."""
     if isinstance(data, NDArray):
-        if ctx.device_type == "cpu_pinned" and num_gpus() and accelerator() != "mps":  # where memory is shared
+        if ctx.device_type == "cpu_pinned" and num_gpus() and accelerator() != "mps":  # mps shares its memory
             return NDArray(data._data.pin_memory(), ctx)
         return data.as_in_context(ctx)
     if isinstance(data, (list, tuple)):
@@ -29,18 +29,18 @@ def _as_in_context(data: Any, ctx: Context) -> Any:
     return data
 
 
-# A pool's processes are forks without torch's threads: a computation shared out to them would wait for ever.
+# The forked processes have no torch threads: a computation divided among threads would never finish.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 def _worker_initializer(dataset: Any) -> None:
-    """In each process of a pool: keep the dataset."""
+    """Store the dataset in each process of a pool."""
     state.pool_dataset = dataset
 
 
 def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = None) -> bytes:
-    """A pickled batch of the items with these indices."""
+    """Return a pickled batch of the items with these indices."""
     batch = batchify_fn([state.pool_dataset[i] for i in samples])
     pickled = io.BytesIO()
     ForkingPickler(pickled, pickle.HIGHEST_PROTOCOL).dump(batch)
@@ -48,7 +48,7 @@ def _worker_fn(samples: Any, batchify_fn: Callable[[Any], Any], dataset: Any = N
 
 
 class _MultiWorkerIter:
-    """A pass over a sampler's batches, made ahead by `worker_pool`: processes, or threads when given the `dataset`."""
+    """A pass over the batches of a sampler, prefetched by `worker_pool`: processes, or threads if given `dataset`."""
 
     def __init__(
         self,
@@ -66,8 +66,8 @@ class _MultiWorkerIter:
         self._worker_pool, self._batchify_fn, self._batch_sampler = worker_pool, batchify_fn, batch_sampler
         self._pin_memory, self._pin_device_id = pin_memory, pin_device_id
         self._worker_fn, self._dataset, self._timeout = worker_fn, dataset, timeout
-        self._data_loader = data_loader  # lives, and its pool, as long as this does
-        self._data_buffer: dict[int, Any] = {}  # batches that were asked for and not yet taken
+        self._data_loader = data_loader  # keeps the loader and its pool alive
+        self._data_buffer: dict[int, Any] = {}  # batches that were requested but not yet returned
         self._sent_idx = self._rcvd_idx = 0
         self._iter = iter(batch_sampler)
         for _ in range(prefetch):
@@ -80,7 +80,7 @@ class _MultiWorkerIter:
         return self
 
     def _push_next(self) -> None:
-        """Ask the pool for the next batch, if there is one."""
+        """Request the next batch from the pool, if there is one."""
         for samples in self._iter:
             arguments = samples, self._batchify_fn, self._dataset
             self._data_buffer[self._sent_idx] = self._worker_pool.apply_async(self._worker_fn, arguments)
@@ -102,7 +102,7 @@ class _MultiWorkerIter:
             batch = result.get(self._timeout)
         except multiprocessing.TimeoutError as error:
             raise MXNetError(
-                f"batch {self._rcvd_idx} did not come within timeout={self._timeout} seconds: a worker died, "
-                "or its dataset, transform or batchify_fn hangs: try num_workers=0"
+                f"batch {self._rcvd_idx} did not arrive within timeout={self._timeout} seconds: a worker died, "
+                "or its dataset, transform or batchify_fn hangs. Try num_workers=0"
             ) from error
         return batch if self._dataset is not None else pickle.loads(batch)

@@ -1,4 +1,4 @@
-"""Samplers: in which order a dataset's items are visited, and how they are grouped into batches."""
+"""Samplers: the order in which the items of a dataset are visited, and how they are grouped into batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Sampler:
-    """Gives indices. Write `__iter__` and `__len__` to make one."""
+    """The base of samplers, which iterate over indices. Subclasses define `__iter__` and `__len__`."""
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -19,7 +19,7 @@ class Sampler:
 
 
 class SequentialSampler(Sampler):
-    """`start`, `start + 1`, ..., `length` of them."""
+    """Samples `length` consecutive indices, beginning with `start`."""
 
     def __init__(self, length: int, start: int = 0):
         self._length, self._start = length, start
@@ -32,7 +32,7 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """0 to `length` - 1 in a new order each time, drawn from numpy's random numbers (`numpy.random.seed`)."""
+    """Samples the indices below `length` in a new random order each time, using `numpy.random`."""
 
     def __init__(self, length: int):
         self._length = length
@@ -45,10 +45,10 @@ class RandomSampler(Sampler):
 
 
 class SplitSampler(Sampler):
-    """Part `part_index` of `num_parts` neighbouring parts of 0 to `length` - 1, in a new order each time.
+    """Samples part `part_index` of `num_parts` contiguous parts of the indices below `length`, in random order.
 
-    The parts are of one size, so that workers have as many batches: a rest of fewer than `num_parts` indices is in
-    none. `mx.dist.shard` leaves out nothing. The order comes from numpy's random numbers, as RandomSampler's.
+    All parts have the same size, so that workers have the same number of batches. Up to `num_parts` - 1 indices are
+    therefore in no part; `mx.dist.shard` omits none. The order is new each time and uses `numpy.random`.
     """
 
     def __init__(self, length: int, num_parts: int = 1, part_index: int = 0):
@@ -67,7 +67,7 @@ class SplitSampler(Sampler):
 
 
 class FilterSampler(Sampler):
-    """The indices of the items of which `fn(item)` is true, found once."""
+    """Samples the indices of the items for which `fn(item)` is true. They are determined once."""
 
     def __init__(self, fn: Callable[[Any], Any], dataset: Any):
         self._indices = [i for i in range(len(dataset)) if fn(dataset[i])]
@@ -80,10 +80,10 @@ class FilterSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of `batch_size` indices from another sampler.
+    """Groups the indices of another sampler into lists of `batch_size`.
 
-    `last_batch` says what becomes of a rest: 'keep' it as a smaller batch, 'discard' it, or 'rollover' it into the
-    next epoch.
+    `last_batch` determines what happens to an incomplete last batch: 'keep' it, 'discard' it, or 'rollover' its indices
+    to the next epoch.
     """
 
     def __init__(self, sampler: Any, batch_size: int, last_batch: str = "keep"):

@@ -1,8 +1,8 @@
-"""A dataset for N workers: each has its part of one common order, so that N workers see what one process would.
+"""Sharding a dataset over N workers so that together they see the same batches as a single process.
 
-An epoch's order depends on the seed and on the epoch's number alone. Of N workers with batches of B samples, worker r
-takes every N-th sample from the r-th on. Its batch t is then its part of `order[t * B * N : (t + 1) * B * N]`, which
-is the batch that one process with batches of B * N samples would have at that step.
+The order of an epoch depends only on the seed and the epoch number. With N workers and batches of B samples, worker r
+takes every N-th sample, starting with the r-th. Its batch t is then its share of `order[t * B * N : (t + 1) * B * N]`,
+which is the batch that a single process with batches of B * N samples has at that step.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from .sampler import Sampler
 
 
 def shard(dataset: Any, shuffle: bool = False, seed: int = 0) -> ShardedDataset:
-    """This worker's part of a dataset, for a DataLoader whose batch_size is that of one worker.
+    """Return this worker's shard of a dataset, for a DataLoader whose batch_size is that of one worker.
 
-    Over all workers every sample comes once an epoch; with `shuffle` in another order each epoch, which depends on
-    `seed` and the epoch alone. At each step N workers together have the samples that one process with N times the
-    batch size has. Without other workers it is the whole dataset.
+    All workers together see every sample once per epoch. With `shuffle`, each epoch has a different order, which
+    depends only on `seed` and the epoch number. In each step, N workers together have the samples of a single process
+    with N times the batch size. With a single worker, the shard is the whole dataset.
     """
     world = session.session().world
     return ShardedDataset(dataset, shuffle, seed, world.rank, world.size)
 
 
 class ShardedDataset(Dataset):
-    """A worker's part of a dataset: what `mx.dist.shard` makes, for a DataLoader.
+    """One worker's shard of a dataset, as `mx.dist.shard` returns it, for use in a DataLoader.
 
-    Each iteration of the loader is the next epoch; `epoch` is the number of the coming one, and may be set to go on
-    where a training was interrupted. Its own length and items are those of this worker in that coming epoch.
+    Each iteration of the loader is the next epoch. `epoch` is the number of that epoch. Set it to resume an interrupted
+    training. The length and the items of this dataset are those of this worker in that epoch.
     """
 
     def __init__(self, dataset: Any, shuffle: bool = False, seed: int = 0, rank: int = 0, size: int = 1):
@@ -42,7 +42,7 @@ class ShardedDataset(Dataset):
         if seed < 0:
             raise ValueError(f"seed must not be negative, received {seed}")
         if isinstance(dataset, ShardedDataset):
-            raise ValueError("the dataset is a worker's part already: shard the whole dataset, once")
+            raise ValueError("the dataset is already a shard: call shard once, on the whole dataset")
         self.dataset = dataset if isinstance(dataset, Dataset) else SimpleDataset(dataset)
         self.shuffle, self.seed, self.rank, self.size = shuffle, seed, rank, size
         self.epoch = 0
@@ -55,7 +55,7 @@ class ShardedDataset(Dataset):
         return self.dataset[int(self.order(self.epoch)[self.rank :: self.size][idx])]
 
     def order(self, epoch: int) -> np.ndarray:
-        """The whole dataset's indices, in the order in which all workers together go through them in an epoch."""
+        """Return the indices of the whole dataset in the order in which all workers process them in an epoch."""
         if self._drawn is None or self._drawn[0] != epoch:
             count = len(self.dataset)
             random = np.random.Generator(np.random.PCG64([self.seed, epoch]))
@@ -63,7 +63,7 @@ class ShardedDataset(Dataset):
         return self._drawn[1]
 
     def batches(self, batch_size: int, last_batch: str = "keep") -> ShardedBatches:
-        """Lists of indices of the whole dataset, `batch_size` for this worker; each iteration is the next epoch."""
+        """Return lists of `batch_size` indices into the whole dataset for this worker. Each iteration is an epoch."""
         return ShardedBatches(self, batch_size, last_batch)
 
     def _of(self, dataset: Dataset) -> ShardedDataset:
@@ -72,31 +72,31 @@ class ShardedDataset(Dataset):
         return made
 
     def transform(self, fn: Callable[..., Any], lazy: bool = True) -> ShardedDataset:
-        """A worker's part of the transformed dataset."""
+        """Return this worker's shard of the transformed dataset."""
         return self._of(self.dataset.transform(fn, lazy))
 
     def filter(self, fn: Callable[[Any], Any]) -> ShardedDataset:
-        """A worker's part of the filtered dataset."""
+        """Return this worker's shard of the filtered dataset."""
         return self._of(self.dataset.filter(fn))
 
     def take(self, count: int | None) -> ShardedDataset:
-        """A worker's part of the whole dataset's first items."""
+        """Return this worker's shard of the first `count` items of the whole dataset."""
         return self._of(self.dataset.take(count))
 
     def sample(self, sampler: Sampler) -> ShardedDataset:
-        """A worker's part of the items that a sampler gives, which must be the same on all workers."""
+        """Return this worker's shard of the sampled dataset. The sampler must be the same on all workers."""
         return self._of(self.dataset.sample(sampler))
 
     def shard(self, num_shards: int, index: int) -> Dataset:
-        """Refused: it would be a part of a part."""
-        raise ValueError("the dataset is a worker's part already: shard the whole dataset, once")
+        """Raise an error: a shard cannot be sharded again."""
+        raise ValueError("the dataset is already a shard: call shard once, on the whole dataset")
 
 
 class ShardedBatches(Sampler):
-    """A worker's batches of a sharded dataset.
+    """One worker's batches of a sharded dataset.
 
-    The rest of an epoch that makes no full batch for all workers is split evenly ('keep'), left out ('discard'), or
-    comes first in the next epoch ('rollover').
+    Samples at the end of an epoch that do not fill a batch on all workers are split evenly ('keep'), dropped
+    ('discard'), or moved to the start of the next epoch ('rollover').
     """
 
     def __init__(self, shard: ShardedDataset, batch_size: int, last_batch: str = "keep"):
@@ -107,7 +107,7 @@ class ShardedBatches(Sampler):
         self.shard, self.batch_size, self._last_batch = shard, batch_size, last_batch
 
     def __len__(self) -> int:
-        """How many batches this worker has in the coming epoch."""
+        """The number of batches that this worker has in the next epoch."""
         share = range(self.shard.rank, self._total(self.shard.epoch), self.shard.size)
         return -(-len(share) // self.batch_size)
 
@@ -117,16 +117,16 @@ class ShardedBatches(Sampler):
         return epoch
 
     def start(self) -> Epoch:
-        """The coming epoch, for a loader: `follow` has it begin, so that batches can be made before."""
+        """Return the next epoch for a loader. The epoch number advances in `follow`, so batches can be prefetched."""
         return Epoch(self, self.shard.epoch)
 
     @property
     def at_once(self) -> int:
-        """How many samples all workers together have in a full batch."""
+        """The number of samples of all workers in a full batch."""
         return self.batch_size * self.shard.size
 
     def _rest(self, epoch: int) -> int:
-        """How many samples the epochs before have left for this one."""
+        """The number of samples that previous epochs left for this one."""
         return epoch * len(self.shard.dataset) % self.at_once if self._last_batch == "rollover" else 0
 
     def _total(self, epoch: int) -> int:
@@ -134,16 +134,16 @@ class ShardedBatches(Sampler):
         return total if self._last_batch == "keep" else total - total % self.at_once
 
     def indices(self, epoch: int) -> np.ndarray:
-        """What all workers go through in an epoch, in order."""
+        """Return the indices that all workers process in an epoch, in order."""
         shard, rest = self.shard, self._rest(epoch)
-        back = -(-rest // max(len(shard.dataset), 1))  # a small dataset may leave its rest for several epochs
+        back = -(-rest // max(len(shard.dataset), 1))  # a small dataset may leave samples over several epochs
         row = np.concatenate([shard.order(number) for number in range(epoch - back, epoch + 1)])
         start = back * len(shard.dataset) - rest
         return row[start : start + self._total(epoch)]
 
 
 class Epoch(Pass):
-    """A worker's pass over its part."""
+    """One worker's pass over its shard."""
 
     def __init__(self, batches: ShardedBatches, number: int):
         indices = batches.indices(number)
@@ -160,9 +160,9 @@ class Epoch(Pass):
         return Batch(self.number, step, self.steps, samples, min(self._at_once, self.samples - step * self._at_once))
 
     def _finish(self) -> None:
-        """Wait for the workers that have a batch more: meanwhile this one takes part in their step."""
+        """Wait for workers with one more batch, and join their step in the meantime."""
         if self._shard.size == 1 or not session.is_open():
             return
         opened = session.session()
-        if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers wait for nobody
+        if opened.world.servers == 0 or "rounds" in vars(opened):  # asynchronous workers do not wait
             opened.rounds.pause(expected=True)

@@ -1,9 +1,9 @@
-"""Processes that make batches for a DataLoader.
+"""Worker processes that create batches for a DataLoader.
 
-Each worker has a socket of its own. A thread here reads what it sends, so finished batches wait in this process and
-the worker goes on; when the socket ends, the worker is dead, and whoever waits for it is told at once. Batches travel
-through the socket and not through shared memory: they are as fast, no file descriptor stays behind with each array,
-and nothing breaks where shared memory is small, as in containers.
+Each worker has its own socket. A thread in this process reads from it, so finished batches wait here and the worker
+can continue. When the socket closes, the worker has died, and pending batches fail immediately. Batches are sent
+through the socket instead of shared memory: this is equally fast, does not hold a file descriptor per array, and works
+where shared memory is small, as in containers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from ...random import seed as seed_mxnet
 
 
 def make_batch(dataset: Any, batchify_fn: Callable[[Any], Any], indices: Any) -> Any:
-    """What `batchify_fn` makes of the items with these indices."""
+    """Return `batchify_fn` applied to the items with these indices."""
     return batchify_fn([dataset[i] for i in indices])
 
 
 class WorkerPool:
-    """Processes that each hold a dataset and make batches of its items."""
+    """A pool of processes. Each has a copy of the dataset and creates batches of its items."""
 
     def __init__(self, dataset: Any, batchify_fn: Callable[[Any], Any], num_workers: int):
         self._workers: list[_Worker] = []
@@ -56,24 +56,24 @@ class WorkerPool:
 
     @property
     def broken(self) -> bool:
-        """Whether a worker has died."""
+        """Whether any worker has died."""
         return any(worker.dead for worker in self._workers)
 
     def submit(self, batch: int, indices: Any, seed: Any) -> Future[Any]:
-        """Have the worker with the least to do make batch number `batch`."""
+        """Submit batch number `batch` to the worker with the fewest pending batches. Return its future."""
         worker = min(self._workers, key=lambda worker: len(worker.pending))
         return worker.submit(next(self._tickets), batch, indices, seed)
 
     def who_makes(self, future: Future[Any]) -> str:
-        """': worker 1 (pid 42) has it', for a message."""
+        """Return a phrase that names the worker of a pending batch, for an error message."""
         for worker in self._workers:
             if any(future is pending for _, pending in list(worker.pending.values())):
-                return f": {worker.name} has it"
+                return f", assigned to {worker.name}"
         return ""
 
     def close(self) -> None:
-        """End the workers, whatever they are doing."""
-        if os.getpid() != self._owner:  # a forked copy of the program must not end what is not its own
+        """Stop all workers, even if they are busy."""
+        if os.getpid() != self._owner:  # a forked copy of the program must not stop its parent's workers
             return
         for worker in self._workers:
             worker.stop()
@@ -82,12 +82,12 @@ class WorkerPool:
 
 
 class _Worker:
-    """A worker process, seen from the process that started it."""
+    """A worker process, as seen from the parent."""
 
     def __init__(self, number: int, dataset: Any, batchify_fn: Callable[[Any], Any]):
-        self.pending: dict[int, tuple[int, Future[Any]]] = {}  # ticket -> batch number and its future
-        self.dead = ""  # how it died
-        self._lock = threading.Lock()  # of the two above
+        self.pending: dict[int, tuple[int, Future[Any]]] = {}  # ticket -> batch number and future
+        self.dead = ""  # the cause of death
+        self._lock = threading.Lock()  # protects the two above
         self._stopped = False
         self._socket, theirs = socket.socketpair()
         context = multiprocessing.get_context("fork" if sys.platform.startswith("linux") else None)
@@ -95,27 +95,27 @@ class _Worker:
             target=_work, args=(theirs, self._socket, dataset, batchify_fn), name=f"DataLoader-{number}", daemon=True
         )
         with theirs, warnings.catch_warnings():
-            # Python warns of a fork beside threads. The child runs none of the code whose locks they may hold: torch
-            # computes on one thread there. And the lambdas that programs have for transforms need fork.
+            # Python warns about a fork in a process with threads. It is safe here: the child does not run code whose
+            # locks they may hold, and torch uses one thread there. Programs need fork: their transforms may be lambdas.
             warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
             self._process.start()
         self.name = f"worker {number} (pid {self._process.pid})"
         threading.Thread(target=self._listen, name=f"reads {self.name}", daemon=True).start()
 
     def submit(self, ticket: int, batch: int, indices: Any, seed: Any) -> Future[Any]:
-        """Have it make a batch, after those it was given before."""
+        """Submit a batch. The worker processes batches in order."""
         future: Future[Any] = Future()
         with self._lock:
             if self.dead:
                 future.set_exception(MXNetError(self.dead))
                 return future
             self.pending[ticket] = batch, future
-        with contextlib.suppress(OSError):  # it has just died, which `_listen` tells the future
+        with contextlib.suppress(OSError):  # the worker has just died, and `_listen` fails the future
             _send(self._socket, ticket, (indices, seed))
         return future
 
     def _listen(self) -> None:
-        """Give each batch that comes to its future; at the worker's end, tell those that still wait."""
+        """Resolve futures as batches arrive. When the worker dies, fail the pending ones."""
         with contextlib.suppress(OSError, EOFError):
             while True:
                 ticket, pickled, buffers = _receive(self._socket)
@@ -139,17 +139,17 @@ class _Worker:
             return f"died with exit code {code}"
         name = signal.Signals(-code).name
         return f"was killed by signal {-code} ({name})" + (
-            ", as the system does when memory runs out" if name == "SIGKILL" else ""
+            ", possibly because the system ran out of memory" if name == "SIGKILL" else ""
         )
 
     def stop(self) -> None:
-        """Tell it to end."""
+        """Request the worker to exit."""
         self._stopped = True
-        with contextlib.suppress(OSError):  # it may have ended already
+        with contextlib.suppress(OSError):  # the worker may have exited already
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def wait(self) -> None:
-        """Until it is gone; one that does not go is killed."""
+        """Wait until the process has exited. Kill it if it does not exit."""
         self._process.join(1)
         if self._process.is_alive():
             self._process.kill()
@@ -168,13 +168,13 @@ def _settle(future: Future[Any], pickled: bytes, buffers: list[Any]) -> None:
         future.set_exception(result)
 
 
-# ---- in the worker ----
+# ---- in the worker process ----
 
 
 def _work(ours: socket.socket, theirs: socket.socket, dataset: Any, batchify_fn: Callable[[Any], Any]) -> None:
-    """Make the batches that are asked for, until the other side goes away."""
-    theirs.close()  # a fork has it too, and would never see it end
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the main process's to handle; it ends us
+    """Create the requested batches until the parent closes the connection."""
+    theirs.close()  # the fork inherits it, and would never see the connection close
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C and stops the workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -189,13 +189,13 @@ def _work(ours: socket.socket, theirs: socket.socket, dataset: Any, batchify_fn:
         try:
             _send(ours, ticket, reply)
         except OSError:
-            os._exit(0)  # nobody is there to take it
-        except Exception as error:  # a batch that cannot be pickled
+            os._exit(0)  # the parent is gone
+        except Exception as error:  # the batch cannot be pickled
             _send(ours, ticket, (False, _portable(error)))
 
 
 def _take_tasks(ours: socket.socket, tasks: queue.SimpleQueue[Any]) -> None:
-    """Read ahead, so that the other side never waits for a worker that is busy; leave as soon as it is gone."""
+    """Read tasks ahead, so that the parent never waits for a busy worker. Exit when the parent is gone."""
     with contextlib.suppress(OSError, EOFError):
         while True:
             ticket, pickled, buffers = _receive(ours)
@@ -204,16 +204,16 @@ def _take_tasks(ours: socket.socket, tasks: queue.SimpleQueue[Any]) -> None:
 
 
 def _seed_everything(seed: tuple[int, ...]) -> None:
-    """All the random numbers that a transform may use."""
+    """Seed all random generators that a transform may use."""
     value = int(np.random.SeedSequence(seed).generate_state(1)[0])
     random.seed(value)
     np.random.seed(value)
-    torch.default_generator.manual_seed(value)  # torch.manual_seed takes a hundred times longer for all devices
+    torch.default_generator.manual_seed(value)  # torch.manual_seed seeds all devices and is a hundred times slower
     seed_mxnet(value, cpu())
 
 
 def _portable(error: Exception) -> Any:
-    """An exception that arrives with the worker's traceback as its cause; its text alone if it cannot be pickled."""
+    """Wrap an exception so that it keeps the worker's traceback. If it cannot be pickled, only its text is kept."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:
@@ -221,7 +221,7 @@ def _portable(error: Exception) -> Any:
     return ExceptionWithTraceback(error, error.__traceback__)
 
 
-# ---- on the wire: ticket, number of parts, size of each, then a pickle and the buffers of its arrays ----
+# ---- wire format: ticket, number of parts, size of each part, then a pickle and the buffers of its arrays ----
 
 
 def _send(to: socket.socket, ticket: int, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""`mx.gluon.model_zoo`: well known networks, and their published weights."""
+"""`mx.gluon.model_zoo`: well-known networks and their pretrained weights."""
 
 from . import model_store, transformer, vision
 

@@ -1,4 +1,4 @@
-"""mx.gluon.nn: the layers."""
+"""`mx.gluon.nn`: neural network layers."""
 
 from ..block import Block, HybridBlock, SymbolBlock
 from . import activations, basic_layers, conv_layers

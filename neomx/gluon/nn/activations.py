@@ -1,4 +1,4 @@
-"""Activations as layers."""
+"""Activation layers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ __all__ = ["ELU", "GELU", "SELU", "Activation", "LeakyReLU", "PReLU", "Swish"]
 
 
 class Activation(HybridBlock):
-    """One of 'relu', 'sigmoid', 'softrelu', 'softsign', 'tanh', element by element."""
+    """Elementwise activation: 'relu', 'sigmoid', 'softrelu', 'softsign' or 'tanh'."""
 
     def __init__(self, activation: str, **kwargs: Any):
-        self._act_type = activation  # before the name is made: it is called after the function
+        self._act_type = activation  # set first: the automatic name depends on it
         super().__init__(**kwargs)
 
     def _alias(self) -> str:
@@ -47,7 +47,7 @@ QUARTER = initializer.Constant(0.25)
 
 
 class PReLU(HybridBlock):
-    """LeakyReLU with learnt slopes: one for all, or one for each of `in_channels`."""
+    """LeakyReLU with learned slopes: one for all channels, or one for each of `in_channels`."""
 
     def __init__(self, alpha_initializer: Any = QUARTER, in_channels: int = 1, **kwargs: Any):
         super().__init__(**kwargs)
@@ -70,14 +70,14 @@ class ELU(HybridBlock):
 
 
 class SELU(HybridBlock):
-    """ELU with the scales that keep mean 0 and variance 1 from layer to layer."""
+    """Scaled ELU, whose constants preserve mean 0 and variance 1 from layer to layer."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.LeakyReLU(x, act_type="selu", name="fwd")
 
 
 class GELU(HybridBlock):
-    """x times the probability that a normal variable is below x."""
+    """x times the cumulative distribution function of the standard normal distribution at x."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.LeakyReLU(x, act_type="gelu", name="fwd")

@@ -1,4 +1,4 @@
-"""Containers, Dense, Dropout, Embedding, normalisation, functions as layers."""
+"""Containers, Dense, Dropout, Embedding, normalization layers, and functions as layers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def check_sizes(least: int, **sizes: int) -> None:
-    """Refuse sizes that no layer can have, where they are written."""
+    """Raise if a size argument of a layer is not an integer of at least `least`."""
     for name, size in sizes.items():
         if not isinstance(size, (int, np.integer)) or size < least:
             raise ValueError(f"{name} must be an integer of at least {least}, received {size!r}")
@@ -43,15 +43,15 @@ def check_sizes(least: int, **sizes: int) -> None:
 
 
 class _Stack(Block):
-    """What both containers share: they hold layers in order, and are indexed like a list."""
+    """The base of both containers, which hold layers in order and can be indexed like a list."""
 
     def add(self, *blocks: Block) -> None:
-        """Put blocks at the end."""
+        """Append blocks."""
         for block in blocks:
             if not isinstance(block, Block):
                 raise ValueError(
-                    f"{type(self).__name__} takes Blocks, received {block!r:.80} of type {type(block).__name__}. "
-                    "nn.Lambda and nn.HybridLambda make Blocks of functions"
+                    f"{type(self).__name__} expects Blocks, received {block!r:.80} of type {type(block).__name__}. "
+                    "Use nn.Lambda or nn.HybridLambda to add a function"
                 )
             self.register_child(block)
 
@@ -69,7 +69,7 @@ class _Stack(Block):
 
 
 class Sequential(_Stack):
-    """Blocks in a row, each taking what the one before gives."""
+    """Runs Blocks in sequence: the output of each is the input of the next."""
 
     def forward(self, x: Any) -> Any:
         for block in self._children.values():
@@ -77,18 +77,18 @@ class Sequential(_Stack):
         return x
 
     def hybridize(self, active: bool = True, **kwargs: Any) -> None:
-        """Hybridize the children; what lies between them stays as it is, unlike in a HybridSequential."""
+        """Hybridize each child separately. Use HybridSequential to run all of them as one graph."""
         if self._children and all(isinstance(child, HybridBlock) for child in self._children.values()):
             warnings.warn(
                 f"All children of {type(self).__name__} {self.prefix!r} are HybridBlocks. "
-                "As a HybridSequential it would run as one graph.",
+                "Use HybridSequential to run them as one graph.",
                 stacklevel=2,
             )
         super().hybridize(active, **kwargs)
 
 
 class HybridSequential(_Stack, HybridBlock):
-    """HybridBlocks in a row, which hybridize to one graph."""
+    """Runs HybridBlocks in sequence. When hybridized, they form one graph."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         for block in self._children.values():
@@ -96,13 +96,13 @@ class HybridSequential(_Stack, HybridBlock):
         return x
 
 
-# ---- the basics ----
+# ---- basic layers ----
 
 
 class Dense(HybridBlock):
     """activation(dot(x, weight.T) + bias), with `units` outputs.
 
-    `flatten` makes (batch, all else) of the input first; without, only the last axis is transformed.
+    With `flatten`, the input is first reshaped to (batch, features). Otherwise only the last axis is transformed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Dense(HybridBlock):
         in_units: int = 0,
         **kwargs: Any,
     ):
-        check_sizes(0, units=units, in_units=in_units)  # of 0 units it can be made, as in MXNet, and not be run
+        check_sizes(0, units=units, in_units=in_units)  # 0 units are allowed here, as in MXNet, but forward fails
         super().__init__(**kwargs)
         self._units, self._in_units, self._flatten = units, in_units, flatten
         self._kwargs = {"no_bias": not use_bias, "num_hidden": units, "flatten": flatten, "name": "fwd"}
@@ -143,7 +143,7 @@ class Dense(HybridBlock):
 
 
 def activation_layer(activation: str | None) -> Activation | None:
-    """The layer of an `activation=` argument, named after its function; None for None."""
+    """Return the layer for an `activation=` argument, named after its function, or None for None."""
     if activation is None:
         return None
     if not isinstance(activation, str):
@@ -154,9 +154,9 @@ def activation_layer(activation: str | None) -> Activation | None:
 
 
 class Dropout(HybridBlock):
-    """In training, sets a fraction `rate` of the elements to 0 and scales up the others.
+    """In training mode, sets a fraction `rate` of the elements to 0 and scales the others up.
 
-    `axes` are those along which one decision holds for all elements.
+    The mask is shared along `axes`.
     """
 
     def __init__(self, rate: float, axes: Any = (), **kwargs: Any):
@@ -173,9 +173,9 @@ class Dropout(HybridBlock):
 
 
 class Embedding(HybridBlock):
-    """The vector of `output_dim` numbers of each index below `input_dim`.
+    """Maps each index below `input_dim` to a vector of size `output_dim`.
 
-    `sparse_grad` makes the weight's gradient row_sparse: only the rows that a batch used.
+    With `sparse_grad`, the gradient of the weight is row_sparse: it contains only the rows that a batch used.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Embedding(HybridBlock):
 
 
 class Flatten(HybridBlock):
-    """(batch, all else)."""
+    """Reshapes the input to (batch, features)."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return F.Flatten(x)
@@ -216,18 +216,18 @@ class Flatten(HybridBlock):
         return type(self).__name__
 
 
-# ---- normalisation ----
+# ---- normalization ----
 
 
 def _per_channel(block: Block, name: str, size: int, learnt: bool, init: Any, **kwargs: Any) -> Parameter:
-    """A parameter with one number for each channel, which keeps its first value unless `learnt`."""
+    """Create a parameter with one value per channel. It keeps its initial value unless `learnt`."""
     check_sizes(0, in_channels=size)
     grad_req = "write" if learnt else "null"
     return block.params.get(name, grad_req=grad_req, shape=(size,), init=init, allow_deferred_init=True, **kwargs)
 
 
 def _channels(parameter: Parameter) -> int:
-    """How many channels a parameter has numbers for; 0 if that is not known yet."""
+    """The number of channels of a parameter, or 0 if unknown."""
     return parameter.shape[0] if parameter.shape else 0
 
 
@@ -236,7 +236,7 @@ def _describe(block: Block, attributes: dict[str, Any]) -> str:
 
 
 class _BatchNorm(HybridBlock):
-    """Batch normalisation, and optionally a ReLU after it in the same op."""
+    """Batch normalization, optionally followed by a ReLU in the same op."""
 
     fuse_relu = False
     gamma: Parameter
@@ -274,7 +274,7 @@ class _BatchNorm(HybridBlock):
             setattr(self, name, _per_channel(self, name, in_channels, learnt, init, differentiable=learnt))
 
     def cast(self, dtype: Any) -> None:
-        """Change the dtype; parameters stay float32 beside half precision data, as the op wants it."""
+        """Cast the parameters. For half precision data they stay float32, as the op requires."""
         super().cast("float32" if to_torch(dtype) in (torch.float16, torch.bfloat16) else dtype)
 
     def hybrid_forward(self, F: Any, x: Any, gamma: Any, beta: Any, running_mean: Any, running_var: Any) -> Any:
@@ -286,9 +286,9 @@ class _BatchNorm(HybridBlock):
 
 
 class BatchNorm(_BatchNorm):
-    """Each channel along `axis` shifted and scaled to mean 0 and variance 1, then times gamma plus beta.
+    """Batch normalization: normalizes each channel along `axis` to mean 0 and variance 1, then applies gamma and beta.
 
-    Training uses the batch's mean and variance and moves the running ones, which prediction uses.
+    Training uses the mean and variance of the batch and updates the running averages. Inference uses the averages.
     """
 
 
@@ -299,7 +299,7 @@ class BatchNormReLU(_BatchNorm):
 
 
 class InstanceNorm(HybridBlock):
-    """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
+    """Normalizes each channel of each example to mean 0 and variance 1, then applies gamma and beta."""
 
     def __init__(
         self,
@@ -329,7 +329,7 @@ class InstanceNorm(HybridBlock):
 
 
 class LayerNorm(HybridBlock):
-    """Each example shifted and scaled along `axis` to mean 0 and variance 1, then times gamma plus beta."""
+    """Normalizes each example along `axis` to mean 0 and variance 1, then applies gamma and beta."""
 
     def __init__(
         self,
@@ -357,9 +357,9 @@ class LayerNorm(HybridBlock):
 
 
 class GroupNorm(HybridBlock):
-    """Each group of channels of each example shifted and scaled to mean 0 and variance 1.
+    """Normalizes each group of channels of each example to mean 0 and variance 1, then applies gamma and beta.
 
-    gamma and beta have one number for each of the `num_groups` groups.
+    gamma and beta have one value for each of the `num_groups` groups.
     """
 
     def __init__(
@@ -393,7 +393,7 @@ class GroupNorm(HybridBlock):
 def _check_function(function: Any, modules: tuple[Any, ...], where: str) -> None:
     if isinstance(function, str):
         if not all(hasattr(module, function) for module in modules):
-            raise AssertionError(f"no function is called {function!r} in {where}")
+            raise AssertionError(f"{where} has no function {function!r}")
     elif not callable(function):
         raise ValueError(
             f"expected a function or the name of one in {where}, received {function!r:.80} of type {type(function)}"
@@ -401,7 +401,7 @@ def _check_function(function: Any, modules: tuple[Any, ...], where: str) -> None
 
 
 class _Function(Block):
-    """What both layers of functions share: they print the function's name."""
+    """The base of Lambda and HybridLambda, which print the name of the function."""
 
     _func_name: str
 
@@ -410,7 +410,7 @@ class _Function(Block):
 
 
 class Lambda(_Function):
-    """A function of arrays, or the name of one in `mx.nd`, as a Block."""
+    """Wraps a function on arrays, or the name of a function in `mx.nd`, as a Block."""
 
     def __init__(self, function: str | Callable[..., Any], prefix: str | None = None):
         super().__init__(prefix=prefix)
@@ -423,7 +423,7 @@ class Lambda(_Function):
 
 
 class HybridLambda(_Function, HybridBlock):
-    """A function of F (`mx.nd` or `mx.sym`) and inputs, or the name of one in both, as a HybridBlock."""
+    """Wraps a function of F (`mx.nd` or `mx.sym`) and inputs, or the name of a function in both, as a HybridBlock."""
 
     def __init__(self, function: str | Callable[..., Any], prefix: str | None = None):
         super().__init__(prefix=prefix)

@@ -1,4 +1,4 @@
-"""Convolutions, their transposes, pooling, padding."""
+"""Convolution, transposed convolution, pooling and padding layers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Sizes = int | Sequence[int]
 
 
 def per_axis(name: str, value: Sizes, rank: int) -> tuple[int, ...]:
-    """One number for each of `rank` axes, from one for all or from a sequence."""
+    """Return a tuple of `rank` integers, from an integer for all axes or a sequence with one for each."""
     numbers = tuple(value) if isinstance(value, Sequence) else (value,) * rank
     if len(numbers) != rank or not all(isinstance(number, (int, np.integer)) for number in numbers):
         raise AssertionError(f"{name} must be an integer or a sequence of {rank} integers, received {value!r}")
@@ -45,7 +45,7 @@ def per_axis(name: str, value: Sizes, rank: int) -> tuple[int, ...]:
 
 
 def check_layout(layer: object, layout: str, layouts: Sequence[str]) -> None:
-    """Refuse a layout that this layer has not."""
+    """Raise if the layer does not support `layout`."""
     if layout not in layouts:
         raise AssertionError(
             f"layout of {type(layer).__name__} must be {' or '.join(map(repr, layouts))}, received {layout!r}"
@@ -53,12 +53,12 @@ def check_layout(layer: object, layout: str, layouts: Sequence[str]) -> None:
 
 
 def weight_shape(layout: str, rows: int, columns: int, kernel: tuple[int, ...]) -> tuple[int, ...]:
-    """A convolution's weight: (rows, columns, *kernel), with the columns where the layout has its channels."""
+    """Return the shape of a convolution weight: (rows, columns, *kernel), with columns at the layout's channel axis."""
     return (rows, *kernel, columns) if layout.endswith("C") else (rows, columns, *kernel)
 
 
 class _Conv(HybridBlock):
-    """What all convolutions share. `adj` makes it a transposed one."""
+    """The base of all convolutions. `adj` makes the convolution transposed."""
 
     _layouts: tuple[str, ...]
 
@@ -128,7 +128,7 @@ class _Conv(HybridBlock):
 
 
 def describe(layer: Any, shape: Sequence[int | None], attributes: dict[str, Any], bias: bool) -> str:
-    """A convolution as MXNet prints it: what differs from the plainest one."""
+    """Return the representation of a convolution as MXNet prints it. Default values are omitted."""
     words = [
         f"{shape[1] or None} -> {shape[0]}",
         f"kernel_size={attributes['kernel']}",
@@ -307,7 +307,7 @@ class Conv3DTranspose(_Conv):
 
 
 class _Pooling(HybridBlock):
-    """What all poolings share."""
+    """The base of all pooling layers."""
 
     _layouts: tuple[str, ...]
 
@@ -355,7 +355,7 @@ class _Pooling(HybridBlock):
 
 
 class MaxPool1D(_Pooling):
-    """The largest of each window of a signal (batch, channels, width)."""
+    """Max pooling over a signal (batch, channels, width)."""
 
     _layouts = ("NCW", "NWC")
 
@@ -372,7 +372,7 @@ class MaxPool1D(_Pooling):
 
 
 class MaxPool2D(_Pooling):
-    """The largest of each window of images (batch, channels, height, width)."""
+    """Max pooling over images (batch, channels, height, width)."""
 
     _layouts = ("NCHW", "NHWC")
 
@@ -389,7 +389,7 @@ class MaxPool2D(_Pooling):
 
 
 class MaxPool3D(_Pooling):
-    """The largest of each window of volumes (batch, channels, depth, height, width)."""
+    """Max pooling over volumes (batch, channels, depth, height, width)."""
 
     _layouts = ("NCDHW", "NDHWC")
 
@@ -406,7 +406,7 @@ class MaxPool3D(_Pooling):
 
 
 class AvgPool1D(_Pooling):
-    """The mean of each window of a signal (batch, channels, width)."""
+    """Average pooling over a signal (batch, channels, width)."""
 
     _layouts = ("NCW", "NWC")
 
@@ -424,7 +424,7 @@ class AvgPool1D(_Pooling):
 
 
 class AvgPool2D(_Pooling):
-    """The mean of each window of images (batch, channels, height, width)."""
+    """Average pooling over images (batch, channels, height, width)."""
 
     _layouts = ("NCHW", "NHWC")
 
@@ -442,7 +442,7 @@ class AvgPool2D(_Pooling):
 
 
 class AvgPool3D(_Pooling):
-    """The mean of each window of volumes (batch, channels, depth, height, width)."""
+    """Average pooling over volumes (batch, channels, depth, height, width)."""
 
     _layouts = ("NCDHW", "NDHWC")
 
@@ -460,14 +460,14 @@ class AvgPool3D(_Pooling):
 
 
 class _GlobalPooling(_Pooling):
-    """One window over all of a channel."""
+    """Pooling with a single window that covers the whole channel."""
 
     def __init__(self, pool_type: str, layout: str, **kwargs: Any):
         super().__init__(1, None, 0, True, True, pool_type, layout, **kwargs)
 
 
 class GlobalMaxPool1D(_GlobalPooling):
-    """The largest of each channel of a signal (batch, channels, width)."""
+    """The maximum of each channel of a signal (batch, channels, width)."""
 
     _layouts = ("NCW", "NWC")
 
@@ -476,7 +476,7 @@ class GlobalMaxPool1D(_GlobalPooling):
 
 
 class GlobalMaxPool2D(_GlobalPooling):
-    """The largest of each channel of images (batch, channels, height, width)."""
+    """The maximum of each channel of images (batch, channels, height, width)."""
 
     _layouts = ("NCHW", "NHWC")
 
@@ -485,7 +485,7 @@ class GlobalMaxPool2D(_GlobalPooling):
 
 
 class GlobalMaxPool3D(_GlobalPooling):
-    """The largest of each channel of volumes (batch, channels, depth, height, width)."""
+    """The maximum of each channel of volumes (batch, channels, depth, height, width)."""
 
     _layouts = ("NCDHW", "NDHWC")
 
@@ -521,9 +521,9 @@ class GlobalAvgPool3D(_GlobalPooling):
 
 
 class ReflectionPad2D(HybridBlock):
-    """Images (batch, channels, height, width) with their borders mirrored outwards.
+    """Pads images (batch, channels, height, width) by reflecting their borders.
 
-    `padding`: one number for all four sides, or 8: two for each axis, of which the first four are 0.
+    `padding` is one number for all four sides, or eight: two per axis, of which the first four must be 0.
     """
 
     def __init__(self, padding: Sizes = 0, **kwargs: Any):
@@ -532,7 +532,7 @@ class ReflectionPad2D(HybridBlock):
             padding = (0, 0, 0, 0, padding, padding, padding, padding)
         if not isinstance(padding, Sequence) or len(padding) != 8:
             raise AssertionError(
-                f"padding must be a number, or 8 numbers (0, 0, 0, 0, top, bottom, left, right), received {padding!r}"
+                f"padding must be an integer or 8 integers (0, 0, 0, 0, top, bottom, left, right), received {padding!r}"
             )
         self._padding = tuple(padding)
 

@@ -1,4 +1,4 @@
-"""mx.gluon.rnn: recurrent layers, which compute whole sequences in one kernel, and cells, which compute a step."""
+"""`mx.gluon.rnn`: recurrent layers, which process whole sequences in one kernel, and cells, which compute one step."""
 
 from . import rnn_cell, rnn_layer
 from .rnn_cell import (

@@ -1,4 +1,4 @@
-"""The three cells that compute something: RNNCell, LSTMCell and GRUCell."""
+"""RNNCell, LSTMCell and GRUCell."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .recurrent_cell import HybridRecurrentCell
 
 
 class GatedCell(HybridRecurrentCell):
-    """A cell with a matrix and a bias for the input and for the state, each for a number of gates.
+    """A cell with weights and biases for the input and for the state, for a number of gates.
 
-    With `projection_size` the state is that small, and there is a matrix that makes it so.
+    With `projection_size`, an additional matrix projects the state to that size.
     """
 
     i2h_weight: Any
@@ -46,14 +46,14 @@ class GatedCell(HybridRecurrentCell):
             setattr(self, name, self.params.get(name, shape=shape, init=init, allow_deferred_init=True))
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """One state of (batch, hidden)."""
+        """Return the shape of the state: (batch, hidden)."""
         return [{"shape": (batch_size, self._hidden_size), "__layout__": "NC"}]
 
     def forward(self, inputs: Any, states: Any) -> tuple[Any, list]:
-        """One step: the output and the new states."""
+        """Compute one step. Return the output and the new states."""
         expected = len(self.state_info())
         if isinstance(states, (list, tuple)) and len(states) < expected:
-            raise MXNetError(f"{self.name} expects {expected} states, as begin_state gives; received {len(states)}")
+            raise MXNetError(f"{self.name} expects {expected} states, as begin_state returns; received {len(states)}")
         return super().forward(inputs, states)
 
     def _sizes(self) -> str:
@@ -64,7 +64,7 @@ class GatedCell(HybridRecurrentCell):
         return f"{type(self).__name__}({self._sizes()})"
 
     def _products(self, F: Any, inputs: Any, state: Any, weights: tuple, step: str) -> tuple[Any, Any]:
-        """The input and the state through their matrices."""
+        """Multiply the input and the state by their weights."""
         i2h_weight, h2h_weight, i2h_bias, h2h_bias = weights
         rows = self._gates * self._hidden_size
         i2h = F.FullyConnected(data=inputs, weight=i2h_weight, bias=i2h_bias, num_hidden=rows, name=step + "i2h")
@@ -73,7 +73,7 @@ class GatedCell(HybridRecurrentCell):
 
 
 class RNNCell(GatedCell):
-    """h' = act(W x + b + U h + c), the Elman cell."""
+    """Elman cell: h' = act(W x + b + U h + c)."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class RNNCell(GatedCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         both = F.elemwise_add(i2h, h2h, name=step + "plus0")
@@ -109,7 +109,7 @@ class RNNCell(GatedCell):
 
 
 class LSTMCell(GatedCell):
-    """The long short-term memory; states are the output and the memory cell."""
+    """Long short-term memory cell. The states are the output and the memory cell."""
 
     _gates = 4
 
@@ -132,7 +132,7 @@ class LSTMCell(GatedCell):
         self._recurrent_activation = recurrent_activation
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """Two states of (batch, hidden)."""
+        """Return the shapes of the two states: (batch, hidden)."""
         return super().state_info(batch_size) + super().state_info(batch_size)
 
     def _alias(self) -> str:
@@ -141,7 +141,7 @@ class LSTMCell(GatedCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         gates = F.elemwise_add(i2h, h2h, name=step + "plus0")
@@ -158,7 +158,7 @@ class LSTMCell(GatedCell):
 
 
 class GRUCell(GatedCell):
-    """The gated recurrent unit, with the reset gate after the product, as in cuDNN."""
+    """Gated recurrent unit, with the reset gate applied after the matrix product, as in cuDNN."""
 
     _gates = 3
 
@@ -182,7 +182,7 @@ class GRUCell(GatedCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step, before = f"t{self._counter}_", states[0]
         i2h, h2h = self._products(F, inputs, before, (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         i2h_r, i2h_z, i2h = F.SliceChannel(i2h, num_outputs=3, name=step + "i2h_slice")

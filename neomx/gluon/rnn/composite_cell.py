@@ -1,4 +1,4 @@
-"""Cells made of cells: one after another, or one in each direction."""
+"""Cells composed of cells: stacked, or one for each direction."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .recurrent_cell import HybridRecurrentCell, RecurrentCell
 
 
 class _ManyCells(RecurrentCell):
-    """Cells as children; their states in one flat list."""
+    """A cell with child cells, whose states are concatenated into one list."""
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """The states of all cells."""
+        """Return the shapes of the states of all cells."""
         return [info for cell in self._children.values() for info in cell.state_info(batch_size)]
 
     def begin_state(self, **kwargs: Any) -> list:  # type: ignore[override]
-        """The first states of all cells; arguments by name."""
+        """Return the initial states of all cells. Accepts keyword arguments only."""
         if self._modified:
-            return super().begin_state(**kwargs)  # which tells what is wrong
+            return super().begin_state(**kwargs)  # raises an error
         return [state for cell in self._children.values() for state in cell.begin_state(**kwargs)]
 
     def _with_states(self, states: list) -> Iterator[tuple[Any, list]]:
-        """Each cell, and those of the states that are its."""
+        """Iterate over the cells and their states."""
         start = 0
         for cell in self._children.values():
             end = start + len(cell.state_info())
@@ -33,14 +33,14 @@ class _ManyCells(RecurrentCell):
 
 
 class _Sequential(_ManyCells):
-    """What SequentialRNNCell and HybridSequentialRNNCell share."""
+    """The base of SequentialRNNCell and HybridSequentialRNNCell."""
 
     def __repr__(self) -> str:
         rows = [_indent(f"({name}): {cell!r}", 2) for name, cell in self._children.items()]
         return "{}(\n{}\n)".format(type(self).__name__, "\n".join(rows))
 
     def add(self, cell: Any) -> None:
-        """Put a cell after the others."""
+        """Append a cell."""
         self.register_child(cell)
 
     def __getitem__(self, i: int) -> Any:
@@ -53,7 +53,7 @@ class _Sequential(_ManyCells):
         after: list = []
         for cell, own in self._with_states(states):
             if isinstance(cell, BidirectionalCell):
-                raise AssertionError("a BidirectionalCell cannot be stepped. Use unroll")
+                raise AssertionError("a BidirectionalCell does not support single steps. Use unroll")
             inputs, new = cell(inputs, own)
             after += new
         return inputs, after
@@ -67,7 +67,7 @@ class _Sequential(_ManyCells):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Unroll each cell over what the one before it gave."""
+        """Unroll each cell over the outputs of the previous cell."""
         self.reset()
         if not isinstance(inputs, sequence.TENSORS):
             sequence.check_steps(length, inputs)
@@ -81,23 +81,23 @@ class _Sequential(_ManyCells):
 
 
 class SequentialRNNCell(_Sequential):
-    """Cells one after another; each takes the output of the one before."""
+    """Stacked cells: the input of each is the output of the previous one."""
 
     def forward(self, inputs: Any, states: Any) -> tuple[Any, list]:
-        """One step through all cells."""
+        """Compute one step through all cells."""
         return self._step(inputs, states)
 
 
 class HybridSequentialRNNCell(_Sequential, HybridRecurrentCell):
-    """Hybrid cells one after another, that can be hybridized as one."""
+    """Stacked hybrid cells, which can be hybridized as one."""
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> tuple[Any, list]:  # type: ignore[override]
-        """One step through all cells."""
+        """Compute one step through all cells."""
         return self._step(inputs, states)
 
 
 class BidirectionalCell(_ManyCells, HybridRecurrentCell):
-    """Two cells, one from each end of the sequence; outputs side by side. For `unroll` only."""
+    """Runs two cells over a sequence in opposite directions and concatenates their outputs. Supports only `unroll`."""
 
     def __init__(self, l_cell: Any, r_cell: Any, output_prefix: str = "bi_"):
         super().__init__(prefix="", params=None)
@@ -106,7 +106,7 @@ class BidirectionalCell(_ManyCells, HybridRecurrentCell):
         self._output_prefix = output_prefix
 
     def __call__(self, inputs: Any, states: Any) -> Any:
-        raise NotImplementedError("a BidirectionalCell cannot be stepped. Use unroll")
+        raise NotImplementedError("a BidirectionalCell does not support single steps. Use unroll")
 
     def __repr__(self) -> str:
         forward, backward = self._children.values()
@@ -121,7 +121,7 @@ class BidirectionalCell(_ManyCells, HybridRecurrentCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Unroll both cells, the second from each sequence's end to its start."""
+        """Unroll both cells, the second one from the end of each sequence to its start."""
         self.reset()
         steps = sequence.split_steps(length, inputs, layout)
         states = sequence.first_states(self, steps, layout, begin_state)

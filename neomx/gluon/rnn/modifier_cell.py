@@ -1,4 +1,4 @@
-"""Cells that change what another cell does: dropout, zoneout, a residual connection."""
+"""Cells that modify another cell: dropout, zoneout, residual connections."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .recurrent_cell import HybridRecurrentCell
 
 
 class DropoutCell(HybridRecurrentCell):
-    """Dropout on the input; no states."""
+    """Applies dropout to the input. It has no states."""
 
     def __init__(self, rate: float, axes: tuple[int, ...] = (), prefix: str | None = None, params: Any = None):
         super().__init__(prefix, params)
@@ -26,14 +26,14 @@ class DropoutCell(HybridRecurrentCell):
         return f"{type(self).__name__}(rate={self._rate}, axes={self._axes})"
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """No states."""
+        """Return an empty list: the cell has no states."""
         return []
 
     def _alias(self) -> str:
         return "dropout"
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> tuple[Any, list]:  # type: ignore[override]
-        """One step."""
+        """Compute one step."""
         if self._rate > 0:
             inputs = F.Dropout(inputs, p=self._rate, axes=self._axes, name=f"t{self._counter}_fwd")
         return inputs, states
@@ -47,7 +47,7 @@ class DropoutCell(HybridRecurrentCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Dropout on the whole sequence at once if it is one array."""
+        """Apply dropout to the whole sequence in one call if it is a single array."""
         self.reset()
         inputs = sequence.formatted(length, inputs, layout, merge_outputs)
         if isinstance(inputs, sequence.TENSORS):
@@ -56,7 +56,7 @@ class DropoutCell(HybridRecurrentCell):
 
 
 class ModifierCell(HybridRecurrentCell):
-    """A cell around another, whose parameters and states it uses. One cell can be modified once."""
+    """A cell that wraps another cell and uses its parameters and states. A cell can be wrapped only once."""
 
     def __init__(self, base_cell: Any):
         if base_cell._modified:
@@ -67,21 +67,21 @@ class ModifierCell(HybridRecurrentCell):
 
     @property
     def params(self) -> Any:
-        """The parameters of the cell underneath."""
+        """The parameters of the wrapped cell."""
         return self.base_cell.params
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """The states of the cell underneath."""
+        """Return the shapes of the wrapped cell's states."""
         return self.base_cell.state_info(batch_size)
 
     def begin_state(self, func: Callable[..., Any] = symbol.zeros, **kwargs: Any) -> list:  # type: ignore[override]
-        """The first states of the cell underneath; symbols unless `func` is told."""
+        """Return the initial states of the wrapped cell: symbols unless `func` is given."""
         if self._modified:
-            return super().begin_state(func=func, **kwargs)  # which tells what is wrong
+            return super().begin_state(func=func, **kwargs)  # raises an error
         return self._unmodified(self.base_cell.begin_state, func=func, **kwargs)
 
     def _unmodified(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A call of a method that the cell underneath refuses to everyone else."""
+        """Call a method of the wrapped cell that raises an error when it is called directly."""
         self.base_cell._modified = False
         try:
             return call(*args, **kwargs)
@@ -89,7 +89,7 @@ class ModifierCell(HybridRecurrentCell):
             self.base_cell._modified = True
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> Any:  # type: ignore[override]
-        """One step, to be written by subclasses."""
+        """Compute one step. Subclasses must override this method."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -97,12 +97,12 @@ class ModifierCell(HybridRecurrentCell):
 
 
 class ZoneoutCell(ModifierCell):
-    """Keeps, while training, each number of the output and the states as it was a step before, by chance."""
+    """While training, randomly keeps elements of the output and the states from the previous step."""
 
     def __init__(self, base_cell: Any, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0):
         if isinstance(base_cell, BidirectionalCell):
             raise AssertionError(
-                "BidirectionalCell cannot be stepped, which zoneout needs. Put ZoneoutCell around the cells in it"
+                "ZoneoutCell cannot wrap a BidirectionalCell, which has no single steps. Wrap the cells inside it"
             )
         super().__init__(base_cell)
         self._zoneout_outputs = zoneout_outputs
@@ -116,12 +116,12 @@ class ZoneoutCell(ModifierCell):
         return "zoneout"
 
     def reset(self) -> None:
-        """Forget the sequence, and its last output."""
+        """Reset the counters and the previous output."""
         super().reset()
         self._prev_output = None
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> tuple[Any, list]:  # type: ignore[override]
-        """One step."""
+        """Compute one step."""
         new, new_states = self.base_cell(inputs, states)
         output = new
         if self._zoneout_outputs > 0:
@@ -143,7 +143,7 @@ class ResidualCell(ModifierCell):
     """Adds the input to the output."""
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> tuple[Any, list]:  # type: ignore[override]
-        """One step."""
+        """Compute one step."""
         output, states = self.base_cell(inputs, states)
         return F.elemwise_add(output, inputs, name=f"t{self._counter}_fwd"), states
 
@@ -156,7 +156,7 @@ class ResidualCell(ModifierCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Unroll the cell underneath, then add the whole sequence."""
+        """Unroll the wrapped cell and add the inputs to its outputs."""
         self.reset()
         outputs, states = self._unmodified(
             self.base_cell.unroll, length, inputs, begin_state, layout, merge_outputs, valid_length

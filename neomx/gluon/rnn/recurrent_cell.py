@@ -1,4 +1,4 @@
-"""What all recurrent cells are: one step of a recurrent network, that `unroll` repeats over a sequence."""
+"""The base of all recurrent cells, which compute one step; `unroll` repeats it over a sequence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import sequence
 
 
 class RecurrentCell(Block):
-    """One step: `output, states = cell(input, states)`. Subclasses tell their states by `state_info`."""
+    """One step of a recurrent network: `output, states = cell(input, states)`. Subclasses define `state_info`."""
 
     _children: dict[str, Any]
 
@@ -22,21 +22,21 @@ class RecurrentCell(Block):
         self.reset()
 
     def reset(self) -> None:
-        """Forget the sequence: count steps, and the states that get names, from the start; children too."""
+        """Reset the counters of steps and states before a new sequence, also in the children."""
         self._init_counter = -1
         self._counter = -1
         for child in self._children.values():
             child.reset()
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """Shape and layout of each state."""
+        """Return the shape and layout of each state."""
         raise NotImplementedError
 
     def begin_state(self, batch_size: int = 0, func: Callable[..., Any] = ndarray.zeros, **kwargs: Any) -> list:
-        """The states before the first step, each made by `func(name=..., shape=..., **kwargs)`."""
+        """Return the initial states, created with `func(name=..., shape=..., **kwargs)`."""
         if self._modified:
             raise AssertionError(
-                "After applying modifier cells (such as ZoneoutCell) the cell underneath has no states of its own. "
+                "After applying modifier cells (such as ZoneoutCell), the wrapped cell's begin_state cannot be called. "
                 "Call begin_state of the modifier cell"
             )
         states = []
@@ -55,10 +55,10 @@ class RecurrentCell(Block):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Step through `inputs`, one array of `layout` or a list of steps: the outputs and the last states.
+        """Run the cell over `inputs`, an array of `layout` or a list of steps. Return the outputs and the last states.
 
-        Outputs are one array if `merge_outputs`, a list if it is False or None; with `valid_length` they are 0 after
-        each sequence's end, the states are those there, and None merges.
+        The outputs are one array if `merge_outputs` is True, and a list if it is False or None. With `valid_length`,
+        outputs are 0 after the end of each sequence, the states are those at its end, and None means one array.
         """
         self.reset()
         steps = sequence.split_steps(length, inputs, layout)
@@ -88,14 +88,14 @@ class RecurrentCell(Block):
         return activation(inputs, **kwargs)
 
     def forward(self, inputs: Any, states: Any) -> tuple[Any, list]:
-        """One step: the output and the new states."""
+        """Compute one step. Return the output and the new states."""
         self._counter += 1
         return super().forward(inputs, states)
 
 
 class HybridRecurrentCell(RecurrentCell, HybridBlock):
-    """A recurrent cell whose step is a `hybrid_forward(F, inputs, states, ...)`."""
+    """A recurrent cell that computes its step in `hybrid_forward(F, inputs, states, ...)`."""
 
     def hybrid_forward(self, F: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """One step, to be written by subclasses."""
+        """Compute one step. Subclasses must override this method."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""All recurrent cells, under MXNet's name for the module."""
+"""All recurrent cells, in a module with MXNet's name."""
 
 from .basic_cell import GRUCell, LSTMCell, RNNCell
 from .composite_cell import BidirectionalCell, HybridSequentialRNNCell, SequentialRNNCell

@@ -1,4 +1,4 @@
-"""Recurrent layers: whole sequences through any number of layers, in both directions, in one kernel."""
+"""Recurrent layers, which process whole sequences through all layers and directions in one kernel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
 
 
 class _RNNLayer(HybridBlock):
-    """What RNN, LSTM and GRU share."""
+    """The base of RNN, LSTM and GRU."""
 
     l0_i2h_weight: Any
 
@@ -63,7 +63,7 @@ class _RNNLayer(HybridBlock):
         self._dtype = dtype
         self._gates = _GATES[mode]
         self.skip_states = False
-        # The attributes of the op, as its function takes them and as a graph keeps them.
+        # The attributes of the op, in the form that its function expects and that a graph stores.
         self._attrs = {
             "state_size": hidden_size,
             "projection_size": projection_size,
@@ -96,13 +96,13 @@ class _RNNLayer(HybridBlock):
         setattr(self, name, param)
 
     def _sides(self) -> Iterator[str]:
-        """'l0', 'r0', 'l1', ...: the layers and their directions."""
+        """The layers and directions: 'l0', 'r0', 'l1', ..."""
         for layer in range(self._num_layers):
             for direction in "lr"[: self._dir]:
                 yield f"{direction}{layer}"
 
     def _order(self) -> list[str]:
-        """The parameters' names as the op's packed vector has them: all matrices, then all biases."""
+        """The names of the parameters in the order of the op's packed vector: all matrices, then all biases."""
         matrices = ["i2h_weight", "h2h_weight"] + (["h2r_weight"] if self._projection_size else [])
         sides = list(self._sides())
         return [f"{side}_{name}" for names in (matrices, ["i2h_bias", "h2h_bias"]) for side in sides for name in names]
@@ -116,7 +116,7 @@ class _RNNLayer(HybridBlock):
         return f"{type(self).__name__}({', '.join(words)})"
 
     def _collect_params_with_prefix(self, prefix: str = "") -> dict[str, Any]:
-        """Parameters as files name them: as if the layer were a stack of cells, which it once was."""
+        """The parameters by their names in files, which are those of an equivalent stack of cells."""
         prefix = prefix + "." if prefix else ""
         collected = {}
         for name, param in self._reg_params.items():
@@ -126,23 +126,23 @@ class _RNNLayer(HybridBlock):
         return collected
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """Shape, layout and dtype of each state."""
+        """Return the shape, layout and dtype of each state."""
         layers = self._num_layers * self._dir
         sizes = [self._projection_size or self._hidden_size] + [self._hidden_size] * (self._mode == "lstm")
         return [{"shape": (layers, batch_size, size), "__layout__": "LNC", "dtype": self._dtype} for size in sizes]
 
     def cast(self, dtype: Any) -> None:
-        """Change the type of the parameters and of the states to come."""
+        """Cast the parameters, and the states that `begin_state` creates."""
         super().cast(dtype)
         self._dtype = dtype
 
     def begin_state(self, batch_size: int = 0, func: Callable[..., Any] = ndarray.zeros, **kwargs: Any) -> list:
-        """The states before the first step, each made by `func(name=..., shape=..., **kwargs)`."""
+        """Return the initial states, created with `func(name=..., shape=..., **kwargs)`."""
         infos = enumerate(self.state_info(batch_size))
         return known([func(name=f"{self.prefix}h0_{i}", **{**info, **kwargs}) for i, info in infos])
 
     def _unfuse(self) -> HybridSequentialRNNCell:
-        """The same network as cells that use the layer's parameters."""
+        """The same network as cells that share the layer's parameters."""
         if self._projection_size:
             raise AssertionError("_unfuse does not support a layer with projection_size")
         stack = HybridSequentialRNNCell(prefix=self.prefix, params=self.params)
@@ -169,7 +169,7 @@ class _RNNLayer(HybridBlock):
         return super().__call__(inputs, states, sequence_length)
 
     def forward(self, inputs: Any, states: Any = None, sequence_length: Any = None) -> Any:  # type: ignore[override]
-        """The outputs, and the last states if the first were given."""
+        """Return the outputs, and also the last states if `states` were given."""
         if (states is None) is not self.skip_states:
             self.skip_states = states is None
             self._clear_cached_op()
@@ -190,7 +190,7 @@ class _RNNLayer(HybridBlock):
     def hybrid_forward(  # type: ignore[override]
         self, F: Any, inputs: Any, states: Any, sequence_length: Any = None, **params: Any
     ) -> Any:
-        """The outputs, and the last states unless they are to be skipped."""
+        """Return the outputs, and the last states unless `skip_states` is set."""
         if self._layout == "NTC":
             inputs = F.swapaxes(inputs, dim1=0, dim2=1)
         parts = [params[name] for name in self._packed_order]
@@ -207,7 +207,7 @@ class _RNNLayer(HybridBlock):
 
 
 class RNN(_RNNLayer):
-    """Elman layers, with relu or tanh."""
+    """Elman layers with relu or tanh activation."""
 
     def __init__(
         self,
@@ -226,15 +226,15 @@ class RNN(_RNNLayer):
         **kwargs: Any,
     ):
         if activation not in ("relu", "tanh"):
-            raise KeyError(f"RNN: activation must be 'relu' or 'tanh', received {activation!r}. RNNCell takes others")
+            raise KeyError(f"RNN: activation must be 'relu' or 'tanh', received {activation!r}. RNNCell has others")
         sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
         initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
-        # projection_size is given here, so that it is refused among kwargs.
+        # projection_size is passed here, so that it is rejected in kwargs.
         super().__init__("rnn_" + activation, *sizes, *initializers, dtype, projection_size=None, **kwargs)
 
 
 class LSTM(_RNNLayer):
-    """Long short-term memory layers; with `projection_size` their outputs go through a smaller matrix."""
+    """Long short-term memory layers. With `projection_size`, their outputs are projected to that size."""
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class LSTM(_RNNLayer):
 
 
 class GRU(_RNNLayer):
-    """Gated recurrent layers."""
+    """Gated recurrent unit layers."""
 
     def __init__(
         self,
@@ -283,5 +283,5 @@ class GRU(_RNNLayer):
     ):
         sizes = hidden_size, num_layers, layout, dropout, bidirectional, input_size
         initializers = i2h_weight_initializer, h2h_weight_initializer, i2h_bias_initializer, h2h_bias_initializer
-        # projection_size is given here, so that it is refused among kwargs.
+        # projection_size is passed here, so that it is rejected in kwargs.
         super().__init__("gru", *sizes, *initializers, dtype, projection_size=None, **kwargs)

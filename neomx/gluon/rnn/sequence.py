@@ -1,4 +1,4 @@
-"""Sequences as cells take them: one array with a time axis, or a list with an array for each step."""
+"""Input sequences of cells: one array with a time axis, or a list with one array per step."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ TENSORS = (NDArray, Symbol)
 
 
 def front_end(tensor: Any) -> Any:
-    """`F` for an array or a symbol."""
+    """The `F` for an array or a symbol."""
     return symbol_front_of(tensor) if isinstance(tensor, Symbol) else front_of(tensor)
 
 
 def as_list(parts: Any) -> list:
-    """What `split` gives, also where it gives only one part, as a list."""
+    """Return the result of `split` as a list, even if it is a single part."""
     return [parts] if isinstance(parts, NDArray) else list(parts)
 
 
 def time_axis(layout: str) -> int:
-    """Where time is in a layout such as 'NTC'."""
+    """Return the index of the time axis in a layout such as 'NTC'."""
     if "T" not in layout or "N" not in layout:
-        raise AssertionError(f"layout must have T for time and N for the batch, as 'NTC' has. Received: {layout!r}")
+        raise AssertionError(f"layout must contain T (time) and N (batch), as in 'NTC'. Received: {layout!r}")
     return layout.index("T")
 
 
 def split_steps(length: int | None, inputs: Any, layout: str) -> list:
-    """A sequence as a list of steps; `length` may be None for an array, which knows its own."""
+    """Return a sequence as a list of steps. For an array, `length` may be None."""
     axis = time_axis(layout)
     if isinstance(inputs, TENSORS):
         if isinstance(inputs, NDArray):
@@ -47,7 +47,7 @@ def split_steps(length: int | None, inputs: Any, layout: str) -> list:
 
 
 def check_steps(length: int | None, inputs: Any) -> None:
-    """A list of steps is one, and has the length that was told."""
+    """Raise unless `inputs` is a list of steps of the given length."""
     if not isinstance(inputs, (list, tuple)) or not inputs or not isinstance(inputs[0], TENSORS):
         raise AssertionError(
             f"unroll: inputs must be an array, a Symbol or a list of them, received {type(inputs).__name__}"
@@ -57,21 +57,21 @@ def check_steps(length: int | None, inputs: Any) -> None:
 
 
 def stack_steps(inputs: Any, layout: str) -> Any:
-    """A sequence as one array."""
+    """Return a sequence as one array."""
     if isinstance(inputs, TENSORS):
         return inputs
     return front_end(inputs[0]).stack(*inputs, axis=time_axis(layout))
 
 
 def formatted(length: int | None, inputs: Any, layout: str, merge: bool | None) -> Any:
-    """A sequence as one array (`merge` is True), as a list (False), or as it is (None)."""
+    """Return a sequence as one array (`merge` is True), as a list (False), or unchanged (None)."""
     if merge is None:
         return inputs
     return stack_steps(inputs, layout) if merge else split_steps(length, inputs, layout)
 
 
 def batch_size(inputs: Any, layout: str) -> int:
-    """How many sequences there are; 0, the unknown number, for symbols."""
+    """Return the number of sequences, or 0 (unknown) for symbols."""
     if isinstance(inputs, NDArray):
         return inputs.shape[layout.index("N")]
     if isinstance(inputs, Symbol) or isinstance(inputs[0], Symbol):
@@ -80,15 +80,15 @@ def batch_size(inputs: Any, layout: str) -> int:
 
 
 def known(states: list) -> list:
-    """States of a batch that has a size, in the kind of array in use: only a symbol may leave the size open."""
+    """Return the states in the current kind of array. Raise if an array has an unknown batch size."""
     for state in states:
         if isinstance(state, NDArray) and 0 in state.shape:
-            raise MXNetError(f"begin_state: batch_size must be told for arrays, received 0: a state of {state.shape}")
+            raise MXNetError(f"begin_state: arrays need a batch_size, received 0 (a state of shape {state.shape})")
     return [of_kind(state) if isinstance(state, NDArray) else state for state in states]
 
 
 def first_states(cell: RecurrentCell, inputs: Any, layout: str, states: Any) -> Any:
-    """The states given to `unroll`, or the cell's zeros for such inputs."""
+    """Return the states passed to `unroll`, or zero states that match these inputs."""
     if states is not None:
         return states
     time_axis(layout)
@@ -100,14 +100,14 @@ def first_states(cell: RecurrentCell, inputs: Any, layout: str, states: Any) -> 
 
 
 def masked(outputs: Any, valid_length: Any, layout: str) -> Any:
-    """Outputs as one array, 0 after each sequence's end."""
+    """Return the outputs as one array, set to 0 after the end of each sequence."""
     merged = stack_steps(outputs, layout)
     F = front_end(merged)
     return F.SequenceMask(merged, sequence_length=valid_length, use_sequence_length=True, axis=time_axis(layout))
 
 
 def reversed_steps(steps: list, valid_length: Any) -> list:
-    """The steps of each sequence from its end to its start; what comes after its end stays there."""
+    """Reverse the steps of each sequence up to its end. Steps after the end keep their positions."""
     if valid_length is None:
         return steps[::-1]
     F = front_end(steps[0])

@@ -1,4 +1,4 @@
-"""DataLoader's workers: order, random numbers, errors, death, hanging, and that nothing is left behind."""
+"""DataLoader workers: order, random numbers, errors, crashes, hangs, and cleanup."""
 
 import io
 import multiprocessing
@@ -24,7 +24,7 @@ KINDS = [{}, {"thread_pool": True}]
 
 
 class Numbers(data.Dataset):
-    """0 to 11, made by a function."""
+    """The numbers from 0 to 11, mapped by a function."""
 
     def __init__(self, fn=lambda i: i):
         self.fn = fn
@@ -41,26 +41,26 @@ def values(loader):
 
 
 def gone(pid):
-    """Whether the process ends."""
+    """Return whether the process exits."""
     return until(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("workers", [1, 3])
-def test_batches_come_in_the_samplers_order_whoever_is_first(kind, workers):
+def test_batches_keep_sampler_order(kind, workers):
     slow_start = Numbers(lambda i: time.sleep(0.05 if i < 2 else 0) or i)
     loader = data.DataLoader(slow_start, 2, num_workers=workers, **kind)
     assert values(loader) == values(loader) == [[i, i + 1] for i in range(0, 12, 2)]
 
 
-def test_batches_are_made_in_other_processes_that_stay():
+def test_worker_processes_persist():
     loader = data.DataLoader(Numbers(lambda i: os.getpid()), 2, num_workers=2)
     first, second = (set(sum(values(loader), [])) for _ in range(2))
     assert os.getpid() not in first | second
     assert len(first | second) == 2
 
 
-def test_what_a_batchify_fn_makes_arrives_as_it_was():
+def test_batchify_results_arrive_unchanged():
     def batchify(items):
         return {"sum": mx.nd.array([sum(items)]), "parts": [np.arange(3), "text", None], "empty": mx.nd.zeros((0, 2))}
 
@@ -72,13 +72,13 @@ def test_what_a_batchify_fn_makes_arrives_as_it_was():
     batch["parts"][0][0] = 5
 
 
-def test_big_batches():
+def test_large_batches():
     loader = data.DataLoader(Numbers(lambda i: np.full((300, 1000), i, "float32")), 4, num_workers=2)
     assert [batch.mean().asscalar() for batch in loader] == [1.5, 5.5, 9.5]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_iterations_of_one_loader_at_a_time(kind):
+def test_two_simultaneous_iterations_of_one_loader(kind):
     loader = data.DataLoader(Numbers(), 4, num_workers=2, **kind)
     pairs = [(a.asnumpy()[0], b.asnumpy()[0]) for a, b in zip(loader, loader, strict=True)]
     assert pairs == [(0, 0), (4, 4), (8, 8)]
@@ -94,16 +94,16 @@ def draws(seed, workers):
     return [values(loader) for _ in range(2)]
 
 
-def test_workers_random_numbers_follow_the_seed_and_not_the_worker():
+def test_random_numbers_depend_on_seed_not_worker():
     one = draws(5, 1)
     assert draws(5, 3) == one
     assert draws(6, 1) != one
     numbers = np.array(one).reshape(-1)
-    assert len(np.unique(numbers)) == len(numbers)  # none is drawn twice: not in two batches, not in two epochs
+    assert len(np.unique(numbers)) == len(numbers)  # all distinct, across batches and epochs
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_items_exception_comes_back(kind):
+def test_exception_in_item_is_raised(kind):
     def fails_at_five(i):
         if i == 5:
             raise KeyError("five")
@@ -114,10 +114,10 @@ def test_an_items_exception_comes_back(kind):
         values(loader)
     if not kind:
         assert "fails_at_five" in str(caught.value.__cause__)
-    assert next(iter(loader)).shape == (2,)  # and the loader goes on
+    assert next(iter(loader)).shape == (2,)  # the loader still works
 
 
-def test_an_exception_that_cannot_be_pickled_comes_back_as_text():
+def test_unpicklable_exception_is_raised_as_text():
     class Odd(Exception):
         pass
 
@@ -128,7 +128,7 @@ def test_an_exception_that_cannot_be_pickled_comes_back_as_text():
         values(data.DataLoader(Numbers(fails), 2, num_workers=1))
 
 
-def test_a_batch_that_cannot_be_pickled():
+def test_unpicklable_batch():
     loader = data.DataLoader(Numbers(), 2, num_workers=1, batchify_fn=lambda items: lambda: items)
     with pytest.raises(Exception, match="pickle"):
         next(iter(loader))
@@ -141,7 +141,7 @@ def test_a_batch_that_cannot_be_pickled():
         (lambda: os.kill(os.getpid(), signal.SIGKILL), r"worker \d \(pid \d+\) was killed by signal 9 \(SIGKILL\)"),
     ],
 )
-def test_a_worker_that_dies_is_named_at_once(end, told):
+def test_dead_worker_is_named_immediately(end, told):
     loader = data.DataLoader(Numbers(lambda i: end() if i == 2 else i), 2, num_workers=2, timeout=LIMIT)
     start = time.monotonic()
     with pytest.raises(mx.MXNetError, match=told):
@@ -150,7 +150,7 @@ def test_a_worker_that_dies_is_named_at_once(end, told):
     assert next(iter(loader)).asnumpy().tolist() == [0, 1]  # new workers
 
 
-def test_a_worker_that_died_between_epochs_is_named_once():
+def test_worker_that_died_between_epochs_is_named_once():
     loader = data.DataLoader(Numbers(lambda i: os.getpid()), 12, num_workers=1)
     (batch,) = values(loader)
     os.kill(batch[0], signal.SIGKILL)
@@ -160,13 +160,13 @@ def test_a_worker_that_died_between_epochs_is_named_once():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_slow_batch_is_named_at_the_timeout(kind):
+def test_timeout_names_the_batch(kind):
     end = threading.Event()
     loader = data.DataLoader(Numbers(lambda i: end.wait() if i == 2 else i), 2, num_workers=1, timeout=LIMIT, **kind)
     batches = iter(loader)
     next(batches)
-    loader._timeout = 0.3  # from now on: the first batch may take as long as it wants
-    with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.3") as caught:
+    loader._timeout = 0.3  # set now, so that the first batch has no short timeout
+    with pytest.raises(mx.MXNetError, match="batch 1 did not arrive within timeout=0.3") as caught:
         next(batches)
     end.set()
     assert isinstance(caught.value, multiprocessing.TimeoutError)
@@ -174,7 +174,7 @@ def test_a_slow_batch_is_named_at_the_timeout(kind):
         assert "worker 0 (pid" in str(caught.value)
 
 
-def test_nothing_is_left_when_a_loader_or_its_iterator_is_dropped():
+def test_workers_exit_when_loader_or_iterator_is_dropped():
     loader = data.DataLoader(Numbers(lambda i: os.getpid()), 1, num_workers=2)
     iterator = iter(loader)
     pids = {int(next(iterator).asscalar()) for _ in range(4)}
@@ -184,7 +184,7 @@ def test_nothing_is_left_when_a_loader_or_its_iterator_is_dropped():
 
 PROGRAM = """
 import os, signal, time, neomx as mx
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has its background jobs, as we may be, ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore it
 class Numbers(mx.gluon.data.Dataset):
     def __len__(self): return 1_000_000_000
     def __getitem__(self, i):
@@ -198,7 +198,7 @@ for batch in mx.gluon.data.DataLoader(Numbers(), 1, num_workers=2):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_when_the_program_is_ended(how):
+def test_workers_exit_with_the_program(how):
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         stdout=subprocess.PIPE,
@@ -209,7 +209,7 @@ def test_nothing_is_left_when_the_program_is_ended(how):
     )
     pids = {int(program.stdout.readline()) for _ in range(6)}
     assert len(pids) == 3
-    if how is signal.SIGINT:  # the terminal sends it to all of them
+    if how is signal.SIGINT:  # a terminal sends it to the whole process group
         os.killpg(program.pid, how)
     else:
         program.send_signal(how)
@@ -219,7 +219,7 @@ def test_nothing_is_left_when_the_program_is_ended(how):
         assert errors.count("KeyboardInterrupt") == 1  # no worker prints a traceback
 
 
-def test_auto_reload_and_refresh_make_batches_ahead():
+def test_auto_reload_and_refresh_prefetch_batches():
     asked = []
 
     class Watched(data.SequentialSampler):
@@ -236,7 +236,7 @@ def test_auto_reload_and_refresh_make_batches_ahead():
     assert values(loader)[0] == [0, 1, 2, 3] and len(asked) == 6
 
 
-def test_default_batchify_says_what_it_cannot_do():
+def test_default_batchify_errors():
     with pytest.raises(mx.MXNetError, match="dict"):
         values(data.DataLoader(data.SimpleDataset([{}, {}]), 2))
     with pytest.raises(mx.MXNetError, match="different shapes"):
@@ -255,7 +255,7 @@ def test_default_batchify_says_what_it_cannot_do():
         [mx.nd.arange(7, dtype="float16").expand_dims(1), np.arange(7, dtype="int32"), np.arange(7) > 3],
     ],
 )
-def test_rows_of_arrays_come_as_items_would(parts):
+def test_gathered_rows_equal_batched_items(parts):
     dataset = data.ArrayDataset(*parts)
     at_once = list(data.DataLoader(dataset, 3))
     one_by_one = list(data.DataLoader(dataset, 3, sampler=data.SequentialSampler(7)))
@@ -268,7 +268,7 @@ def test_rows_of_arrays_come_as_items_would(parts):
 
 
 class Doubled(dataloader._MultiWorkerIter):
-    """As other libraries extend it: batches asked for by a function of its own."""
+    """A subclass as in other libraries: requests batches with its own function."""
 
     def _push_next(self):
         samples = next(self._iter, None)
@@ -284,7 +284,7 @@ def _doubled(samples, batchify_fn):
     return pickled.getvalue()
 
 
-def test_other_libraries_extend_the_iterator_over_a_pool():
+def test_pool_iterator_can_be_subclassed():
     sampler = data.BatchSampler(data.SequentialSampler(5), 2, "keep")
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         batches = Doubled(pool, data.dataloader.default_mp_batchify_fn, sampler, prefetch=2, timeout=LIMIT)
@@ -292,7 +292,7 @@ def test_other_libraries_extend_the_iterator_over_a_pool():
         assert [batch.asnumpy().tolist() for batch in batches] == [[0, 2], [4, 6], [8]]
 
 
-def test_the_iterator_over_a_pool_of_threads():
+def test_pool_iterator_with_threads():
     items = [1.0, 2.0, 4.0]
     sampler = data.BatchSampler(data.SequentialSampler(3), 2, "keep")
 
@@ -307,7 +307,7 @@ def test_the_iterator_over_a_pool_of_threads():
         batches = dataloader._MultiWorkerIter(pool, list, sampler, worker_fn=slowly, dataset=items, timeout=LIMIT)
         assert batches.next() == [1.0, 2.0]
         batches._timeout = 0.5
-        with pytest.raises(mx.MXNetError, match="batch 1 did not come within timeout=0.5 seconds"):
+        with pytest.raises(mx.MXNetError, match="batch 1 did not arrive within timeout=0.5 seconds"):
             next(batches)
         end.set()
 
@@ -322,7 +322,7 @@ def compute(count):
 
 if __name__ == "__main__":
     torch.set_num_threads(2)
-    compute(3_000_000)  # starts torch's threads, which a fork lacks
+    compute(3_000_000)  # starts torch's threads, which do not exist after a fork
     with multiprocessing.get_context("fork").Pool(1) as pool:
         assert pool.apply_async(compute, (3_000_000,)).get() == (True, 1)
     assert torch.get_num_threads() == 2
@@ -330,7 +330,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="programs fork on Linux")
-def test_a_pool_of_the_program_does_not_wait_for_threads_that_it_lacks(tmp_path):
+def test_forked_pool_computes_without_torch_threads(tmp_path):
     (tmp_path / "forked.py").write_text(FORKED)
     path = os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "OMP_NUM_THREADS": "2", "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""Vision datasets from files, their errors, images decoded, and transforms that draw random numbers."""
+"""Vision datasets from files, their errors, image decoding, and random transforms."""
 
 import gzip
 import io
@@ -20,7 +20,7 @@ MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-image
 
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch):
-    """Downloads go to a port where nobody listens."""
+    """Downloads go to a port without a server."""
     monkeypatch.setenv("MXNET_GLUON_REPO", "http://127.0.0.1:9/")
 
 
@@ -47,7 +47,7 @@ def test_mnist_sample(train, count):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_mnist_reads_the_standard_files_from_any_root(tmp_path, packed):
+def test_mnist_reads_standard_files(tmp_path, packed):
     rng = np.random.RandomState(0)
     arrays = [rng.randint(0, 256, s).astype("uint8") for s in ((7, 28, 28), (7,), (3, 28, 28), (3,))]
     for name, array in zip(MNIST_FILES, arrays, strict=True):
@@ -60,19 +60,19 @@ def test_mnist_reads_the_standard_files_from_any_root(tmp_path, packed):
         assert train[1:3][0].shape == (2, 28, 28, 1)
 
 
-def test_without_files_or_network_the_message_says_what_to_do(tmp_path):
+def test_error_without_files_or_network_says_what_to_do(tmp_path):
     root = tmp_path / "new"
     with pytest.raises(mx.MXNetError) as caught:
         data.vision.MNIST(str(root))
     message = str(caught.value)
     assert "train-images-idx3-ubyte.gz" in message and str(root) in message
-    assert "http://127.0.0.1:9/gluon/dataset/mnist/train-images-idx3-ubyte.gz" in message and "by hand" in message
-    with pytest.raises(mx.MXNetError, match=r"cifar-100-binary.tar.gz.*by hand"):
+    assert "http://127.0.0.1:9/gluon/dataset/mnist/train-images-idx3-ubyte.gz" in message and "manually" in message
+    with pytest.raises(mx.MXNetError, match=r"cifar-100-binary.tar.gz.*manually"):
         data.vision.CIFAR100(str(root))
     assert list(root.iterdir()) == []
 
 
-def test_a_damaged_mnist_file(tmp_path):
+def test_damaged_mnist_file(tmp_path):
     for name, shape in zip(MNIST_FILES, ((7, 28, 28), (6,)), strict=False):
         (tmp_path / name).write_bytes(idx_bytes(np.zeros(shape, "uint8")))
     with pytest.raises(mx.MXNetError, match=r"\(7, 28, 28\) and labels of shape \(6,\)"):
@@ -102,8 +102,8 @@ def test_cifar_from_files_and_from_the_archive(tmp_path):
             info = tarfile.TarInfo("cifar-100-binary/" + name)
             info.size = 4 * 3074
             tar.addfile(info, io.BytesIO(records(2).tobytes()))
-    # its SHA-1 is not the real one's: a file under that name is taken only if it is what it should be
-    with pytest.raises(mx.MXNetError, match="by hand"):
+    # The SHA-1 of this archive differs from the published one, so the file must be rejected.
+    with pytest.raises(mx.MXNetError, match="manually"):
         data.vision.CIFAR100(str(root))
     fine = data.vision.CIFAR100.__new__(data.vision.CIFAR100)
     fine._root = str(root)
@@ -113,7 +113,7 @@ def test_cifar_from_files_and_from_the_archive(tmp_path):
     assert data.vision.CIFAR100(str(root), train=False)[1][1] == records(2)[1, 0]
 
 
-def test_a_damaged_cifar_file(tmp_path):
+def test_damaged_cifar_file(tmp_path):
     (tmp_path / "test_batch.bin").write_bytes(b"123")
     with pytest.raises(mx.MXNetError, match="3 bytes, expected a multiple of 3073"):
         data.vision.CIFAR10(str(tmp_path), train=False)
@@ -137,7 +137,7 @@ def test_png_is_exact_and_jpeg_close(tmp_path):
     assert mx.image.imdecode(png, out=out) is out and (out.asnumpy() == pixels).all()
 
 
-def test_a_16_bit_picture_keeps_its_upper_bits():
+def test_16_bit_image_keeps_its_upper_bits():
     encoded = picture.encode((np.arange(12).reshape(3, 4) * 5000).astype("uint16"), 3, ".png")
     pixels = mx.image.imdecode(encoded, flag=0).asnumpy()[:, :, 0]
     assert (pixels == np.arange(12).reshape(3, 4) * 5000 // 256).all()
@@ -145,14 +145,14 @@ def test_a_16_bit_picture_keeps_its_upper_bits():
 
 @pytest.mark.parametrize("cut", [0.5, 0.9])
 @pytest.mark.parametrize("kind", [".png", ".jpg"])
-def test_a_picture_cut_short(tmp_path, kind, cut):
+def test_truncated_image(tmp_path, kind, cut):
     encoded = picture.encode(np.random.RandomState(0).randint(0, 256, (20, 30, 3)).astype("uint8"), 9, kind)
     (tmp_path / "a").write_bytes(encoded[: int(len(encoded) * cut)])
     with pytest.raises(mx.MXNetError, match="/a: cannot decode"):
         mx.image.imread(tmp_path / "a")
 
 
-def test_without_opencv_the_extra_is_named(monkeypatch):
+def test_error_without_opencv_names_the_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cv2", None)
     monkeypatch.setattr(picture, "_thread", threading.local())
     with pytest.raises(mx.MXNetError, match=r'pip install "neomx\[image\]"'):
@@ -179,7 +179,7 @@ def test_images_in_records(tmp_path):
     assert loaded == [(2, 20, 30, 3)]
 
 
-def test_pack_img_refuses():
+def test_pack_img_errors():
     header = mx.recordio.IRHeader(0, 1, 0, 0)
     with pytest.raises(mx.MXNetError, match=".foo"):
         mx.recordio.pack_img(header, smooth(), img_fmt=".foo")
@@ -220,7 +220,7 @@ def image():
 
 
 @pytest.mark.parametrize(("cls", "axis"), [(T.RandomFlipLeftRight, 1), (T.RandomFlipTopBottom, 0)])
-def test_flips_half_of_the_time(image, cls, axis):
+def test_flips_with_probability_half(image, cls, axis):
     flip, plain = cls(), image.asnumpy()
     kinds = [1 if (out == plain).all() else 2 if (out == np.flip(plain, axis)).all() else 0 for out in
              (flip(image).asnumpy() for _ in range(200))]  # fmt: skip
@@ -235,7 +235,7 @@ def test_brightness_is_a_factor_within_its_range(image):
     assert T.RandomBrightness(2.0)._args[0] == 0
 
 
-def test_contrast_keeps_the_mean_grey_and_hue_the_lightness(image):
+def test_contrast_keeps_mean_gray_and_hue_keeps_lightness(image):
     grey = np.array([0.299, 0.587, 0.114])
     for _ in range(10):
         out = T.RandomContrast(0.5)(image).asnumpy()
@@ -256,7 +256,7 @@ def test_contrast_keeps_the_mean_grey_and_hue_the_lightness(image):
     ],
     ids=["saturation", "jitter", "lighting", "compose", "hybrid"],
 )
-def test_random_colours_change_from_call_to_call_and_repeat_with_the_seed(image, transform):
+def test_random_colors_vary_and_depend_on_the_seed(image, transform):
     def run():
         mx.random.seed(7)
         return [transform(image).asnumpy() for _ in range(4)]

@@ -1,4 +1,4 @@
-"""The digits that come with the package, and the IDX reader behind them."""
+"""The digits included in the package, and the IDX reader."""
 
 import gzip
 
@@ -18,7 +18,7 @@ def test_digits_are_balanced():
     assert np.bincount(test_labels).tolist() == [100] * 10
 
 
-def test_idx_of_every_width(tmp_path):
+def test_idx_of_every_dtype(tmp_path):
     file = tmp_path / "x"
     for code, dtype in {8: ">u1", 9: ">i1", 0xB: ">i2", 0xC: ">i4", 0xD: ">f4", 0xE: ">f8"}.items():
         values = np.arange(6).reshape(2, 3).astype(dtype)

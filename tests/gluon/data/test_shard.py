@@ -1,4 +1,4 @@
-"""A dataset for N workers: every sample once, the order of one process, whatever N is."""
+"""Sharded datasets: N workers see every sample once, in the order of a single process."""
 
 import itertools
 
@@ -16,7 +16,7 @@ from neomx.process import state
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch):
-    """No loop of another test, left in the middle, counts."""
+    """Reset the current batch, in case another test left a loop unfinished."""
     monkeypatch.setattr(state, "batch", None)
 
 
@@ -25,7 +25,7 @@ def parts(length, size, **kwargs):
 
 
 def epoch_of(length, size, batch_size, epoch=0, last_batch="keep", **kwargs):
-    """The batches of all workers: [worker][step] -> list of samples."""
+    """Return the batches of all workers: [worker][step] -> list of samples."""
     workers = parts(length, size, **kwargs)
     for worker in workers:
         worker.epoch = epoch
@@ -33,14 +33,14 @@ def epoch_of(length, size, batch_size, epoch=0, last_batch="keep", **kwargs):
 
 
 def by_step(workers):
-    """What all workers together see at each step."""
+    """Return the samples of all workers at each step."""
     return [sorted(sum(batches, [])) for batches in itertools.zip_longest(*workers, fillvalue=[])]
 
 
 CASES = list(itertools.product(range(14), (1, 2, 3, 4), (1, 2, 3), ("keep", "discard", "rollover"), (False, True)))
 
 
-def test_n_workers_see_at_each_step_what_one_process_with_the_global_batch_sees():
+def test_workers_together_have_the_batches_of_one_process():
     for length, size, batch_size, last_batch, shuffle in CASES:
         for epoch in range(3):
             kwargs = {"epoch": epoch, "last_batch": last_batch, "shuffle": shuffle, "seed": 5}
@@ -49,7 +49,7 @@ def test_n_workers_see_at_each_step_what_one_process_with_the_global_batch_sees(
             assert by_step(workers) == [sorted(batch) for batch in alone], (length, size, batch_size, kwargs)
 
 
-def test_only_the_last_batch_is_smaller_and_by_one_sample_at_most():
+def test_last_batches_differ_by_at_most_one_sample():
     for length, size, batch_size, last_batch, _ in CASES:
         workers = epoch_of(length, size, batch_size, last_batch=last_batch)
         sizes = [[len(batch) for batch in batches] for batches in workers]
@@ -62,12 +62,12 @@ def test_only_the_last_batch_is_smaller_and_by_one_sample_at_most():
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 300), st.integers(1, 9), st.integers(1, 40), st.integers(0, 2**40), st.integers(0, 1000))
-def test_every_sample_comes_once_an_epoch(length, size, batch_size, seed, epoch):
+def test_every_sample_occurs_once_per_epoch(length, size, batch_size, seed, epoch):
     workers = epoch_of(length, size, batch_size, epoch, shuffle=True, seed=seed)
     assert sorted(sum((sum(batches, []) for batches in workers), [])) == list(range(length))
 
 
-def test_a_rest_that_rolls_over_is_in_the_next_epoch():
+def test_rollover_moves_rest_to_next_epoch():
     workers = parts(7, 2, shuffle=True, seed=3)
     loaders = [worker.batches(3, "rollover") for worker in workers]
     seen = []
@@ -80,7 +80,7 @@ def test_a_rest_that_rolls_over_is_in_the_next_epoch():
     assert np.bincount(seen).tolist() == [6] * 7
 
 
-def test_each_epoch_has_another_order_that_depends_on_the_seed():
+def test_order_depends_on_epoch_and_seed():
     shard = ShardedDataset(range(50), shuffle=True, seed=1)
     batches = shard.batches(50)
     first, second = next(batches.__iter__()), next(batches.__iter__())
@@ -91,7 +91,7 @@ def test_each_epoch_has_another_order_that_depends_on_the_seed():
     assert next(in_order.__iter__()) == next(in_order.__iter__()) == list(range(50))
 
 
-def test_an_epoch_can_be_gone_on_from():
+def test_training_can_resume_at_an_epoch():
     def run(start):
         shard = ShardedDataset(range(20), shuffle=True, seed=4, rank=1, size=3)
         shard.epoch = start
@@ -102,7 +102,7 @@ def test_an_epoch_can_be_gone_on_from():
 
 
 @pytest.mark.parametrize("how", [{}, {"num_workers": 2}, {"num_workers": 2, "thread_pool": True}])
-def test_a_loader_delivers_a_workers_part_and_tells_where_it_is(how):
+def test_loader_yields_shard_and_current_batch(how):
     x = np.arange(22, dtype="float32").reshape(11, 2)
     shards = [
         ShardedDataset(ArrayDataset(x, np.arange(11)), shuffle=True, seed=9, rank=rank, size=2) for rank in range(2)
@@ -125,7 +125,7 @@ def test_a_loader_delivers_a_workers_part_and_tells_where_it_is(how):
 
 
 @pytest.mark.parametrize("how", [{}, {"num_workers": 1}])
-def test_any_loader_tells_how_many_samples_its_batch_has(how):
+def test_current_batch_has_number_of_samples(how):
     loader = DataLoader(mx.nd.zeros((5, 1)), batch_size=2, **how)
     for _ in range(2):
         assert [(current_batch().step, current_batch().samples) for _ in loader] == [(0, 2), (1, 2), (2, 1)]
@@ -134,7 +134,7 @@ def test_any_loader_tells_how_many_samples_its_batch_has(how):
         assert current_batch() == Batch(epoch=0, step=0, steps=None, samples=None, total=None)
 
 
-def test_batches_made_ahead_do_not_count_as_an_epoch_until_they_are_used():
+def test_prefetched_batches_do_not_advance_the_epoch():
     shard = ShardedDataset(range(6), shuffle=True, seed=1)
     loader = DataLoader(shard, batch_size=3, num_workers=1, auto_reload=True)
     epochs = []
@@ -145,7 +145,7 @@ def test_batches_made_ahead_do_not_count_as_an_epoch_until_they_are_used():
     assert [[list(batch) for batch in shard.batches(3)] for shard.epoch in range(3)] == epochs
 
 
-def test_a_loader_inside_a_loader_gives_the_outer_batch_back():
+def test_nested_loader_restores_the_outer_batch():
     outer = DataLoader(ShardedDataset(range(4)), batch_size=2)
     inner = DataLoader(ShardedDataset(range(3)), batch_size=3)
     for _ in outer:
@@ -157,7 +157,7 @@ def test_a_loader_inside_a_loader_gives_the_outer_batch_back():
     assert current_batch() is None
 
 
-def test_loaders_say_when_an_epoch_begins_and_ends():
+def test_loaders_emit_epoch_events():
     seen = []
     stops = [subscribe(lambda name, fields: seen.append((name, fields)), name) for name in ("epoch", "epoch_end")]
     sharded = DataLoader(ShardedDataset(range(10), rank=1, size=2), batch_size=2)
@@ -184,7 +184,7 @@ def test_loaders_say_when_an_epoch_begins_and_ends():
     assert [fields["loader"] for _, fields in seen[:6]] == [sharded] * 4 + [plain] * 2
 
 
-def test_without_a_loader_it_is_a_dataset_of_the_workers_part():
+def test_shard_is_a_dataset_without_a_loader():
     shard = ShardedDataset(range(100, 110), shuffle=True, seed=1, rank=2, size=3)
     assert isinstance(shard, Dataset) and len(shard) == 3
     assert list(shard) == [100 + i for i in shard.order(0)[2::3]]
@@ -192,7 +192,7 @@ def test_without_a_loader_it_is_a_dataset_of_the_workers_part():
     assert list(shard) == [100 + i for i in shard.order(1)[2::3]]
 
 
-def test_what_is_made_of_a_part_is_still_a_part():
+def test_transformed_shard_is_a_shard():
     data = ArrayDataset(np.arange(10), np.arange(10) * 2)
     shard = ShardedDataset(data, shuffle=True, seed=2, rank=1, size=2)
     shard.epoch = 3
@@ -204,12 +204,12 @@ def test_what_is_made_of_a_part_is_still_a_part():
     assert len(shard.take(4)) == 2 and len(shard.sample(SequentialSampler(6))) == 3
 
 
-def test_what_would_shard_wrongly_is_refused():
+def test_invalid_sharding_raises():
     shard = ShardedDataset(range(10), rank=0, size=2)
     for wrong in ({"shuffle": True}, {"sampler": SequentialSampler(10)}):
         with pytest.raises(ValueError, match=r"shard\(dataset, shuffle=True\)"):
             DataLoader(shard, batch_size=2, **wrong)
-    with pytest.raises(ValueError, match="leave out"):
+    with pytest.raises(ValueError, match="remove shuffle, sampler and batch_sampler"):
         DataLoader(shard, batch_sampler=[[0]])
     with pytest.raises(ValueError, match="batch_size"):
         DataLoader(shard)
@@ -227,7 +227,7 @@ def test_what_would_shard_wrongly_is_refused():
         ShardedDataset(range(3), seed=-1)
 
 
-def test_split_sampler_gives_each_part_as_many():
+def test_split_sampler_parts_have_equal_size():
     np.random.seed(3)
     drawn = [[list(SplitSampler(11, 3, part)) for part in range(3)] for _ in range(2)]
     assert [[sorted(part) for part in parts] for parts in drawn] == [[[0, 1, 2], [3, 4, 5], [6, 7, 8]]] * 2

@@ -1,4 +1,4 @@
-"""Two workers with their parts of the data come to what one process comes to, also where one has a batch fewer."""
+"""Two workers with sharded data train like one process, even if one worker has fewer batches."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 HERE = pathlib.Path(__file__).resolve().parents[2]
 
 
-def test_two_workers_equal_one_and_show_it(tmp_path):
+def test_two_workers_train_like_one_and_show_progress(tmp_path):
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parent)}
     options = ["-n", "2", "--tensorboard", str(tmp_path)]
     command = [sys.executable, "-m", "neomx", "run", *options, str(HERE / "shard_worker.py"), str(tmp_path)]
@@ -28,8 +28,8 @@ def test_two_workers_equal_one_and_show_it(tmp_path):
             np.testing.assert_allclose(worker[f"arr_{number}"], alone[number][0], rtol=1e-5, err_msg=str(case))
     assert [worker["steps"].tolist() for worker in workers] == [[6, 6, 9, 6, 9, 9], [6, 6, 6, 6, 9, 6]]
 
-    lines = [line for line in run.stderr.splitlines() if re.match(r"epoch \d+:", line)]  # others tell of a slow machine
-    assert len(lines) == 3 * len(CASES)  # of one worker only
+    lines = [line for line in run.stderr.splitlines() if re.match(r"epoch \d+:", line)]  # others warn of a slow machine
+    assert len(lines) == 3 * len(CASES)  # from one worker only
     assert re.fullmatch(r"epoch 2: 3 steps in \d+\.\d s, [\d.,]+ samples/s, loss [\d.e-]+", lines[-1])
     for rank in range(2):
         loaded = EventAccumulator(str(tmp_path / f"worker-{rank}"))

@@ -1,4 +1,4 @@
-"""mx.gluon.contrib.cnn: convolutions that learn where to look."""
+"""`mx.gluon.contrib.cnn`: deformable convolutions."""
 
 from . import conv_layers
 from .conv_layers import *  # noqa: F403

@@ -1,4 +1,4 @@
-"""Convolutions whose kernel points are moved by offsets that another convolution computes."""
+"""Deformable convolutions: another convolution computes offsets of the sampling points of the kernel."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["DeformableConvolution", "ModulatedDeformableConvolution"]
 
 
 class _Deformable(HybridBlock):
-    """What both share: a convolution that computes offsets (and masks), and a deformable one that uses them."""
+    """A convolution that computes offsets (and masks), and a deformable convolution that uses them."""
 
     _op_name: str
-    _per_point: int  # numbers that each kernel point needs at each place
-    _offset_first: bool  # the order of the parameters
+    _per_point: int  # number of values for each kernel point and position
+    _offset_first: bool  # order of the parameters
     deformable_conv_weight: Any
     deformable_conv_bias: Any
 
@@ -46,7 +46,7 @@ class _Deformable(HybridBlock):
         params: Any = None,
     ):
         if adj is not None:
-            raise MXNetError(f"{type(self).__name__} has no transposed form: adj must be None, received {adj!r}")
+            raise MXNetError(f"{type(self).__name__} has no transposed variant: adj must be None, received {adj!r}")
         check_sizes(1, channels=channels, groups=groups, num_deformable_group=num_deformable_group)
         check_sizes(0, in_channels=in_channels)
         super().__init__(prefix=prefix, params=params)
@@ -71,7 +71,7 @@ class _Deformable(HybridBlock):
         }
         offset_shape = weight_shape(layout, offsets, in_channels // groups, kernel)
         offset = "offset", offset_shape, offset_weight_initializer, offset_use_bias, offset_bias_initializer
-        # The first forward tells its input channels, even where `in_channels` is given: so it is in MXNet.
+        # As in MXNet, the input channels are inferred at the first forward even if `in_channels` is given.
         convolution = "deformable_conv", (channels, 0, *kernel), weight_initializer, use_bias, bias_initializer
         with self.name_scope():
             for part in (offset, convolution) if self._offset_first else (convolution, offset):
@@ -104,12 +104,12 @@ class _Deformable(HybridBlock):
         return out if self.act is None else self.act(out)
 
     def _split(self, F: Any, offset: Any) -> tuple[Any, ...]:
-        """The arrays that the deformable op wants, of what the first convolution gave."""
+        """Split the output of the first convolution into the inputs of the deformable op."""
         return (offset,)
 
 
 class DeformableConvolution(_Deformable):
-    """Convolution whose kernel points are moved, at each place, by learnt offsets."""
+    """Convolution with learned offsets of the kernel points at each position."""
 
     _op_name, _per_point, _offset_first = "DeformableConvolution", 2, True
 
@@ -122,7 +122,7 @@ class DeformableConvolution(_Deformable):
 
 
 class ModulatedDeformableConvolution(_Deformable):
-    """DeformableConvolution whose kernel points are also weighed, at each place, by learnt masks between 0 and 2."""
+    """DeformableConvolution with learned masks between 0 and 2, which weight the kernel points at each position."""
 
     _op_name, _per_point, _offset_first = "ModulatedDeformableConvolution", 3, False
 

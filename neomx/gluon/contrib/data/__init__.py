@@ -1,4 +1,4 @@
-"""More samplers, and datasets of text."""
+"""Additional samplers and text datasets."""
 
 from . import sampler, text
 from .sampler import IntervalSampler

@@ -1,4 +1,4 @@
-"""More samplers."""
+"""Additional samplers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["IntervalSampler"]
 
 
 class IntervalSampler(Sampler):
-    """Every `interval`th index up to `length`; then with `rollover` from 1, from 2, ... until all were visited."""
+    """Samples every `interval`-th index below `length`. With `rollover`, repeats from 1, 2, ... until all are used."""
 
     def __init__(self, length: int, interval: int, rollover: bool = True):
         assert interval <= length, f"Interval {interval} must be smaller than or equal to length {length}"

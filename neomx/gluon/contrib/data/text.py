@@ -1,4 +1,4 @@
-"""WikiText: articles of Wikipedia as sequences of words, to model language with."""
+"""WikiText: Wikipedia articles as sequences of words, for language modeling."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FILES = {"train": "wiki.train.tokens", "validation": "wiki.valid.tokens", "test
 
 
 class _WikiText(dataset._DownloadedDataset):
-    """Samples (words, the words that follow) of `seq_len` numbers each, whatever the sentences' ends.
+    """Samples of `seq_len` word indices and the indices of the words that follow, across sentence boundaries.
 
-    They are read from `wiki.train.tokens`, ... in `root`, put there by a download if they are not. Without `vocab`, the
-    text's own words are numbered.
+    The files `wiki.train.tokens` etc. are read from `root`, and downloaded if missing. Without `vocab`, the vocabulary
+    consists of the words in the text.
     """
 
     _namespace = ""
@@ -40,12 +40,12 @@ class _WikiText(dataset._DownloadedDataset):
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The numbers of the words."""
+        """The vocabulary that maps words to indices."""
         return self._vocab
 
     @property
     def frequencies(self) -> Counter:
-        """How often each word is in the text."""
+        """The number of occurrences of each word in the text."""
         return self._counter
 
     def _get_data(self) -> None:
@@ -60,10 +60,10 @@ class _WikiText(dataset._DownloadedDataset):
         self._cut(np.array(self._vocab.to_indices(words), dtype=np.int32), path)
 
     def _cut(self, numbers: np.ndarray, path: str) -> None:
-        """Samples of the wanted length; what is left at the end is dropped."""
+        """Cut the text into samples. Words that do not fill a sample are dropped."""
         count = (len(numbers) - 1) // self._seq_len
         if count < 1:
-            raise MXNetError(f"{path} has {len(numbers)} words, too few for one sample of {self._seq_len} and the next")
+            raise MXNetError(f"{path} has {len(numbers)} words, but one sample needs {self._seq_len} and the next")
         shape, end = (count, self._seq_len), count * self._seq_len
         self._data = array(numbers[:end].reshape(shape), dtype=np.int32)
         self._label = array(numbers[1 : end + 1].reshape(shape), dtype=np.int32)
@@ -76,7 +76,7 @@ class _WikiText(dataset._DownloadedDataset):
 
 
 class WikiText2(_WikiText):
-    """WikiText-2, of two million words."""
+    """WikiText-2, with two million words."""
 
     _namespace = "wikitext-2"
     _archive_file = "wikitext-2-v1.zip", "3c914d17d80b1459be871a5039ac23e752a53cbe"
@@ -92,7 +92,7 @@ class WikiText2(_WikiText):
 
 
 class WikiText103(_WikiText):
-    """WikiText-103, of a hundred million words."""
+    """WikiText-103, with a hundred million words."""
 
     _namespace = "wikitext-103"
     _archive_file = "wikitext-103-v1.zip", "0aec09a7537b58d4bb65362fee27650eeaba625a"

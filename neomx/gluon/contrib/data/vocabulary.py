@@ -1,4 +1,4 @@
-"""Vocabulary: numbers for the words of a text."""
+"""Vocabulary: maps the tokens of a text to indices."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ UNKNOWN_INDEX = 0
 
 
 class Vocabulary:
-    """Numbers for tokens: 0 is the unknown token, then come the reserved ones, then those of `counter` by frequency.
+    """Maps tokens to indices: 0 is the unknown token, followed by reserved tokens and those of `counter` by frequency.
 
-    `most_freq_count` limits how many of the counter's are taken, `min_freq` asks how often they must occur; tokens of
-    one frequency come in alphabetical order.
+    `most_freq_count` limits the number of tokens taken from the counter, and `min_freq` is their minimum frequency.
+    Tokens with the same frequency are sorted alphabetically.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Vocabulary:
         self._token_to_idx = {token: index for index, token in enumerate(self._idx_to_token)}
 
     def _frequent(self, counter: Counter, most: int | None, min_freq: int) -> list[Any]:
-        """The counter's tokens that are not there yet, the most frequent first."""
+        """The tokens of the counter that are not indexed yet, most frequent first."""
         known = set(self._idx_to_token)
         ordered = sorted(sorted(counter.items()), key=lambda item: item[1], reverse=True)
         return [token for token, count in ordered if count >= min_freq and token not in known][:most]
@@ -53,38 +53,38 @@ class Vocabulary:
 
     @property
     def token_to_idx(self) -> dict[Any, int]:
-        """The number of each token."""
+        """The index of each token."""
         return self._token_to_idx
 
     @property
     def idx_to_token(self) -> list[Any]:
-        """The tokens, in the order of their numbers."""
+        """The tokens in the order of their indices."""
         return self._idx_to_token
 
     @property
     def unknown_token(self) -> Any:
-        """What stands for tokens that have no number of their own."""
+        """The token that represents all tokens without an index."""
         return self._unknown_token
 
     @property
     def reserved_tokens(self) -> list[Any] | None:
-        """The tokens that are there whatever the counter says."""
+        """The tokens that are always included, regardless of the counter."""
         return self._reserved_tokens
 
     def to_indices(self, tokens: Any) -> Any:
-        """The number of a token, or the numbers of a list of them; 0 for the unknown."""
+        """Return the index of a token, or the indices of a list of tokens. Unknown tokens have index 0."""
         if isinstance(tokens, list):
             return [self._token_to_idx.get(token, UNKNOWN_INDEX) for token in tokens]
         return self._token_to_idx.get(tokens, UNKNOWN_INDEX)
 
     def to_tokens(self, indices: Any) -> Any:
-        """The token of a number, or the tokens of a list of them."""
+        """Return the token of an index, or the tokens of a list of indices."""
         tokens = [self._token(index) for index in (indices if isinstance(indices, list) else [indices])]
         return tokens if isinstance(indices, list) else tokens[0]
 
     def _token(self, index: Any) -> Any:
         if isinstance(index, str):
-            raise TypeError(f"to_tokens takes numbers, received {index!r}. For tokens there is to_indices")
+            raise TypeError(f"to_tokens expects indices, received {index!r}. Use to_indices for tokens")
         try:
             return self._idx_to_token[index]
         except (IndexError, TypeError):

@@ -1,4 +1,4 @@
-"""Estimator: training and validation with event handlers in place of a loop written by hand."""
+"""Estimator: a training and validation loop with event handlers."""
 
 from . import batch_processor, estimator, event_handler, utils
 from .batch_processor import BatchProcessor

@@ -1,4 +1,4 @@
-"""CheckpointHandler: the model and the state of its training, in files, and the way back from them."""
+"""CheckpointHandler: saves the model and the training state to files, and resumes from them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
-    """Saves `<prefix>-epoch<E>batch<B>.params` and `.states` every so many epochs or batches, and the graph once.
+    """Saves `<prefix>-epoch<E>batch<B>.params` and `.states` every few epochs or batches, and the graph once.
 
-    The newest `max_checkpoints` are kept, and with `save_best` also `<prefix>-best`, of the best value of `monitor`.
-    While `monitor` is nan the newest checkpoint from before that stays too. `resume_from_checkpoint` loads the newest
-    one and trains for what is left.
+    The newest `max_checkpoints` are kept. With `save_best`, `<prefix>-best` has the best value of `monitor`. While
+    `monitor` is NaN, the last checkpoint before that is kept as well. `resume_from_checkpoint` loads the newest
+    checkpoint and trains for the remaining epochs or batches.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         self._last_good: str | None = None
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Count from 0, after going back to a checkpoint if that is asked for."""
+        """Reset the counters. Load the newest checkpoint first if resuming was requested."""
         self.current_epoch = self.current_batch = 0
         if self.resume_from_checkpoint:
             self._check_period(estimator)
             self._resume_from_checkpoint(estimator)
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Save if a period of batches is over; save the graph after the first batch."""
+        """Save at the end of a period of batches. Save the graph after the first batch."""
         if self.current_batch == 0:
             self._save_symbol(estimator)
         if self.batch_period and (self.current_batch + 1) % self.batch_period == 0:
@@ -76,7 +76,7 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         self.current_batch += 1
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Save if a period of epochs is over."""
+        """Save at the end of a period of epochs."""
         if self.epoch_period and (self.current_epoch + 1) % self.epoch_period == 0:
             self._save_checkpoint(estimator, trained=self.current_batch)
         self.current_epoch += 1
@@ -99,7 +99,7 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         )
 
     def _checkpoint_name(self, estimator: Estimator) -> str:
-        """Batches are numbered from 0 where they end, and counted where epochs end, as in MXNet."""
+        """Return the name. At batch ends the batch index starts from 0, at epoch ends it is the count, as in MXNet."""
         epoch, batch = self.current_epoch, self.current_batch
         if self.resume_from_checkpoint:
             epoch += self.trained_epoch + 1
@@ -125,12 +125,12 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
             warn_of_nan(self.monitor, self.current_epoch, f"The last good checkpoint is {self._last_good}")
 
     def _save_params_and_trainer(self, estimator: Estimator, file_prefix: str) -> None:
-        """The states first: a checkpoint is found by its parameters, and then it is whole."""
+        """Write the states first: a checkpoint is found by its parameters, so it is then complete."""
         estimator.trainer.save_states(self._path(file_prefix + ".states"))
         estimator.net.save_parameters(self._path(file_prefix + ".params"))
 
     def _remember(self, name: str) -> None:
-        """Keep the newest checkpoints, and the last good one."""
+        """Delete old checkpoints, except the newest ones and the last good one."""
         if name in self.saved_checkpoints:
             self.saved_checkpoints.remove(name)
         self.saved_checkpoints.append(name)
@@ -176,7 +176,7 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
             )
 
     def _resume_from_checkpoint(self, estimator: Estimator) -> None:
-        """Load the newest checkpoint, and leave to the estimator the epochs or batches that remain."""
+        """Load the newest checkpoint and reduce the estimator's epochs or batches to the remaining ones."""
         self.trained_epoch, self.trained_batch = max(self._checkpoints(), default=(-1, -1))
         if self.trained_epoch == -1:
             estimator.logger.info(
@@ -194,14 +194,14 @@ class CheckpointHandler(TrainBegin, BatchEnd, EpochEnd):
         )
 
     def _checkpoints(self) -> list[tuple[int, int]]:
-        """(epoch, batch) of every checkpoint in the directory."""
+        """Return the (epoch, batch) of every checkpoint in the directory."""
         start, found = f"{self.model_prefix}-epoch", []
         for name in os.listdir(self.model_dir):
             if name.startswith(start) and name.endswith(".params"):
                 numbers = re.fullmatch(r"(\d+)batch(\d+)\.params", name[len(start) :])
                 if numbers is None:
                     raise ValueError(
-                        f"cannot tell the epoch of checkpoint file {self._path(name)}: its name should be "
+                        f"cannot determine the epoch of checkpoint file {self._path(name)}: its name should be "
                         f"{start}<number>batch<number>.params. Rename or remove it"
                     )
                 found.append((int(numbers[1]), int(numbers[2])))
@@ -220,10 +220,10 @@ def _amount(estimator: Estimator) -> str:
 
 
 def _remaining(wanted: Any, last: int, unit: str) -> int:
-    """How many are left of `wanted`, when number `last`, counted from 0, is done."""
+    """Return how many of `wanted` are left after the one with the 0-based index `last`."""
     if last + 1 >= wanted:
         raise ValueError(
-            f"Found checkpoint with maximum number of {unit} {last + 1} reached, {wanted} were asked for. Please "
+            f"Found checkpoint with maximum number of {unit} {last + 1} reached, {wanted} were requested. Please "
             "specify resume_from_checkpoint=False (default value) if you want to train from scratch."
         )
     return wanted - last - 1

@@ -1,4 +1,4 @@
-"""Estimator: a network, a loss and a Trainer, and the loop that calls event handlers."""
+"""Estimator: a training loop for a network, a loss and a Trainer, which calls event handlers."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ EVENTS = {
 
 
 class Estimator:
-    """Trains `net` by `loss` with `fit`, and measures it with `evaluate`; what happens meanwhile is up to handlers.
+    """Trains `net` with `fit` and evaluates it with `evaluate`. Event handlers customize both.
 
-    Metrics are renamed "training ..." and "validation ...". Without `trainer` it is SGD with a rate of 0.001, without
-    `context` the first GPU, or the CPU.
+    Metrics are renamed "training ..." and "validation ...". The default `trainer` is SGD with learning rate 0.001. The
+    default `context` is the first GPU, or the CPU if there is none.
     """
 
     logger: logging.Logger = None  # type: ignore[assignment]
@@ -86,7 +86,7 @@ class Estimator:
         self._initialize(initializer)
         self.trainer = self._check_trainer(trainer)
 
-    # ---- what it is made of ----
+    # ---- components ----
 
     def _check_loss(self, loss: Any) -> gluon_loss.Loss:
         if not isinstance(loss, gluon_loss.Loss):
@@ -119,7 +119,7 @@ class Estimator:
         return batch_processor
 
     def _initialize(self, initializer: Any) -> None:
-        """Initialise what is not, and keep what is."""
+        """Initialize uninitialized parameters and keep the others."""
         if not self._is_initialized():
             self.net.initialize(init=initializer, ctx=self.context)
         elif initializer:
@@ -176,10 +176,10 @@ class Estimator:
     def _get_data_and_label(self, batch: Any, ctx: list[Context], batch_axis: int = 0) -> tuple[Shards, Shards]:
         return BatchProcessor()._get_data_and_label(batch, ctx, batch_axis)
 
-    # ---- what it does ----
+    # ---- training and evaluation ----
 
     def evaluate(self, val_data: Any, batch_axis: int = 0, event_handlers: Any = None) -> None:
-        """Run over `val_data` once, in predict mode; the results are in `val_metrics`."""
+        """Run over `val_data` once in inference mode. The results are in `val_metrics`."""
         _check_loader(val_data)
         handlers = self._prepare_default_validation_handlers(event_handlers)
         called = self._called(handlers + progress_line("Validation", val_data))
@@ -199,9 +199,9 @@ class Estimator:
         batches: int | None = None,
         batch_axis: int = 0,
     ) -> None:
-        """Train for so many epochs, or so many batches. Handlers that are not given are added.
+        """Train for a number of epochs or a number of batches. Missing default handlers are added.
 
-        They are: StoppingHandler, GradientUpdateHandler, MetricHandler, LoggingHandler, and with `val_data` a
+        The defaults are StoppingHandler, GradientUpdateHandler, MetricHandler, LoggingHandler and, with `val_data`,
         ValidationHandler.
         """
         _check_loader(train_data)
@@ -222,7 +222,7 @@ class Estimator:
         self._tell(called, "train_end")
 
     def _fit_epoch(self, called: dict[str, list[Any]], train_data: Any, batch_axis: int) -> bool:
-        """Train for one epoch; whether it was the last."""
+        """Train for one epoch. Return whether to stop."""
         batch = None
         self._tell(called, "epoch_begin")
         for batch in train_data:
@@ -234,11 +234,11 @@ class Estimator:
             if stops:
                 break
         if batch is None:
-            raise ValueError("train_data gave no batch: its dataset is empty, or smaller than a batch and discarded")
+            raise ValueError("train_data has no batches: its dataset is empty, or smaller than one batch and discarded")
         return self._tell(called, "epoch_end")
 
     def _tell(self, called: dict[str, list[Any]], event: str, **kwargs: Any) -> bool:
-        """Call all handlers of an event; whether one of them asks to stop."""
+        """Call all handlers of an event. Return whether any of them requested to stop."""
         return any([getattr(handler, event)(self, **kwargs) for handler in called[event]])
 
     # ---- handlers ----
@@ -262,12 +262,12 @@ class Estimator:
         return _completed(given, defaults, self.val_metrics)
 
     def _categorize_handlers(self, event_handlers: list[Any]) -> tuple[list[Any], ...]:
-        """The handlers of each of the six events, those of a lower priority first."""
+        """Return the handlers of each of the six events, sorted by ascending priority."""
         ordered = _by_priority(event_handlers)
         return tuple([h for h in ordered if isinstance(h, kind)] for kind in EVENTS.values())
 
     def _called(self, event_handlers: list[Any]) -> dict[str, list[Any]]:
-        """The handlers by event."""
+        """Return the handlers by event."""
         return dict(zip(EVENTS, self._categorize_handlers(event_handlers), strict=True))
 
 
@@ -276,7 +276,7 @@ def _by_priority(handlers: list[Any]) -> list[Any]:
 
 
 def _completed(given: list[EventHandler], defaults: list[EventHandler], known: list[EvalMetric]) -> list[EventHandler]:
-    """The given handlers, and the default ones of those kinds that were not given, by their priority."""
+    """Add default handlers for the types that are missing in `given`, and sort all by priority."""
     handlers = given + [own for own in defaults if not any(isinstance(h, type(own)) for h in given)]
     for handler in handlers:
         _check_handler_metric_ref(handler, known)
@@ -293,5 +293,5 @@ def _check_loader(data: Any) -> None:
 
 def _count(name: str, value: Any) -> int | None:
     if value is not None and (value != int(value) or value < 0):
-        raise ValueError(f"{name} must be a whole number above 0, received {value!r}")
+        raise ValueError(f"{name} must be a positive integer, received {value!r}")
     return int(value) if value else None

@@ -1,4 +1,4 @@
-"""The handlers that every training has, and those that many want."""
+"""The default and the optional event handlers of the Estimator."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 class StoppingHandler(TrainBegin, BatchEnd, EpochEnd):
-    """Ends the training after the epochs or batches that `fit` was asked for."""
+    """Ends the training after the number of epochs or batches that `fit` was called with."""
 
     def __init__(self, max_epoch: int | None = None, max_batch: int | None = None):
         self.max_epoch = max_epoch
@@ -55,20 +55,20 @@ class StoppingHandler(TrainBegin, BatchEnd, EpochEnd):
         self.stop_training = False
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Take over the numbers of `fit`."""
+        """Copy the number of epochs and batches from the estimator."""
         self.max_epoch, self.max_batch = estimator.max_epoch, estimator.max_batch
         self.current_batch = self.current_epoch = 0
         self.stop_training = False
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> bool:
-        """True after the last batch."""
+        """Return True after the last batch."""
         self.current_batch += 1
         if self.current_batch == self.max_batch:
             self.stop_training = True
         return self.stop_training
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> bool:
-        """True after the last epoch."""
+        """Return True after the last epoch."""
         self.current_epoch += 1
         if self.current_epoch == self.max_epoch:
             self.stop_training = True
@@ -76,19 +76,19 @@ class StoppingHandler(TrainBegin, BatchEnd, EpochEnd):
 
 
 class MetricHandler(EpochBegin, BatchEnd):
-    """Resets metrics as an epoch begins, and updates them after each batch: Loss by losses, others by predictions."""
+    """Resets metrics when an epoch begins and updates them after each batch: Loss by losses, others by predictions."""
 
     def __init__(self, metrics: Any, priority: float = -1000):
         self.metrics = _check_metrics(metrics)
         self.priority = priority
 
     def epoch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Reset."""
+        """Reset the metrics."""
         for metric in self.metrics:
             metric.reset()
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Update."""
+        """Update the metrics."""
         for metric in self.metrics:
             if isinstance(metric, Loss):
                 metric.update(0, kwargs["loss"])
@@ -97,7 +97,7 @@ class MetricHandler(EpochBegin, BatchEnd):
 
 
 class ValidationHandler(TrainBegin, BatchEnd, EpochEnd):
-    """Calls `eval_fn(val_data=..., batch_axis=..., event_handlers=...)` every so many epochs or batches."""
+    """Calls `eval_fn(val_data=..., batch_axis=..., event_handlers=...)` every few epochs or batches."""
 
     def __init__(
         self,
@@ -117,17 +117,17 @@ class ValidationHandler(TrainBegin, BatchEnd, EpochEnd):
         self.event_handlers = event_handlers
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Count from 0."""
+        """Reset the counters."""
         self.current_batch = self.current_epoch = 0
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Validate if a period of batches is over."""
+        """Validate at the end of a period of batches."""
         self.current_batch += 1
         if self.batch_period and self.current_batch % self.batch_period == 0:
             self._validate(estimator)
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Validate if a period of epochs is over."""
+        """Validate at the end of a period of epochs."""
         self.current_epoch += 1
         if self.epoch_period and self.current_epoch % self.epoch_period == 0:
             self._validate(estimator)
@@ -137,7 +137,7 @@ class ValidationHandler(TrainBegin, BatchEnd, EpochEnd):
 
 
 class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, BatchEnd):
-    """Tells the estimator's logger how the training goes: by epoch, or every `log_interval` batches too."""
+    """Logs the progress of the training: after each epoch, or also every `log_interval` batches."""
 
     def __init__(self, log_interval: int | str = "epoch", metrics: Any = None, priority: float = np.inf):
         if log_interval != "epoch" and (not isinstance(log_interval, int) or log_interval < 1):
@@ -151,7 +151,7 @@ class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, Bat
         self.log_interval_time = 0.0
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log the optimizer and what is to be done."""
+        """Log the optimizer and the number of epochs or batches."""
         self.train_start = time.time()
         self.batch_index = self.current_epoch = self.processed_samples = 0
         self.log_interval_time = 0.0
@@ -166,13 +166,13 @@ class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, Bat
             estimator.logger.info("Train for %d batches.", estimator.max_batch)
 
     def train_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log the last values."""
+        """Log the total time and the final metrics."""
         seconds = time.time() - self.train_start
         line = f"Train finished using total {int(seconds)}s with {self.current_epoch} epochs. {self._values()}"
         estimator.logger.info("%s", line.rstrip())
 
     def epoch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log that an epoch, or a validation, begins."""
+        """Log the start of an epoch or of a validation."""
         self.epoch_start = time.time()
         if any("training" in metric.name for metric in self.metrics):
             rate = estimator.trainer.learning_rate
@@ -181,7 +181,7 @@ class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, Bat
             estimator.logger.info("Validation Begin")
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log the values of the epoch."""
+        """Log the time and the metrics of the epoch."""
         seconds = time.time() - self.epoch_start
         line = f"[Epoch {self.current_epoch}] Finished in {seconds:.3f}s, {self._values()}"
         estimator.logger.info("%s", line.rstrip(", "))
@@ -189,11 +189,11 @@ class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, Bat
         self.batch_index = 0
 
     def batch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Note the time."""
+        """Record the start time of the batch."""
         self.batch_start = time.time()
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log the values so far, if an interval is over."""
+        """Log the current metrics at the end of an interval."""
         if isinstance(self.log_interval, int):
             self.log_interval_time += time.time() - self.batch_start
             self.processed_samples += kwargs["batch"][0].shape[0]
@@ -210,7 +210,7 @@ class LoggingHandler(TrainBegin, TrainEnd, EpochBegin, EpochEnd, BatchBegin, Bat
 
 
 class EarlyStoppingHandler(TrainBegin, EpochEnd, TrainEnd):
-    """Ends the training if `monitor` has not improved by `min_delta` for `patience` epochs; a nan improves nothing."""
+    """Ends the training if `monitor` has not improved by `min_delta` for `patience` epochs. NaN is no improvement."""
 
     def __init__(
         self,
@@ -238,11 +238,11 @@ class EarlyStoppingHandler(TrainBegin, EpochEnd, TrainEnd):
         self.best = worst(self.monitor_op) if self.baseline is None else self.baseline
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Forget earlier trainings."""
+        """Reset the state of earlier trainings."""
         self._restart()
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> bool:
-        """True if the training should end."""
+        """Return True if the training should end."""
         value = self.monitor.get()[1]
         if np.isnan(value):
             self._no_value()
@@ -256,7 +256,7 @@ class EarlyStoppingHandler(TrainBegin, EpochEnd, TrainEnd):
 
     def _no_value(self) -> None:
         if self.monitor.num_inst > 0:
-            warn_of_nan(self.monitor, self.current_epoch, "EarlyStoppingHandler takes this for no improvement")
+            warn_of_nan(self.monitor, self.current_epoch, "EarlyStoppingHandler counts this epoch as no improvement")
             self._no_improvement()
         else:
             warn_of_nan(self.monitor, self.current_epoch, "EarlyStoppingHandler does not count this epoch")
@@ -268,7 +268,7 @@ class EarlyStoppingHandler(TrainBegin, EpochEnd, TrainEnd):
             self.stop_training = True
 
     def train_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Log that the training ended early."""
+        """Log if the training ended early."""
         if self.stop_training:
             estimator.logger.info(
                 "[Epoch %d] EarlyStoppingHanlder: early stopping due to %s not improving",
@@ -277,13 +277,13 @@ class EarlyStoppingHandler(TrainBegin, EpochEnd, TrainEnd):
 
 
 class GradientUpdateHandler(BatchEnd):
-    """Applies the gradients after each batch, divided by the number of losses. By its `priority` it is called first."""
+    """Applies the gradients after each batch, divided by the number of losses. Its low `priority` makes it first."""
 
     def __init__(self, priority: float = -2000):
         self.priority = priority
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Step the trainer."""
+        """Call `Trainer.step`."""
         loss = kwargs["loss"]
         losses = loss if isinstance(loss, (list, tuple)) else [loss]
         estimator.trainer.step(sum(len(part) for part in losses))

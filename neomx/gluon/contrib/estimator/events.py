@@ -1,4 +1,4 @@
-"""The events of a training, each a class to inherit from."""
+"""The base classes of event handlers, one for each event of a training."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ if TYPE_CHECKING:
 
 
 class EventHandler:
-    """The base of all handlers. Those with a lower `priority` (0 if they have none) are called first."""
+    """The base of all handlers. Handlers with a lower `priority` (default 0) are called first."""
 
 
 class TrainBegin(EventHandler):
-    """Called as `fit` begins."""
+    """Called when `fit` begins."""
 
     def train_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 class TrainEnd(EventHandler):
-    """Called as `fit` ends."""
+    """Called when `fit` ends."""
 
     def train_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 class EpochBegin(EventHandler):
     """Called before each pass over the data."""
 
     def epoch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 class EpochEnd(EventHandler):
-    """Called after each pass over the data; a true result ends the training."""
+    """Called after each pass over the data. A true result ends the training."""
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 class BatchBegin(EventHandler):
     """Called before each batch, with `batch`."""
 
     def batch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 class BatchEnd(EventHandler):
-    """Called after each batch, with `batch`, `pred`, `label` and `loss`; a true result ends the epoch."""
+    """Called after each batch, with `batch`, `pred`, `label` and `loss`. A true result ends the epoch."""
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> Any:
-        """To override."""
+        """Handle the event. Override this method."""
 
 
 def _check_event_handlers(handlers: Any) -> list[EventHandler]:
-    """One handler, or several, as a new list."""
+    """Return one or several handlers as a new list."""
     if isinstance(handlers, EventHandler):
         return [handlers]
     listed = list(handlers or []) if isinstance(handlers, (list, tuple, type(None))) else [handlers]

@@ -1,4 +1,4 @@
-"""Whether the metric that a handler monitors has improved."""
+"""Checks whether the metric that a handler monitors has improved."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {"min": np.less, "max": np.greater}
 
 
 def operator_for(monitor: EvalMetric, mode: str) -> Callable[..., Any]:
-    """np.less or np.greater; the mode 'auto' is np.greater, with a warning, as it is wrong for losses."""
+    """Return np.less or np.greater. Mode 'auto' means np.greater, with a warning because it is wrong for losses."""
     if mode not in (*OPERATORS, "auto"):
         warnings.warn(
-            f"mode must be 'auto', 'min' or 'max', received {mode!r}: going on with 'auto'",
+            f"mode must be 'auto', 'min' or 'max', received {mode!r}. Using 'auto'",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -32,17 +32,17 @@ def operator_for(monitor: EvalMetric, mode: str) -> Callable[..., Any]:
 
 
 def worst(operator: Callable[..., Any]) -> float:
-    """The value that every other improves on."""
+    """Return the initial value, on which every other value improves."""
     return math.inf if operator is np.less else -math.inf
 
 
 def is_nan(monitor: EvalMetric) -> bool:
-    """Whether a metric that was updated has no number to show: the training has diverged."""
+    """Return whether a metric is NaN although it was updated, because the training has diverged."""
     return bool(np.isnan(monitor.get()[1])) and monitor.num_inst > 0
 
 
 def warn_of_nan(monitor: EvalMetric, epoch: int, consequence: str) -> None:
-    """Say why there is nothing to compare, and what is done about it."""
+    """Warn that there is no value to compare, with the reason and the consequence."""
     name = monitor.get()[0]
     if is_nan(monitor):
         reason = f"{name} is nan: the training has diverged (a lower learning rate or clipped gradients may help)"

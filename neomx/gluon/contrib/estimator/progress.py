@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far an epoch is, how fast it goes and when it will be over."""
+"""A progress line on the terminal with the speed and the remaining time of an epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS_BETWEEN = 0.1
 
 
 class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
-    """Shows the progress of each epoch on stderr, and leaves no trace once it is over."""
+    """Shows the progress of each epoch on stderr and erases the line at the end."""
 
     priority = float("inf")
 
@@ -29,7 +29,7 @@ class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
         self.all_done = 0
 
     def epoch_begin(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Start counting."""
+        """Start counting batches and samples."""
         self.done = self.samples = 0
         self.begin = time.monotonic()
         self.total = self.batches
@@ -39,7 +39,7 @@ class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
         estimator.logger.addFilter(self._make_room)
 
     def batch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Show it, ten times a second at most."""
+        """Update the line, at most ten times per second."""
         self.done += 1
         self.all_done += 1
         self.samples += sum(len(part) for part in kwargs["loss"])
@@ -49,7 +49,7 @@ class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
             self.drawn_at, self.is_drawn = now, True
 
     def epoch_end(self, estimator: Estimator, *args: Any, **kwargs: Any) -> None:
-        """Wipe the line."""
+        """Erase the line."""
         self._wipe()
         estimator.logger.removeFilter(self._make_room)
 
@@ -63,7 +63,7 @@ class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
         return f"{self.title} [{bar}] {self.done}/{self.total} batches, {rate}, {_clock(left)} left"
 
     def _make_room(self, record: logging.LogRecord) -> bool:
-        """A filter that passes every message, after wiping the line that it would be written behind."""
+        """Erase the progress line before another message is logged. As a logging filter, it accepts every message."""
         self._wipe()
         return True
 
@@ -78,7 +78,7 @@ class ProgressLine(EpochBegin, BatchEnd, EpochEnd):
 
 
 def progress_line(title: str, data: Any) -> list[ProgressLine]:
-    """The handler, if somebody is watching: stderr is a terminal."""
+    """Return a list with the handler if stderr is a terminal, otherwise an empty list."""
     if not sys.stderr.isatty():
         return []
     try:

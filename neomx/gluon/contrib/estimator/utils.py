@@ -1,4 +1,4 @@
-"""Checks of the metrics that an Estimator and its handlers are given."""
+"""Checks of the metrics that are passed to an Estimator and its handlers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...loss import SoftmaxCrossEntropyLoss
 
 
 def _check_metrics(metrics: Any) -> list[EvalMetric]:
-    """One metric, a composite or a list of them, as a list."""
+    """Return one metric, a composite or a list of metrics as a list."""
     if isinstance(metrics, CompositeEvalMetric):
         return [one for metric in metrics.metrics for one in _check_metrics(metric)]
     if isinstance(metrics, EvalMetric):
@@ -24,7 +24,7 @@ def _check_metrics(metrics: Any) -> list[EvalMetric]:
 
 
 def _check_handler_metric_ref(handler: Any, known_metrics: Sequence[EvalMetric]) -> None:
-    """Refuse a handler whose metrics are not the estimator's own: nothing would ever update them."""
+    """Raise if a handler has metrics that do not belong to the estimator, which would never update them."""
     for name, value in vars(handler).items():
         if "metric" in name:
             for metric in value if isinstance(value, (list, tuple)) else [value]:
@@ -41,5 +41,5 @@ def _check_metric_known(handler: Any, metric: Any, known_metrics: Sequence[EvalM
 
 
 def _suggest_metric_for_loss(loss: Any) -> EvalMetric | None:
-    """The metric to watch beside this loss, if one is obvious."""
+    """Return a metric that suits this loss, or None."""
     return Accuracy() if isinstance(loss, SoftmaxCrossEntropyLoss) else None

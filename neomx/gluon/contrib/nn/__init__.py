@@ -1,4 +1,4 @@
-"""mx.gluon.contrib.nn: branches side by side, pixel shuffles, layers for sparse and distributed training."""
+"""`mx.gluon.contrib.nn`: parallel branches, pixel shuffling, sparse embeddings, synchronized batch normalization."""
 
 from . import basic_layers
 from .basic_layers import *  # noqa: F403

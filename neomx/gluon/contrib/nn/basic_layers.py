@@ -1,4 +1,4 @@
-"""The layers of mx.gluon.contrib.nn."""
+"""The layers of `mx.gluon.contrib.nn`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Concurrent(Sequential):
-    """Blocks side by side on the same input, their outputs joined along `axis`."""
+    """Applies several Blocks to the same input and concatenates their outputs along `axis`."""
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: Any = None):
         super().__init__(prefix=prefix, params=params)
@@ -43,7 +43,7 @@ class Concurrent(Sequential):
 
 
 class HybridConcurrent(HybridSequential):
-    """HybridBlocks side by side on the same input, their outputs joined along `axis`."""
+    """Applies several HybridBlocks to the same input and concatenates their outputs along `axis`."""
 
     def __init__(self, axis: int = -1, prefix: str | None = None, params: Any = None):
         super().__init__(prefix=prefix, params=params)
@@ -54,14 +54,14 @@ class HybridConcurrent(HybridSequential):
 
 
 class Identity(HybridBlock):
-    """Its input, unchanged: a branch that passes it on."""
+    """Returns its input unchanged. Useful as a branch of HybridConcurrent."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         return x
 
 
 class SparseEmbedding(Block):
-    """Embedding whose gradient, and so its update, has only the rows that a batch used."""
+    """Embedding with a row-sparse gradient, so that an update changes only the rows that a batch used."""
 
     def __init__(
         self, input_dim: int, output_dim: int, dtype: Any = "float32", weight_initializer: Any = None, **kwargs: Any
@@ -79,7 +79,7 @@ class SparseEmbedding(Block):
         )
 
     def forward(self, x: Any) -> Any:
-        # Every process holds all rows, so none need be fetched from the Trainer first.
+        # Every process holds all rows, so there is no need to fetch them from the Trainer first.
         return front_of(x).Embedding(x, self.weight.data(x.context), **self._kwargs)
 
     def __repr__(self) -> str:
@@ -87,10 +87,10 @@ class SparseEmbedding(Block):
 
 
 class SyncBatchNorm(BatchNorm):
-    """BatchNorm by the mean and variance of what all workers hold, one device each, however much each has.
+    """BatchNorm with the mean and variance over all workers. Their batch sizes may differ.
 
-    All workers must run it equally often: it sums over them in forward and in backward. `sync_over` chooses others than
-    all.
+    All workers must run the layer the same number of times, because forward and backward sum over the workers.
+    `sync_over` selects a subset of workers.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class SyncBatchNorm(BatchNorm):
         return F.contrib.SyncBatchNorm(x, gamma, beta, running_mean, running_var, name="fwd", **self._kwargs)
 
     def _check_contexts(self) -> None:
-        # An array is computed when its op is called: the first context's cannot wait for what the second will hold.
+        # Ops run eagerly: the op on the first context cannot wait for the data of the second.
         try:
             contexts = self.gamma.list_ctx()
-        except RuntimeError:  # not initialised yet, for a symbol is being made
+        except RuntimeError:  # not initialized yet: a symbol is being created
             return
         if len(contexts) > 1 and not self._kwargs["use_global_stats"]:
             raise MXNetError(
-                f"{self.name} is on {len(contexts)} contexts of one process, whose batches are computed one after the "
-                "other and cannot share a mean. Train with one process for each device, or use BatchNorm"
+                f"{self.name} is on {len(contexts)} contexts of one process, which run one after the other and cannot "
+                "share batch statistics. Use one process for each device, or BatchNorm"
             )
 
 
 def sync_over(group: Group | None) -> None:
-    """Have SyncBatchNorm sum over the workers of this `comm` group from now on; None is all workers."""
+    """Make SyncBatchNorm sum over the workers of this `comm` group from now on. None means all workers."""
 
     if group is None:
         state.norm_total = None
@@ -150,7 +150,7 @@ def sync_over(group: Group | None) -> None:
 
 
 class _PixelShuffle(HybridBlock):
-    """Channels become finer pixels: (N, C * f1 * f2 ..., d1, d2 ...) becomes (N, C, d1 * f1, d2 * f2 ...)."""
+    """Rearranges channels to higher resolution: (N, C * f1 * f2 ..., d1, d2 ...) to (N, C, d1 * f1, d2 * f2 ...)."""
 
     _rank: int
 
@@ -158,7 +158,7 @@ class _PixelShuffle(HybridBlock):
         super().__init__()
         factors = tuple(map(int, factor)) if isinstance(factor, (tuple, list)) else (int(factor),) * self._rank
         if len(factors) != self._rank:
-            raise AssertionError(f"factor must be a number or {self._rank} numbers, received {factor!r}")
+            raise AssertionError(f"factor must be an integer or {self._rank} integers, received {factor!r}")
         for each in factors:
             check_sizes(1, factor=each)
         self._factors = factors
@@ -167,7 +167,7 @@ class _PixelShuffle(HybridBlock):
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
         for factor in reversed(self._factors):
-            x = F.reshape(x, shape=(0, -4, -1, factor, -2))  # splits the factor off the channels
+            x = F.reshape(x, shape=(0, -4, -1, factor, -2))  # splits the factor from the channels
         return F.reshape(F.transpose(x, axes=self._axes), shape=(0, 0) + (-3,) * self._rank)
 
     def __repr__(self) -> str:

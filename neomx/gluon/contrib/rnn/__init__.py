@@ -1,4 +1,4 @@
-"""mx.gluon.contrib.rnn: convolutional cells, variational dropout, LSTM with a projection."""
+"""`mx.gluon.contrib.rnn`: convolutional cells, variational dropout, and LSTM with a projection."""
 
 from . import conv_rnn_cell, rnn_cell
 from .conv_rnn_cell import (

@@ -1,4 +1,4 @@
-"""Recurrent cells whose products are convolutions: RNN, LSTM and GRU over images of one, two or three dimensions."""
+"""Convolutional recurrent cells: RNN, LSTM and GRU over data with one, two or three spatial dimensions."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Size = int | tuple[int, ...] | list[int]
 
 
 class _ConvCell(HybridRecurrentCell):
-    """A convolution of the input and one of the state, for a number of gates.
+    """Convolutions of the input and of the state, for a number of gates.
 
-    `input_shape` has no batch. `conv_layout` is NCW, NCHW or NCDHW unless told, or one with the channels last.
+    `input_shape` excludes the batch. `conv_layout` is NCW, NCHW or NCDHW by default, or has the channels last.
     """
 
     i2h_weight: Any
@@ -58,7 +58,7 @@ class _ConvCell(HybridRecurrentCell):
         i2h_dilate, h2h_dilate = self._each(i2h_dilate), self._each(h2h_dilate)
         i2h_pad = self._each(i2h_pad)
         if not all(size % 2 for size in h2h_kernel):
-            raise AssertionError(f"Only support odd number, get h2h_kernel= {h2h_kernel}: the state must keep its size")
+            raise AssertionError(f"Only support odd number, get h2h_kernel= {h2h_kernel}: the size must not change")
         h2h_pad = tuple(d * (k - 1) // 2 for d, k in zip(h2h_dilate, h2h_kernel, strict=True))
         self._i2h = {"kernel": i2h_kernel, "dilate": i2h_dilate, "pad": i2h_pad}
         self._h2h = {"kernel": h2h_kernel, "dilate": h2h_dilate, "pad": h2h_pad}
@@ -79,7 +79,7 @@ class _ConvCell(HybridRecurrentCell):
             setattr(self, name, self.params.get(name, shape=shape, init=init, allow_deferred_init=True))
 
     def _each(self, value: Size) -> tuple[int, ...]:
-        """A number for each dimension."""
+        """Return a tuple with a number for each dimension."""
         sizes = (value,) * self._dims if isinstance(value, int) else tuple(value)
         if len(sizes) != self._dims:
             raise AssertionError(
@@ -89,7 +89,7 @@ class _ConvCell(HybridRecurrentCell):
         return sizes
 
     def _together(self, channels: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
-        """Channels and spatial sizes as the layout has them, without the batch."""
+        """Combine channels and spatial sizes in the order of the layout, without the batch."""
         return (channels, *sizes) if self._channel_axis == 1 else (*sizes, channels)
 
     def _apart(self, shape: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
@@ -97,7 +97,7 @@ class _ConvCell(HybridRecurrentCell):
         return shape[at], shape[:at] + shape[at + 1 :]
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """The shape of the convolved input, with the hidden channels."""
+        """Return the shapes of the states: that of the convolved input, with the hidden channels."""
         return [{"shape": (batch_size, *self._state_shape), "__layout__": self._conv_layout}]
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class _ConvCell(HybridRecurrentCell):
         return f"{type(self).__name__}({self._in_channels} -> {rows}, {self._activation}, {self._conv_layout})"
 
     def _products(self, F: Any, inputs: Any, state: Any, weights: tuple, step: str) -> tuple[Any, Any]:
-        """The input and the state through their convolutions."""
+        """Apply the convolutions to the input and the state."""
         i2h_weight, h2h_weight, i2h_bias, h2h_bias = weights
         common = {
             "num_filter": self._gates * self._hidden_channels,
@@ -129,7 +129,7 @@ class _ConvRNNCell(_ConvCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         output = self._get_activation(F, i2h + h2h, self._activation, name=step + "out")
@@ -137,12 +137,12 @@ class _ConvRNNCell(_ConvCell):
 
 
 class _ConvLSTMCell(_ConvCell):
-    """The LSTM of images."""
+    """A convolutional LSTM."""
 
     _gates = 4
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """The output and the memory cell."""
+        """Return the shapes of the output and the memory cell."""
         return super().state_info(batch_size) + super().state_info(batch_size)
 
     def _alias(self) -> str:
@@ -151,7 +151,7 @@ class _ConvLSTMCell(_ConvCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         i, f, g, o = self._split(F, i2h + h2h, step + "slice")
@@ -165,7 +165,7 @@ class _ConvLSTMCell(_ConvCell):
 
 
 class _ConvGRUCell(_ConvCell):
-    """The GRU of images."""
+    """A convolutional GRU."""
 
     _gates = 3
 
@@ -175,7 +175,7 @@ class _ConvGRUCell(_ConvCell):
     def hybrid_forward(
         self, F: Any, inputs: Any, states: Any, i2h_weight: Any, h2h_weight: Any, i2h_bias: Any, h2h_bias: Any
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step, before = f"t{self._counter}_", states[0]
         i2h, h2h = self._products(F, inputs, before, (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         i2h_r, i2h_z, i2h = self._split(F, i2h, step + "i2h_slice")
@@ -188,54 +188,54 @@ class _ConvGRUCell(_ConvCell):
 
 
 class Conv1DRNNCell(_ConvRNNCell):
-    """An Elman cell with convolutions of one dimension."""
+    """An Elman cell with one-dimensional convolutions."""
 
     _dims = 1
 
 
 class Conv1DLSTMCell(_ConvLSTMCell):
-    """An LSTM cell with convolutions of one dimension."""
+    """An LSTM cell with one-dimensional convolutions."""
 
     _dims = 1
 
 
 class Conv1DGRUCell(_ConvGRUCell):
-    """A GRU cell with convolutions of one dimension."""
+    """A GRU cell with one-dimensional convolutions."""
 
     _dims = 1
 
 
 class Conv2DRNNCell(_ConvRNNCell):
-    """An Elman cell with convolutions of two dimensions."""
+    """An Elman cell with two-dimensional convolutions."""
 
     _dims = 2
 
 
 class Conv2DLSTMCell(_ConvLSTMCell):
-    """An LSTM cell with convolutions of two dimensions."""
+    """An LSTM cell with two-dimensional convolutions."""
 
     _dims = 2
 
 
 class Conv2DGRUCell(_ConvGRUCell):
-    """A GRU cell with convolutions of two dimensions."""
+    """A GRU cell with two-dimensional convolutions."""
 
     _dims = 2
 
 
 class Conv3DRNNCell(_ConvRNNCell):
-    """An Elman cell with convolutions of three dimensions."""
+    """An Elman cell with three-dimensional convolutions."""
 
     _dims = 3
 
 
 class Conv3DLSTMCell(_ConvLSTMCell):
-    """An LSTM cell with convolutions of three dimensions."""
+    """An LSTM cell with three-dimensional convolutions."""
 
     _dims = 3
 
 
 class Conv3DGRUCell(_ConvGRUCell):
-    """A GRU cell with convolutions of three dimensions."""
+    """A GRU cell with three-dimensional convolutions."""
 
     _dims = 3

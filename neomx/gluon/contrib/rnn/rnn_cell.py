@@ -1,4 +1,4 @@
-"""Cells beyond the common ones: one dropout mask for a whole sequence, LSTM with a projection; `dynamic_unroll`."""
+"""Additional cells: variational dropout and LSTM with a projection. Also `dynamic_unroll`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["LSTMPCell", "VariationalDropoutCell", "dynamic_unroll"]
 
 
 class VariationalDropoutCell(ModifierCell):
-    """Dropout of inputs, first state and outputs, each by one mask for the whole sequence, until `reset`."""
+    """Dropout of inputs, first state and outputs, each with one mask for the whole sequence, until `reset`."""
 
     def __init__(self, base_cell: Any, drop_inputs: float = 0.0, drop_states: float = 0.0, drop_outputs: float = 0.0):
         if drop_states and isinstance(base_cell, BidirectionalCell):
             raise AssertionError(
-                "BidirectionalCell cannot be stepped, which dropout of states needs. "
-                "Put VariationalDropoutCell around the cells in it"
+                "VariationalDropoutCell with drop_states cannot wrap a BidirectionalCell, which does not support "
+                "single steps. Wrap the cells inside it instead"
             )
         super().__init__(base_cell)
         self.drop_inputs = drop_inputs
@@ -32,14 +32,14 @@ class VariationalDropoutCell(ModifierCell):
         return f"{type(self).__name__}(p_out = {self.drop_outputs}, p_state = {self.drop_states})"
 
     def reset(self) -> None:
-        """Forget the sequence, and its masks."""
+        """Reset the counters and the dropout masks."""
         super().reset()
         self.drop_inputs_mask = None
         self.drop_states_mask = None
         self.drop_outputs_mask = None
 
     def hybrid_forward(self, F: Any, inputs: Any, states: Any) -> tuple[Any, list]:  # type: ignore[override]
-        """One step."""
+        """Compute one step."""
         if self.drop_states:
             states = [self._dropped(F, "states", states[0]), *states[1:]]
         if self.drop_inputs:
@@ -50,7 +50,7 @@ class VariationalDropoutCell(ModifierCell):
         return output, states
 
     def _dropped(self, F: Any, what: str, value: Any) -> Any:
-        """`value` under the mask for it, which the first step of a sequence makes."""
+        """Apply the mask to `value`. The first step of a sequence creates it."""
         name = f"drop_{what}_mask"
         if getattr(self, name) is None:
             setattr(self, name, F.Dropout(F.ones_like(value), p=getattr(self, "drop_" + what)))
@@ -65,7 +65,7 @@ class VariationalDropoutCell(ModifierCell):
         merge_outputs: bool | None = None,
         valid_length: Any = None,
     ) -> tuple[Any, list]:
-        """Unroll; where no state is dropped, by one dropout before and one after the cell underneath."""
+        """Unroll the cell. Without dropout of states, dropout is applied to the whole input and output sequences."""
         if self.drop_states:
             return super().unroll(length, inputs, begin_state, layout, merge_outputs, valid_length)
         self.reset()
@@ -83,7 +83,7 @@ class VariationalDropoutCell(ModifierCell):
 
 
 class LSTMPCell(GatedCell):
-    """LSTM whose output goes through a smaller matrix before it is used as state."""
+    """LSTM whose output is projected to a smaller size before it is used as the state."""
 
     _gates = 4
 
@@ -106,7 +106,7 @@ class LSTMPCell(GatedCell):
         self._projection_size = projection_size
 
     def state_info(self, batch_size: int = 0) -> list[dict]:
-        """The projected output, and the memory cell."""
+        """Return the shapes of the projected output and the memory cell."""
         sizes = self._projection_size, self._hidden_size
         return [{"shape": (batch_size, size), "__layout__": "NC"} for size in sizes]
 
@@ -127,7 +127,7 @@ class LSTMPCell(GatedCell):
         i2h_bias: Any,
         h2h_bias: Any,
     ) -> tuple[Any, list]:
-        """One step."""
+        """Compute one step."""
         step = f"t{self._counter}_"
         i2h, h2h = self._products(F, inputs, states[0], (i2h_weight, h2h_weight, i2h_bias, h2h_bias), step)
         i, f, g, o = F.SliceChannel(i2h + h2h, num_outputs=4, name=step + "slice")
@@ -151,9 +151,9 @@ def dynamic_unroll(
     layout: str = "TNC",
     valid_length: Any = None,
 ) -> tuple[Any, list]:
-    """Unroll a cell by `foreach`, so that a graph holds one step for sequences of any length.
+    """Unroll a cell with `foreach`, so that the graph contains a single step for sequences of any length.
 
-    With `valid_length` outputs are 0 after each sequence's end, and the states are those there.
+    With `valid_length`, outputs are 0 after the end of each sequence, and states are those at its end.
     """
     F, axis = sequence.front_end(inputs), sequence.time_axis(layout)
     if layout == "NTC":

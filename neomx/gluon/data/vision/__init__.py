@@ -1,4 +1,4 @@
-"""Datasets of images, and transforms of images."""
+"""Image datasets and image transforms."""
 
 from . import datasets, transforms
 from .datasets import CIFAR10, CIFAR100, MNIST, FashionMNIST, ImageFolderDataset, ImageRecordDataset

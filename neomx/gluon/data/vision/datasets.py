@@ -1,4 +1,4 @@
-"""Datasets of images: MNIST and its kind, downloaded where there is a network, and images in files of one's own."""
+"""Image datasets: MNIST, CIFAR and similar, downloaded if necessary, and images in local files."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Transform = Callable[..., Any] | None
 
 
 class MNIST(dataset._DownloadedDataset):
-    """Handwritten digits: (image (28, 28, 1) of uint8, label of int32), 60,000 to train and 10,000 to test.
+    """Handwritten digits: (uint8 image (28, 28, 1), int32 label), 60,000 for training and 10,000 for testing.
 
-    They are read from `root`, where the four files (`train-images-idx3-ubyte.gz`, ..., gzipped or not) are put by a
-    download if they are not there. `sample=True` gives the 5,000 and 1,000 digits that come with neomx instead.
+    The four files (`train-images-idx3-ubyte.gz`, ..., gzipped or not) are read from `root`, and downloaded if missing.
+    `sample=True` returns the 5,000 and 1,000 digits that are included in neomx instead.
     """
 
     _namespace = "mnist"
@@ -56,14 +56,14 @@ class MNIST(dataset._DownloadedDataset):
             images, labels = (self._read(file) for file in (files[:2] if self._train else files[2:]))
         if images.ndim != 3 or labels.shape != images.shape[:1]:
             raise MXNetError(
-                f"{self._root} holds images of shape {images.shape} and labels of shape {labels.shape}: expected "
+                f"{self._root} has images of shape {images.shape} and labels of shape {labels.shape}: expected "
                 "(n, 28, 28) and (n,)"
             )
         self._data = of_kind(array(images[..., None], dtype=images.dtype))
         self._label = labels.astype(np.int32)
 
     def _read(self, file: str) -> np.ndarray:
-        """A file of `root`, whoever gzipped it, or else the one that is downloaded."""
+        """Read a file from `root`, gzipped or not. Download it if it is missing."""
         for name in (file, file.removesuffix(".gz")):
             if os.path.exists(path := os.path.join(self._root, name)):
                 return idx.read(path)
@@ -71,7 +71,7 @@ class MNIST(dataset._DownloadedDataset):
 
 
 class FashionMNIST(MNIST):
-    """Pictures of clothes in the form of MNIST: (image (28, 28, 1) of uint8, label of int32)."""
+    """Images of clothes in the format of MNIST: (uint8 image (28, 28, 1), int32 label)."""
 
     _namespace = "fashion-mnist"
     _checksums = {
@@ -91,13 +91,13 @@ class FashionMNIST(MNIST):
 
 
 class CIFAR10(dataset._DownloadedDataset):
-    """Small photographs of ten kinds of things: (image (32, 32, 3) of uint8, label of int32)."""
+    """Small photographs in ten classes: (uint8 image (32, 32, 3), int32 label)."""
 
     _namespace = "cifar10"
     _archive_file = "cifar-10-binary.tar.gz", "fab780a1e191a7eda0f345501ccd62d20f7ed891"
     _train_data = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
     _test_data: tuple[str, ...] = ("test_batch.bin",)
-    _labels, _label_at = 1, 0  # each record: so many bytes of labels, the one that is asked for, the image
+    _labels, _label_at = 1, 0  # bytes of labels in each record, and the offset of the label to use
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class CIFAR10(dataset._DownloadedDataset):
         self._label = np.concatenate(labels)
 
     def _unpack(self, archive: str) -> None:
-        """The data files of the archive, put directly into `root`."""
+        """Extract the data files of the archive directly into `root`."""
         try:
             with tarfile.open(archive) as tar:
                 for member in tar:
@@ -128,23 +128,23 @@ class CIFAR10(dataset._DownloadedDataset):
                         with replacing(os.path.join(self._root, name)) as file:
                             file.write(source.read())
         except (tarfile.TarError, EOFError, OSError) as error:
-            raise MXNetError(f"cannot unpack {archive}: {error}. Remove it to have it downloaded again") from error
+            raise MXNetError(f"cannot unpack {archive}: {error}. Remove it to download it again") from error
 
     def _read_batch(self, filename: str) -> tuple[np.ndarray, np.ndarray]:
-        """The images and labels of one data file."""
+        """Read the images and labels of one data file."""
         if not os.path.exists(filename):
-            raise MXNetError(f"{filename} is not there, nor in {self._archive_file[0]}")
+            raise MXNetError(f"{filename} does not exist, and {self._archive_file[0]} does not contain it")
         data = np.fromfile(filename, np.uint8)
         record = self._labels + 3072
         if not data.size or data.size % record:
-            raise MXNetError(f"{filename} has {data.size} bytes, expected a multiple of {record}: cut or damaged")
+            raise MXNetError(f"{filename} has {data.size} bytes, expected a multiple of {record}: truncated or damaged")
         data = data.reshape(-1, record)
         images = data[:, self._labels :].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
         return images, data[:, self._label_at].astype(np.int32)
 
 
 class CIFAR100(CIFAR10):
-    """Small photographs of a hundred kinds of things (`fine_label=True`) in twenty classes."""
+    """Small photographs in twenty classes, or in a hundred with `fine_label=True`."""
 
     _namespace = "cifar100"
     _archive_file = "cifar-100-binary.tar.gz", "a0bb982c76b83111308126cc779a992fa506b90b"
@@ -164,24 +164,24 @@ class CIFAR100(CIFAR10):
 
 
 def _download(namespace: str, file: str, sha1: str, root: str) -> str:
-    """A file of MXNet's store, downloaded into `root`."""
+    """Download a file of MXNet's store to `root`. Return its path."""
     url = utils._get_repo_file_url(f"gluon/dataset/{namespace}", file)
     os.makedirs(root, exist_ok=True)
     try:
         return utils.download(url, path=root, sha1_hash=sha1)
     except MXNetError as error:
-        remedy = "put it there by hand"
+        remedy = "copy it there manually"
         if namespace == "mnist":
-            remedy += ", or pass sample=True for the digits that come with neomx"
+            remedy += ", or pass sample=True for the digits included in neomx"
         raise MXNetError(
-            f"{file} is not in {root} and cannot be downloaded. Without a network {remedy} ({error})"
+            f"{file} is not in {root} and cannot be downloaded. Without a network, {remedy} ({error})"
         ) from error
 
 
 class ImageRecordDataset(dataset.RecordFileDataset):
-    """The images of a RecordIO file `x.rec` (with `x.idx` beside it), decoded: (image, label).
+    """The decoded images of a RecordIO file `x.rec`, with its index `x.idx`: (image, label).
 
-    `flag` is 1 for colour, 0 for grey, as in `image.imdecode`.
+    `flag` is 1 for color and 0 for grayscale, as in `image.imdecode`.
     """
 
     def __init__(self, filename: str, flag: int = 1, transform: Transform = None):
@@ -195,9 +195,9 @@ class ImageRecordDataset(dataset.RecordFileDataset):
 
 
 class ImageFolderDataset(dataset.Dataset):
-    """Images in folders, one folder for each class: `root/cat/1.jpg`. Each item is (image, class number).
+    """Images in directories, one per class, such as `root/cat/1.jpg`. Each item is (image, class index).
 
-    `synsets` holds the classes' names in the order of their numbers, `items` the files and their numbers.
+    `synsets` has the class names in the order of their indices, `items` the files and their class indices.
     """
 
     def __init__(self, root: str, flag: int = 1, transform: Transform = None):
@@ -220,7 +220,7 @@ class ImageFolderDataset(dataset.Dataset):
                 if os.path.splitext(name)[1].lower() in self._exts:
                     self.items.append((os.path.join(path, name), label))
                 else:
-                    warnings.warn(f"Ignoring {name} in {path}: only {', '.join(self._exts)} are read.", stacklevel=4)
+                    warnings.warn(f"Ignoring {name} in {path}: supported are {', '.join(self._exts)}.", stacklevel=4)
 
     def __getitem__(self, idx: int) -> Any:
         path, label = self.items[idx]

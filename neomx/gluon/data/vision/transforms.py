@@ -1,6 +1,7 @@
-"""Transforms of images, as Blocks: put together by `Compose` and given to `dataset.transform_first`.
+"""Image transforms as Blocks, which `Compose` combines, for use with `dataset.transform_first`.
 
-Images are (height, width, channels) of 0 to 255 until `ToTensor` makes them (channels, height, width) of 0 to 1.
+Images are (height, width, channels) with values from 0 to 255. `ToTensor` converts them to (channels, height, width)
+with values from 0 to 1.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ __all__ = [
 
 
 def _pair(size: Any) -> tuple[int, int]:
-    """(width, height) of one length or of two."""
+    """Return (width, height) from one size or a pair."""
     return (size, size) if isinstance(size, numeric_types) else tuple(size)
 
 
 class Compose(Sequential):
-    """Transforms, Blocks or functions, one after another. Neighbours that are HybridBlocks run as one."""
+    """Applies several transforms (Blocks or functions) in sequence. Adjacent HybridBlocks run as one."""
 
     def __init__(self, transforms: Any):
         super().__init__()
@@ -67,64 +68,64 @@ class Compose(Sequential):
 
 
 class Cast(HybridBlock):
-    """The image with elements of `dtype`."""
+    """Casts the image to `dtype`."""
 
     def __init__(self, dtype: Any = "float32"):
         super().__init__()
         self._dtype = dtype
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` as `dtype`."""
+        """Cast `x`."""
         return F.cast(x, self._dtype)
 
 
 class RandomApply(Sequential):
-    """A transform that is applied with probability `p`."""
+    """Applies a transform with probability `p`."""
 
     def __init__(self, transforms: Any, p: float = 0.5):
         super().__init__()
         self.transforms, self.p = transforms, p
 
     def forward(self, x: Any) -> Any:
-        """The transform of `x`, or `x`."""
+        """Return the transformed `x`, or `x` itself."""
         return x if self.p < random.random() else self.transforms(x)
 
 
 class ToTensor(HybridBlock):
-    """(h, w, channels) of 0 to 255 to (channels, h, w) of float32 from 0 to 1; the same with images (n, ...)."""
+    """Converts (h, w, channels) from 0 to 255 to float32 (channels, h, w) from 0 to 1. Accepts a batch (n, ...) too."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` as a tensor."""
+        """Convert `x`."""
         return F.image.to_tensor(x)
 
 
 class Normalize(HybridBlock):
-    """(x - `mean`) / `std`, numbers or one for each channel, of an image that is (channels, h, w) already."""
+    """(x - `mean`) / `std` of an image (channels, h, w). Both are numbers, or tuples with one number per channel."""
 
     def __init__(self, mean: Any = 0.0, std: Any = 1.0):
         super().__init__()
         self._mean, self._std = mean, std
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` normalised."""
+        """Normalize `x`."""
         return F.image.normalize(x, self._mean, self._std)
 
 
 class Rotate(Block):
-    """A float32 image (channels, h, w), or images, turned by a fixed angle; see `image.imrotate` for the zooms."""
+    """Rotates a float32 image (channels, h, w), or a batch, by a fixed angle. See `image.imrotate` for the zooms."""
 
     def __init__(self, rotation_degrees: float, zoom_in: bool = False, zoom_out: bool = False):
         super().__init__()
         self._args = rotation_degrees, zoom_in, zoom_out
 
     def forward(self, x: Any) -> Any:
-        """`x` turned."""
+        """Rotate `x`."""
         _check_float(x)
         return image.imrotate(x, *self._args)
 
 
 class RandomRotation(Block):
-    """A float32 image (channels, h, w), or images, turned by an angle within limits, with a probability."""
+    """Rotates a float32 image (channels, h, w), or a batch, by a random angle, with probability `rotate_with_proba`."""
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class RandomRotation(Block):
         self._rotate_with_proba = rotate_with_proba
 
     def forward(self, x: Any) -> Any:
-        """`x` turned, or `x`."""
+        """Return the rotated `x`, or `x` itself."""
         if np.random.random() > self._rotate_with_proba:
             return x
         _check_float(x)
@@ -161,7 +162,7 @@ def _check_float(x: NDArray) -> None:
 
 
 class RandomResizedCrop(Block):
-    """A part of random place, of `scale` of the area and width-to-height `ratio`, resized to `size` (width, height)."""
+    """Crops a random area, with a fraction `scale` of the image and aspect `ratio`, and resizes it to `size` (w, h)."""
 
     def __init__(
         self,
@@ -174,12 +175,12 @@ class RandomResizedCrop(Block):
         self._args = _pair(size), scale, ratio, interpolation
 
     def forward(self, x: Any) -> Any:
-        """A part of `x`."""
+        """Crop and resize `x`."""
         return image.random_size_crop(x, *self._args)[0]
 
 
 class CropResize(HybridBlock):
-    """The rectangle at (`x`, `y`) of an image or of images, resized to `size` if that is given."""
+    """Crops the rectangle at (`x`, `y`) from an image or a batch, and resizes it to `size` if given."""
 
     def __init__(self, x: int, y: int, width: int, height: int, size: Any = None, interpolation: int | None = None):
         super().__init__()
@@ -187,7 +188,7 @@ class CropResize(HybridBlock):
         self._size, self._interpolation = size, interpolation
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """That part of `x`."""
+        """Crop `x`, and resize it if requested."""
         out = F.image.crop(x, *self._place)
         if not self._size:
             return out
@@ -195,21 +196,21 @@ class CropResize(HybridBlock):
 
 
 class CenterCrop(Block):
-    """The middle of an image, `size` (width, height) large, enlarged if the image is too small."""
+    """Crops the center of an image to `size` (width, height). A smaller image is enlarged."""
 
     def __init__(self, size: Any, interpolation: int = 1):
         super().__init__()
         self._args = _pair(size), interpolation
 
     def forward(self, x: Any) -> Any:
-        """The middle of `x`."""
+        """Crop the center of `x`."""
         return image.center_crop(x, *self._args)[0]
 
 
 class Resize(HybridBlock):
-    """An image, or images, in another size: (width, height) or a length for both.
+    """Resizes an image or a batch to `size`: (width, height), or one number for both.
 
-    With `keep_ratio` one length is the shorter side's.
+    With `keep_ratio`, one number is the length of the shorter side.
     """
 
     def __init__(self, size: Any, keep_ratio: bool = False, interpolation: int = 1):
@@ -217,28 +218,28 @@ class Resize(HybridBlock):
         self._args = size, keep_ratio, interpolation
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` resized."""
+        """Resize `x`."""
         return F.image.resize(x, *self._args)
 
 
 class RandomFlipLeftRight(HybridBlock):
-    """The image, mirrored in half of the cases."""
+    """Flips the image horizontally with probability 0.5."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x`, mirrored or not."""
+        """Return `x`, flipped or not."""
         return F.image.random_flip_left_right(x)
 
 
 class RandomFlipTopBottom(HybridBlock):
-    """The image, upside down in half of the cases."""
+    """Flips the image vertically with probability 0.5."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x`, upside down or not."""
+        """Return `x`, flipped or not."""
         return F.image.random_flip_top_bottom(x)
 
 
 class _RandomFactor(HybridBlock):
-    """A change of colours by a factor from 1 - `most`, but not below 0, to 1 + `most`."""
+    """Adjusts colors by a random factor between max(0, 1 - `most`) and 1 + `most`."""
 
     _op = ""
 
@@ -247,12 +248,12 @@ class _RandomFactor(HybridBlock):
         self._args = max(0, 1 - most), 1 + most
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` changed."""
+        """Adjust `x`."""
         return getattr(F.image, self._op)(x, *self._args)
 
 
 class RandomBrightness(_RandomFactor):
-    """The image brighter or darker by a factor within 1 - `brightness` and 1 + `brightness`."""
+    """Adjusts the brightness by a random factor between 1 - `brightness` and 1 + `brightness`."""
 
     _op = "random_brightness"
 
@@ -261,7 +262,7 @@ class RandomBrightness(_RandomFactor):
 
 
 class RandomContrast(_RandomFactor):
-    """The image's contrast changed by a factor within 1 - `contrast` and 1 + `contrast`."""
+    """Adjusts the contrast by a random factor between 1 - `contrast` and 1 + `contrast`."""
 
     _op = "random_contrast"
 
@@ -270,7 +271,7 @@ class RandomContrast(_RandomFactor):
 
 
 class RandomSaturation(_RandomFactor):
-    """The image's saturation changed by a factor within 1 - `saturation` and 1 + `saturation`."""
+    """Adjusts the saturation by a random factor between 1 - `saturation` and 1 + `saturation`."""
 
     _op = "random_saturation"
 
@@ -279,7 +280,7 @@ class RandomSaturation(_RandomFactor):
 
 
 class RandomHue(_RandomFactor):
-    """The image's hues turned by a factor within 1 - `hue` and 1 + `hue` of the colour circle."""
+    """Rotates the hues by a random factor between 1 - `hue` and 1 + `hue` of the color circle."""
 
     _op = "random_hue"
 
@@ -288,24 +289,24 @@ class RandomHue(_RandomFactor):
 
 
 class RandomColorJitter(HybridBlock):
-    """Brightness, contrast, saturation and hue changed, in random order, each by a factor within 1 - x and 1 + x."""
+    """Adjusts brightness, contrast, saturation and hue in random order, each by a factor between 1 - x and 1 + x."""
 
     def __init__(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0):
         super().__init__()
         self._args = brightness, contrast, saturation, hue
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` changed."""
+        """Adjust `x`."""
         return F.image.random_color_jitter(x, *self._args)
 
 
 class RandomLighting(HybridBlock):
-    """AlexNet's noise: the main directions of colour added with normal weights of standard deviation `alpha`."""
+    """AlexNet's noise: adds the principal components of color with normal weights of standard deviation `alpha`."""
 
     def __init__(self, alpha: float):
         super().__init__()
         self._alpha = alpha
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """`x` in another light."""
+        """Add the noise to `x`."""
         return F.image.random_lighting(x, self._alpha)

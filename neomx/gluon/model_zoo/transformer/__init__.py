@@ -1,12 +1,12 @@
-"""Networks that read text: GPT-2 and BERT.
+"""Transformer networks for text: GPT-2 and BERT.
 
     net = transformer.gpt2_small()                    # or get_transformer("gpt2_small"); then net.initialize()
-    net = transformer.load_huggingface("folder")      # one with published weights
+    net = transformer.load_huggingface("folder")      # with published weights
     net.generate([[464, 3290]], 20, "sample", temperature=0.8, top_k=40)
     net = transformer.BERTClassifier(transformer.bert_base(), classes=3)
-    scores = net(tokens, token_types, valid_length)   # the last two may be left out, or be None
+    scores = net(tokens, token_types, valid_length)   # the last two arguments are optional
 
-All run on arrays, as graphs, and on torch tensors by way of `net.torch()`.
+All of them run on arrays, as graphs when hybridized, and on torch tensors with `net.torch()`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _models: dict[str, Callable[..., HybridBlock]] = {
 
 
 def get_transformer(name: str, **kwargs: Any) -> HybridBlock:
-    """The network of this name ("gpt2_small", "bert_base", ...), with the arguments of its class."""
+    """Return the network of this name ("gpt2_small", "bert_base", ...). `kwargs` are passed to its class."""
     if name not in _models:
-        raise ValueError(f"no transformer is called {name!r}.{suggest(name, _models)} There are {', '.join(_models)}")
+        raise ValueError(f"unknown transformer {name!r}.{suggest(name, _models)} Available: {', '.join(_models)}")
     return _models[name](**kwargs)

@@ -22,7 +22,7 @@ __all__ = [
 
 
 class BERTCell(HybridBlock):
-    """One layer: attention and feed-forward, each added to what came in, then normed."""
+    """One layer: attention and feed-forward, each added to its input and then normalized."""
 
     def __init__(
         self, units: int, heads: int, hidden: int, activation: str, dropout: float, epsilon: float, **kwargs: Any
@@ -35,16 +35,16 @@ class BERTCell(HybridBlock):
             self.norm2 = LayerNorm(epsilon=epsilon, in_channels=units, prefix="norm2_")
 
     def hybrid_forward(self, F: Any, x: Any, valid_length: Any = None) -> Any:
-        """(batch, time, units) as it came in."""
+        """Return the output, with the shape of `x`: (batch, time, units)."""
         x = self.norm1(x + self.attention(x, valid_length))
         return self.norm2(x + self.feedforward(x))
 
 
 class BERT(HybridBlock):
-    """(batch, time) tokens to the hidden states (batch, time, units) and, of the first step, the `pooled` ones.
+    """Maps (batch, time) tokens to hidden states (batch, time, units) and the pooled state of the first step.
 
-    `token_types` (batch, time) are 0 unless given; `valid_length` (batch,) says how long each sequence is, all of it
-    unless given. With `pooler=False` the hidden states come alone.
+    `token_types` (batch, time) default to 0. `valid_length` (batch,) has the lengths of the sequences, by default the
+    full length. With `pooler=False`, only the hidden states are returned.
     """
 
     TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN}
@@ -84,14 +84,14 @@ class BERT(HybridBlock):
                 self.pooler = Dense(units, "tanh", in_units=units, weight_initializer=INIT, prefix="pooler_")
 
     def hybrid_forward(self, F: Any, tokens: Any, token_types: Any = None, valid_length: Any = None) -> Any:
-        """The hidden states of a batch of sequences, and the pooled ones."""
+        """Return the hidden states of a batch of sequences, and the pooled states."""
         x = self._embedded(F, tokens, token_types)
         for i in range(len(self.blocks)):
             x = self.blocks[i](x, valid_length)
         return self._pooled(F, x)
 
     def forward(self, tokens: Any, token_types: Any = None, valid_length: Any = None) -> Any:
-        """As `hybrid_forward`, for sequences that are not too long."""
+        """Check the lengths of the sequences, then compute `hybrid_forward`."""
         check_time(tokens, self.max_length)
         return super().forward(tokens, token_types, valid_length)
 
@@ -100,7 +100,7 @@ class BERT(HybridBlock):
         by_step = self.position(steps)
         words = self.embed(tokens)
         if token_types is None:
-            by_step = by_step + self.token_type(steps * 0)  # one row for the whole batch
+            by_step = by_step + self.token_type(steps * 0)  # shape (1, time, units), broadcast over the batch
         else:
             words = words + self.token_type(token_types)
         return self.drop(self.norm(F.broadcast_add(words, F.expand_dims(by_step, axis=0))))
@@ -109,7 +109,7 @@ class BERT(HybridBlock):
         return x if self.pooler is None else (x, self.pooler(F.slice_axis(x, axis=1, begin=0, end=1)))
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
-        """What forward does with tokens alone, one after the other, for pipelines: (name, Block) of one array each."""
+        """Return the sequential steps of forward, for tokens only, as (name, Block) pairs. Used by pipelines."""
         first = {"embed": self.embed, "position": self.position, "token_type": self.token_type, "norm": self.norm}
         return [
             ("embed", Stage(self._embedded, **first, drop=self.drop)),
@@ -119,24 +119,24 @@ class BERT(HybridBlock):
 
 
 class _Headed(HybridBlock):
-    """A `bert` and a head on what it gives."""
+    """A `bert` with a head on its output."""
 
     TENSOR_PLAN = {f"bert.{pattern}": style for pattern, style in BERT.TENSOR_PLAN.items()}
     bert: BERT
 
     def hybrid_forward(self, F: Any, tokens: Any, token_types: Any = None, valid_length: Any = None) -> Any:
-        """The head's scores for a batch of sequences."""
+        """Return the scores of the head for a batch of sequences."""
         return self._scores(F, self.bert(tokens, token_types, valid_length))
 
     def _scores(self, F: Any, states: Any) -> Any:
-        """The scores, from all that `bert` gives."""
+        """Compute the scores from the output of `bert`."""
         raise NotImplementedError
 
     def _after_blocks(self, F: Any, x: Any) -> Any:
         return self._scores(F, self.bert._pooled(F, x))
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
-        """What forward does with tokens alone, one after the other, for pipelines: (name, Block) of one array each."""
+        """Return the sequential steps of forward, for tokens only, as (name, Block) pairs. Used by pipelines."""
         after = {name: child for name, child in self._children.items() if child is not self.bert}
         if self.bert.pooler is not None:
             after["pooler"] = self.bert.pooler
@@ -145,11 +145,11 @@ class _Headed(HybridBlock):
 
 
 class BERTClassifier(_Headed):
-    """Scores of `classes` classes for each sequence, from what `bert` pooled; called like it."""
+    """Computes scores of `classes` classes for each sequence, from the pooled state of `bert`. Call it like `bert`."""
 
     def __init__(self, bert: BERT, classes: int = 2, dropout: float = 0.1, **kwargs: Any):
         if bert.pooler is None:
-            raise ValueError("BERTClassifier needs what bert pooled: make it with pooler=True")
+            raise ValueError("BERTClassifier needs the pooled state of bert: create bert with pooler=True")
         super().__init__(**kwargs)
         self.bert = bert
         with self.name_scope():
@@ -161,7 +161,7 @@ class BERTClassifier(_Headed):
 
 
 class BERTMaskedLM(_Headed):
-    """Scores of all tokens at each step, (batch, time, vocab_size); called like `bert`, whose embedding it shares."""
+    """Computes scores of all tokens at each step: (batch, time, vocab_size). Shares the embedding of `bert`."""
 
     TENSOR_PLAN = {**_Headed.TENSOR_PLAN, "head": "logits"}
 
@@ -180,7 +180,7 @@ class BERTMaskedLM(_Headed):
 
 
 def bert_tiny(vocab_size: int = 256, **kwargs: Any) -> BERT:
-    """2 layers of 128 units: to try things with."""
+    """2 layers of 128 units, for experiments."""
     return BERT(vocab_size, **({"units": 128, "layers": 2, "heads": 2, "max_length": 128} | kwargs))
 
 
@@ -195,7 +195,7 @@ def bert_medium(**kwargs: Any) -> BERT:
 
 
 def bert_base(**kwargs: Any) -> BERT:
-    """The published BERT: 12 layers of 768 units, 110 M parameters."""
+    """The published BERT base: 12 layers of 768 units, 110 M parameters."""
     return BERT(**({"units": 768, "layers": 12, "heads": 12} | kwargs))
 
 

@@ -1,4 +1,4 @@
-"""Text from a language model: token by token, with the keys and values of what was read kept in memory."""
+"""Text generation with a language model: token by token, with cached keys and values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Tensor = torch.Tensor
 
 
 class Memory:
-    """How much of each text of a batch was read, and what the layers keep of it.
+    """The number of tokens processed of each text in a batch, and the layers' caches.
 
-    Texts begin at step 0 whatever their lengths: a shorter one has room after its end, which its next tokens fill.
+    All texts begin at position 0. A shorter text has padding after its end, which its next tokens overwrite.
     """
 
     def __init__(self, lengths: Tensor, most: int, layers: int):
-        self.lengths = lengths  # what was read, or at first what the prompts have
+        self.lengths = lengths  # tokens processed so far; initially the lengths of the prompts
         self.longest = int(lengths.max())
         self.one_length = bool((lengths == lengths[0]).all())
         self.most = most
@@ -32,29 +32,29 @@ class Memory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was read yet: then whole prompts come, after that one token of each text at a time."""
+        """Whether the cache is empty. The first call processes whole prompts, later calls one token per text."""
         return self.layers[-1].is_empty
 
     def places(self, tokens: NDArray) -> NDArray:
-        """The positions of tokens that are about to be read, (1 or batch, time)."""
+        """Return the positions of the next tokens: (1 or batch, time)."""
         if self.is_empty:
             return NDArray(torch.arange(tokens.shape[1], device=self.lengths.device)[None], tokens._ctx)
         return NDArray(self.lengths[:, None], tokens._ctx)
 
     def last(self, x: NDArray) -> NDArray:
-        """Of the states (batch, time, units) of what was just read, those of the last token of each text."""
+        """Return the state of the last token of each text, from the states (batch, time, units) of the current call."""
         if x.shape[1] == 1:
             return x[:, 0]
         rows = torch.arange(len(self.lengths), device=self.lengths.device)
         return NDArray(x._data[rows, self.lengths - 1], x._ctx)
 
     def advance(self) -> None:
-        """Each text got one token."""
+        """Count one more token for each text."""
         self.lengths, self.longest = self.lengths + 1, self.longest + 1
 
 
 class LayerMemory:
-    """The keys and values that one layer made, (batch, time, width) each."""
+    """The cached keys and values of one layer: (batch, time, width) each."""
 
     def __init__(self, texts: Memory):
         self._texts = texts
@@ -62,11 +62,11 @@ class LayerMemory:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was read yet."""
+        """Whether the cache is empty."""
         return not self._kept
 
     def extend(self, *new: NDArray) -> list[NDArray]:
-        """Keep those of what is being read. All there is to look at, and how much of it counts if that differs."""
+        """Append new keys and values. Return all of them, and also the valid lengths if texts differ in length."""
         texts, ctx = self._texts, new[0]._ctx
         if self.is_empty:
             self._kept = [torch.nn.functional.pad(each._data, (0, 0, 0, texts.most - each.shape[1])) for each in new]
@@ -79,13 +79,13 @@ class LayerMemory:
 
 
 class Choice:
-    """How the next token is chosen, given scores (batch, tokens)."""
+    """Chooses the next tokens, given scores (batch, tokens)."""
 
     def __init__(self, method: str, temperature: float, top_k: int, top_p: float, seed: int | None):
         if method not in ("greedy", "sample"):
             raise ValueError(f"method must be 'greedy' or 'sample', received {method!r}")
         if method == "greedy" and (temperature, top_k, top_p) != (1, 0, 1):
-            raise ValueError("temperature, top_k and top_p are for method='sample': 'greedy' takes the best token")
+            raise ValueError("temperature, top_k and top_p require method='sample', received method='greedy'")
         check_sizes(0, top_k=top_k)
         if not temperature > 0 or not 0 < top_p <= 1:
             raise ValueError(f"temperature must be above 0 and top_p in (0, 1], received {temperature!r} and {top_p!r}")
@@ -94,7 +94,7 @@ class Choice:
         self._rng: torch.Generator | None = None
 
     def __call__(self, scores: NDArray) -> Tensor:
-        """A token for each row; workers may hold the scores together."""
+        """Return a token for each row. The scores may be sharded over workers."""
         data = whole(scores._data)
         if self._best:
             return data.argmax(-1)
@@ -104,19 +104,19 @@ class Choice:
         return torch.multinomial(self.probabilities(data), 1, generator=self._rng)[:, 0]
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """How likely each token is drawn."""
+        """Return the sampling probability of each token."""
         scores = scores.float() / self._temperature
         if 0 < self._top_k < scores.shape[-1]:
             scores = scores.masked_fill(scores < scores.topk(self._top_k).values[:, -1:], -torch.inf)
         if self._top_p < 1:
             best, order = scores.softmax(-1).sort(-1, descending=True)
-            beyond = best.cumsum(-1) - best >= self._top_p  # those before it are enough
+            beyond = best.cumsum(-1) - best >= self._top_p  # the tokens before it already reach top_p
             scores = scores.masked_fill(beyond.gather(-1, order.argsort(-1)), -torch.inf)
         return scores.softmax(-1)
 
 
 def generate(net: Any, tokens: Any, max_new_tokens: int, choose: Choice, eos: int | None) -> Any:
-    """What `GPT2.generate` says."""
+    """Implement `GPT2.generate`."""
     _check(net, max_new_tokens, eos)
     prompts, lengths, ctx = _prompts(net, tokens, max_new_tokens)
     memory = Memory(lengths, prompts.shape[1] + max_new_tokens, len(net.blocks))
@@ -131,7 +131,7 @@ def generate(net: Any, tokens: Any, max_new_tokens: int, choose: Choice, eos: in
 
 
 def _continued(net: Any, prompts: Tensor, memory: Memory, choose: Choice, eos: int | None, ctx: Context) -> Tensor:
-    """The prompts and what comes after each; `memory` tells how long they have become, but for the last token."""
+    """Return the prompts with their continuations. `memory` has the resulting lengths, except for the last token."""
     text = torch.nn.functional.pad(prompts, (0, memory.most - prompts.shape[1]))
     rows = torch.arange(len(text), device=text.device)
     ended = torch.zeros_like(rows, dtype=torch.bool)
@@ -149,20 +149,20 @@ def _continued(net: Any, prompts: Tensor, memory: Memory, choose: Choice, eos: i
 
 
 def _until(eos: int | None, row: list[int], start: int) -> list[int]:
-    """A text as far as the first `eos` after its prompt."""
+    """Cut a text after the first `eos` that follows its prompt."""
     return row[: row.index(eos, start) + 1] if eos in row[start:] else row
 
 
 def _check(net: Any, max_new_tokens: int, eos: int | None) -> None:
     if net.head is None:
-        raise MXNetError("generate needs the scores of tokens: make the net with head=True")
+        raise MXNetError("generate needs token scores: create the net with head=True")
     check_sizes(1, max_new_tokens=max_new_tokens)
     if eos is not None and not 0 <= eos < net.vocab_size:
         raise ValueError(f"eos must be one of the {net.vocab_size} tokens, received {eos!r}")
 
 
 def _prompts(net: Any, tokens: Any, more: int) -> tuple[Tensor, Tensor, Context]:
-    """The prompts padded at their ends, their lengths, and where the net is."""
+    """Return the padded prompts, their lengths, and the context of the net."""
     ctx = net.embed.weight.list_ctx()[0]
     if isinstance(tokens, (list, tuple)):
         rows = [_numbers(row) for row in tokens]
@@ -180,10 +180,10 @@ def _prompts(net: Any, tokens: Any, more: int) -> tuple[Tensor, Tensor, Context]
     if not int(lengths.min()):
         raise MXNetError("a prompt must have at least one token")
     if int(padded.min()) < 0 or int(padded.max()) >= net.vocab_size:
-        raise MXNetError(f"a prompt has a token beyond the {net.vocab_size} that the net knows")
+        raise MXNetError(f"prompts contain a token outside the range from 0 to {net.vocab_size - 1}")
     if padded.shape[1] + more > net.max_length:
         raise MXNetError(
-            f"{padded.shape[1]} tokens and {more} new ones are more than the {net.max_length} positions of the net"
+            f"{padded.shape[1]} tokens and {more} new ones exceed the {net.max_length} positions of the net"
         )
     return padded.to(ctx.device), lengths.to(ctx.device), ctx
 
@@ -192,4 +192,4 @@ def _numbers(tokens: Any) -> Tensor:
     try:
         return (tokens._data if isinstance(tokens, NDArray) else torch.as_tensor(tokens)).detach().long()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise MXNetError(f"expected tokens, which are integers, received {tokens!r:.80}") from error
+        raise MXNetError(f"expected integer tokens, received {tokens!r:.80}") from error

@@ -18,7 +18,7 @@ __all__ = ["GPT2", "gpt2_large", "gpt2_medium", "gpt2_small", "gpt2_tiny", "gpt2
 
 
 class GPT2Cell(HybridBlock):
-    """One layer: attention and feed-forward, each after a norm and added to what came in."""
+    """One layer: attention and feed-forward, each applied after normalization and added to its input."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class GPT2Cell(HybridBlock):
             self.feedforward = FeedForward(units, hidden, activation, dropout, out_init=out_init, prefix="feedforward_")
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """(batch, time, units) as it came in."""
+        """Return the output, with the shape of `x`: (batch, time, units)."""
         return self._added(x, self.attention(self.norm1(x)))
 
     def forward(self, x: Any, *memory: LayerMemory) -> Any:
-        """As `hybrid_forward`; given a memory, of what comes after all that it keeps."""
+        """Like `hybrid_forward`. Given a memory, `x` continues the cached sequence."""
         return self._added(x, self.attention(self.norm1(x), *memory)) if memory else super().forward(x)
 
     def _added(self, x: Any, mixed: Any) -> Any:
@@ -52,9 +52,10 @@ class GPT2Cell(HybridBlock):
 
 
 class GPT2(HybridBlock):
-    """Scores of the next token at each step: (batch, time) tokens to (batch, time, vocab_size).
+    """Returns scores of the next token at each step: (batch, time) tokens to (batch, time, vocab_size).
 
-    `head=False` gives the hidden states of the last layer, normed, instead. The head's weight is the embedding's.
+    With `head=False`, returns the normalized hidden states of the last layer instead. The head shares its weight with
+    the embedding.
     """
 
     TENSOR_PLAN: dict[str, str]
@@ -77,7 +78,7 @@ class GPT2(HybridBlock):
         super().__init__(**kwargs)
         self.TENSOR_PLAN = {"embed": "vocabulary", **BLOCK_PLAN, **({"head": "logits"} if head else {})}
         self.vocab_size, self.units, self.max_length = vocab_size, units, max_length
-        # Each layer adds twice to what it passes on; the sum shall start as large as one of them.
+        # Each layer adds to the residual stream twice. Scale the initial weights so that the sum keeps its magnitude.
         out_init = initializer.Normal(0.02 / math.sqrt(2 * layers))
         with self.name_scope():
             self.embed = Embedding(vocab_size, units, weight_initializer=INIT, prefix="embed_")
@@ -97,13 +98,13 @@ class GPT2(HybridBlock):
                 self.head = Dense(vocab_size, use_bias=False, flatten=False, in_units=units, params=self.embed.params)
 
     def hybrid_forward(self, F: Any, tokens: Any) -> Any:
-        """The scores, or hidden states, of a batch of sequences of tokens."""
+        """Return the scores, or hidden states, for a batch of token sequences."""
         return self._scores(F, self.blocks(self._embedded(F, tokens)))
 
     def forward(self, tokens: Any, *memory: Memory) -> Any:
-        """As `hybrid_forward`; given a memory, the scores (batch, vocab_size) of what comes after all that it keeps.
+        """Like `hybrid_forward`. Given a memory, return scores (batch, vocab_size) of the token after the cached ones.
 
-        All goes through the Blocks' calls, so that what torch does before and after them is done while generating too.
+        Generation calls the Blocks in the usual way, so that torch's hooks on them run as well.
         """
         check_time(tokens, self.max_length)
         return self._next(tokens, *memory) if memory else super().forward(tokens)
@@ -133,19 +134,20 @@ class GPT2(HybridBlock):
         eos: int | None = None,
         seed: int | None = None,
     ) -> Any:
-        """Prompts with `max_new_tokens` tokens after them, or fewer if all have come to the token `eos`.
+        """Continue prompts by `max_new_tokens` tokens, or fewer if all texts have reached the token `eos`.
 
-        `tokens` is an array (batch, time), and so is the result, a text that has ended being filled up with `eos`; or
-        a list of prompts of any lengths, and the result a list of lists, each ending with its `eos`. 'greedy' takes
-        the best token each time, 'sample' draws one by the scores divided by `temperature`: among the `top_k` best, and
-        among the fewest that are `top_p` likely together. `seed` makes it repeatable, as `mx.random.seed` does.
+        `tokens` is an array (batch, time), as is the result, in which finished texts are padded with `eos`. Or `tokens`
+        is a list of prompts of any lengths, and the result is a list of lists, each ending with its `eos`. Method
+        'greedy' takes the most likely token. 'sample' draws from the scores divided by `temperature`, restricted to the
+        `top_k` most likely tokens and to the smallest set with a total probability of `top_p`. `seed` makes the result
+        reproducible, as `mx.random.seed` does.
         """
         return generate(self, tokens, max_new_tokens, Choice(method, temperature, top_k, top_p, seed), eos)
 
     def stages(self) -> list[tuple[str, HybridBlock]]:
-        """What forward does one after the other, for pipelines: (name, Block) of one array each.
+        """Return the sequential steps of forward as (name, Block) pairs with one input each. Used by pipelines.
 
-        The Blocks share the net's parameters; the embedding's weight is in the first stage and in the last.
+        The Blocks share the parameters of the net. The embedding weight is in both the first and the last stage.
         """
         last = {"norm": self.norm} if self.head is None else {"norm": self.norm, "head": self.head}
         return [
@@ -156,12 +158,12 @@ class GPT2(HybridBlock):
 
 
 def gpt2_tiny(vocab_size: int = 256, **kwargs: Any) -> GPT2:
-    """2 layers of 128 units: to try things with. 0.45 M parameters with 256 tokens and 128 positions."""
+    """2 layers of 128 units, for experiments: 0.45 M parameters with 256 tokens and 128 positions."""
     return GPT2(vocab_size, **({"units": 128, "layers": 2, "heads": 4, "max_length": 128} | kwargs))
 
 
 def gpt2_small(**kwargs: Any) -> GPT2:
-    """The published GPT-2: 12 layers of 768 units, 124 M parameters."""
+    """The published GPT-2 small: 12 layers of 768 units, 124 M parameters."""
     return GPT2(**({"units": 768, "layers": 12, "heads": 12} | kwargs))
 
 
@@ -176,5 +178,5 @@ def gpt2_large(**kwargs: Any) -> GPT2:
 
 
 def gpt2_xl(**kwargs: Any) -> GPT2:
-    """48 layers of 1600 units, 1.5 G parameters."""
+    """48 layers of 1600 units, 1.5 B parameters."""
     return GPT2(**({"units": 1600, "layers": 48, "heads": 25} | kwargs))

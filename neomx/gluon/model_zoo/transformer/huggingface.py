@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's library: a folder with config.json and model.safetensors, whole or in parts."""
+"""Loading Hugging Face checkpoints: a directory with config.json and model.safetensors, whole or sharded."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["load_huggingface"]
 Config = dict[str, Any]
 _ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "relu": "relu"}
 
-# Our layers and theirs; * is the number of a block.
+# The layer names of neomx and of Hugging Face. * is the index of a block.
 _GPT2_LAYERS = {
     "embed": "wte",
     "position": "wpe",
@@ -63,10 +63,10 @@ _LAYERS: dict[type[HybridBlock], dict[str, str]] = {
         **_WITHIN_HEADS,
         "transform": "cls.predictions.transform.dense",
         "norm": "cls.predictions.transform.LayerNorm",
-        "head": "cls.predictions",  # its bias: the weight is the embedding's
+        "head": "cls.predictions",  # only its bias: the weight is that of the embedding
     },
 }
-# What a checkpoint may hold beyond the net's parameters: constants of the model, tied weights, heads for other uses.
+# Entries of a checkpoint that are not parameters of the net: constants, tied weights, and heads for other tasks.
 _SPARE = re.compile(
     r"h\.\d+\.attn\.(masked_)?bias|lm_head\.weight|embeddings\.position_ids|(cls|pooler|classifier)\..*"
 )
@@ -79,10 +79,11 @@ def load_huggingface(
     architecture: str | None = None,
     **kwargs: Any,
 ) -> HybridBlock:
-    """The net of a folder with config.json and safetensors, with its weights; or `net` with these weights.
+    """Create the net of a directory with config.json and safetensors and load its weights, or load them into `net`.
 
-    The net is what the configuration calls its architecture, unless told: GPT2Model, GPT2LMHeadModel, BertModel,
-    BertForMaskedLM or BertForSequenceClassification. `kwargs` (`dropout=0.0`) go to the class of the net.
+    The architecture is read from the configuration unless `architecture` is given: GPT2Model, GPT2LMHeadModel,
+    BertModel, BertForMaskedLM or BertForSequenceClassification. `kwargs`, such as `dropout=0.0`, are passed to the
+    class of the net.
     """
     folder = os.fspath(path)
     config = _read_json(folder, "config.json")
@@ -91,7 +92,7 @@ def load_huggingface(
     if net is None:
         net = _make(config, architecture, weights, kwargs, folder)
     elif kwargs or architecture is not None:
-        raise TypeError(f"a net that is given is taken as it is: {', '.join(kwargs) or 'architecture'} has no effect")
+        raise TypeError(f"{', '.join(kwargs) or 'architecture'} cannot be combined with net=")
     elif not isinstance(net, tuple(_LAYERS)):
         raise TypeError(f"net must be one of {', '.join(each.__name__ for each in _LAYERS)}, received {type(net)}")
     _load(net, weights, ctx)
@@ -104,8 +105,8 @@ def load_huggingface(
 def _read_json(folder: str, file: str) -> Config:
     if not os.path.isdir(folder):
         raise MXNetError(
-            f"there is no folder {folder!r}. Give one that holds config.json and model.safetensors: "
-            "download the model's files first"
+            f"there is no directory {folder!r}. Pass a directory that contains config.json and model.safetensors: "
+            "download the files of the model first"
         )
     path = os.path.join(folder, file)
     try:
@@ -114,14 +115,14 @@ def _read_json(folder: str, file: str) -> Config:
     except OSError as error:
         raise MXNetError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise MXNetError(f"{path} is no JSON text: {error!s:.200}") from error
+        raise MXNetError(f"{path} is not valid JSON: {error!s:.200}") from error
     if not isinstance(value, dict):
-        raise MXNetError(f"{path} must hold an object, holds a {type(value).__name__}")
+        raise MXNetError(f"{path} must contain a JSON object, received {type(value).__name__}")
     return value
 
 
 def _refuse_variants(config: Config, folder: str) -> None:
-    """Refuse what our nets do not compute, rather than compute something else."""
+    """Raise if the configuration requires a variant that our nets do not implement."""
     usual = {
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
@@ -136,15 +137,15 @@ def _refuse_variants(config: Config, folder: str) -> None:
 
 
 def _make(config: Config, architecture: str | None, weights: _Weights, kwargs: Config, folder: str) -> HybridBlock:
-    """The net that a configuration describes."""
+    """Create the net that a configuration describes."""
     name = architecture or next(iter(config.get("architectures") or ()), None) or "none"
     if name not in _MAKERS:
         raise MXNetError(
-            f"{folder}: the architecture {name!r} is not supported.{suggest(str(name), _MAKERS)} "
-            f"Give architecture= one of {', '.join(_MAKERS)}"
+            f"{folder}: architecture {name!r} is not supported.{suggest(str(name), _MAKERS)} "
+            f"Pass architecture= one of {', '.join(_MAKERS)}"
         )
     if not name.lower().startswith(str(config.get("model_type"))):
-        raise MXNetError(f"{folder}: a {name} cannot be made of a model of type {config.get('model_type')!r}")
+        raise MXNetError(f"{folder}: cannot create a {name} from a model of type {config.get('model_type')!r}")
     try:
         return _MAKERS[name](config, weights, kwargs)
     except KeyError as error:
@@ -192,8 +193,8 @@ def _masked(config: Config, kwargs: Config) -> BERTMaskedLM:
 def _classifier(config: Config, weights: _Weights, kwargs: Config) -> BERTClassifier:
     if "classifier.bias" not in weights:
         raise MXNetError(
-            f"{weights.folder} holds no classifier. Load it with architecture='BertModel', "
-            "and make a BERTClassifier of that"
+            f"{weights.folder} does not contain a classifier. Load it with architecture='BertModel' "
+            "and create a BERTClassifier from the result"
         )
     rates = [kwargs.get("dropout"), config.get("classifier_dropout"), config.get("hidden_dropout_prob"), 0.1]
     rate: float = next(each for each in rates if each is not None)
@@ -201,10 +202,10 @@ def _classifier(config: Config, weights: _Weights, kwargs: Config) -> BERTClassi
 
 
 def _dropout(rates: list[float], kwargs: Config) -> Config:
-    """The rate of all layers, which is one in our nets."""
+    """Return the dropout rate of all layers. Our nets have only one rate."""
     if "dropout" in kwargs or len(set(rates)) == 1:
         return {"dropout": rates[0]}
-    raise MXNetError(f"the checkpoint's dropout rates differ ({rates}), and a net has one: give dropout=")
+    raise MXNetError(f"the checkpoint's dropout rates differ ({rates}), but a net has only one: pass dropout=")
 
 
 def _activation(name: Any) -> str:
@@ -226,7 +227,7 @@ _MAKERS: dict[str, Callable[[Config, Any, Config], HybridBlock]] = {
 
 
 class _Weights(Mapping[str, torch.Tensor]):
-    """The arrays of a folder, under the names of the bare model."""
+    """The arrays in a directory, by their names in the model without a head."""
 
     def __init__(self, folder: str):
         self.folder = folder
@@ -246,7 +247,7 @@ class _Weights(Mapping[str, torch.Tensor]):
 
 
 def _arrays(folder: str) -> Iterator[tuple[Archive, str]]:
-    """(file, name) of all arrays."""
+    """Iterate over the (file, name) of all arrays."""
     whole, index = os.path.join(folder, "model.safetensors"), "model.safetensors.index.json"
     if os.path.exists(whole):
         archive = Archive(whole)
@@ -254,16 +255,16 @@ def _arrays(folder: str) -> Iterator[tuple[Archive, str]]:
         return
     if not os.path.exists(os.path.join(folder, index)):
         raise MXNetError(
-            f"{folder} holds neither model.safetensors nor {index}. Files of other kinds are not read: "
-            "they could run any code. Save the model as safetensors"
+            f"{folder} contains neither model.safetensors nor {index}. Other file types are not supported, because "
+            "they could execute arbitrary code. Save the model as safetensors"
         )
     places = _read_json(folder, index).get("weight_map")
     if not isinstance(places, dict) or not all(_is_beside(file) for file in places.values()):
-        raise MXNetError(f"{folder}/{index}: weight_map must name a file of this folder for each array")
+        raise MXNetError(f"{folder}/{index}: weight_map must map each array to a file in this directory")
     archives = {file: Archive(os.path.join(folder, file)) for file in sorted(set(places.values()))}
     for name, file in places.items():
         if name not in archives[file]:
-            raise MXNetError(f"{folder}/{file} does not hold {name!r}, and {index} says it does")
+            raise MXNetError(f"{folder}/{file} does not contain {name!r}, although {index} lists it")
         yield archives[file], name
 
 
@@ -272,25 +273,25 @@ def _is_beside(file: Any) -> bool:
 
 
 def _bare(name: str) -> str:
-    """A name without what depends on the head it was saved with, and on the age of the file."""
+    """Return a name without the parts that depend on the head and on the version of the library."""
     name = re.sub(r"^(transformer|bert)\.", "", name)
     name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
     return name.replace("cls.predictions.decoder.bias", "cls.predictions.bias")
 
 
 def _load(net: HybridBlock, weights: _Weights, ctx: Any) -> None:
-    """Give the net the weights; nothing changes unless all of them are there and fit."""
+    """Load the weights into the net. If any is missing or does not fit, nothing is changed."""
     layers = next(layers for kind, layers in _LAYERS.items() if isinstance(net, kind))
     firsts: dict[int, tuple[str, Parameter]] = {}
     for name, param in net._collect_params_with_prefix().items():
-        firsts.setdefault(id(param), (name, param))  # a tied weight goes by its first name
+        firsts.setdefault(id(param), (name, param))  # a tied weight is loaded under its first name
     sources = {name: _source(name, layers) for name, _ in firsts.values()}
     missing = [theirs for theirs in sources.values() if theirs not in weights]
     if missing:
-        raise MXNetError(f"{weights.folder} does not hold {', '.join(dict.fromkeys(missing))}")
+        raise MXNetError(f"{weights.folder} does not contain {', '.join(dict.fromkeys(missing))}")
     extra = [name for name in weights if name not in sources.values() and not _SPARE.fullmatch(name)]
     if extra:
-        raise MXNetError(f"{weights.folder} holds what the net has no place for: {', '.join(extra)}")
+        raise MXNetError(f"{weights.folder} contains weights that the net does not have: {', '.join(extra)}")
     convert = _from_gpt2 if isinstance(net, GPT2) else lambda ours, tensor: tensor
     arrays = {ours: NDArray(convert(ours, weights[theirs]), cpu()) for ours, theirs in sources.items()}
     params = {name: [(name, param)] for name, param in firsts.values()}
@@ -298,7 +299,7 @@ def _load(net: HybridBlock, weights: _Weights, ctx: Any) -> None:
 
 
 def _source(name: str, layers: dict[str, str]) -> str:
-    """Their name of one of our parameters."""
+    """Return the Hugging Face name of one of our parameters."""
     layer, leaf = name.rsplit(".", 1)
     number = re.search(r"\.(\d+)\.", layer)
     pattern = re.sub(r"\.\d+\.", ".*.", layer)
@@ -307,7 +308,7 @@ def _source(name: str, layers: dict[str, str]) -> str:
 
 
 def _from_gpt2(name: str, tensor: torch.Tensor) -> torch.Tensor:
-    """GPT-2's weights are (inputs, outputs), and query, key and value lie side by side in one."""
+    """Convert a weight of GPT-2: its weights are (inputs, outputs), and query, key and value are concatenated."""
     part = re.search(r"attention\.(query|key|value)", name)
     if part:
         tensor = tensor.chunk(3, -1)[("query", "key", "value").index(part[1])]

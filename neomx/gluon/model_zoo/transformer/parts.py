@@ -1,4 +1,4 @@
-"""What transformers share: attention, the feed-forward, and a net's stages."""
+"""Common parts of transformers: attention, feed-forward layers and pipeline stages."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INIT = initializer.Normal(0.02)
 
 
 def gelu(F: Any, x: Any) -> Any:
-    """x times the probability that a normal variable is below x."""
+    """GELU: x times the cumulative distribution function of the standard normal distribution at x."""
     return F.LeakyReLU(x, act_type="gelu")
 
 
 def gelu_tanh(F: Any, x: Any) -> Any:
-    """GELU by the hyperbolic tangent."""
+    """GELU in the tanh approximation."""
     return F.contrib.gelu_tanh(x)
 
 
@@ -30,7 +30,7 @@ def relu(F: Any, x: Any) -> Any:
     return F.relu(x)
 
 
-# How tensor parallelism divides a block: by heads, and by columns of the feed-forward.
+# How tensor parallelism shards a block: by heads, and by columns of the feed-forward layer.
 BLOCK_PLAN = {
     "blocks.*.attention.query": "column",
     "blocks.*.attention.key": "column",
@@ -40,17 +40,17 @@ BLOCK_PLAN = {
     "blocks.*.feedforward.down": "row",
 }
 
-# Functions of (F, x), which a Block may hold and still be copied.
+# Functions of (F, x), not lambdas, so that a Block that holds one can be copied.
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": relu}
 
 
 def dense(units: int, in_units: int, init: Any = INIT, **kwargs: Any) -> Dense:
-    """A Dense layer on the last axis."""
+    """Return a Dense layer that transforms the last axis."""
     return Dense(units, flatten=False, in_units=in_units, weight_initializer=init, **kwargs)
 
 
 class Attention(HybridBlock):
-    """Self-attention of `heads` heads; with `causal` no step looks at later ones."""
+    """Self-attention with `heads` heads. With `causal`, steps do not attend to later steps."""
 
     def __init__(
         self,
@@ -63,9 +63,9 @@ class Attention(HybridBlock):
         **kwargs: Any,
     ):
         if units % heads:
-            raise ValueError(f"units must divide by heads, received units={units}, heads={heads}")
+            raise ValueError(f"units must be a multiple of heads, received units={units}, heads={heads}")
         super().__init__(**kwargs)
-        self.heads = heads  # tensor parallelism asks, before it divides them
+        self.heads = heads  # read by tensor parallelism before it shards the heads
         self._kwargs = {"head_size": units // heads, "dropout": dropout}
         self._causal = causal
         with self.name_scope():
@@ -76,11 +76,11 @@ class Attention(HybridBlock):
             self.drop = Dropout(dropout)
 
     def hybrid_forward(self, F: Any, x: Any, valid_length: Any = None) -> Any:
-        """(batch, time, units) as it came in."""
+        """Return the attention output, with the shape of `x`: (batch, time, units)."""
         return self._mixed(F, self._causal, self.query(x), self.key(x), self.value(x), valid_length)
 
     def forward(self, x: Any, *args: Any) -> Any:
-        """As `hybrid_forward`; given a LayerMemory, of what comes after all that it keeps."""
+        """Like `hybrid_forward`. Given a LayerMemory, `x` continues the cached sequence."""
         if not args or not isinstance(args[0], LayerMemory):
             return super().forward(x, *args)
         (memory,) = args
@@ -96,7 +96,7 @@ class Attention(HybridBlock):
 
 
 class FeedForward(HybridBlock):
-    """Two Dense layers with an activation between: `gelu`, `gelu_tanh` or `relu`."""
+    """Two Dense layers with an activation in between: `gelu`, `gelu_tanh` or `relu`."""
 
     def __init__(
         self,
@@ -118,12 +118,12 @@ class FeedForward(HybridBlock):
             self.drop = Dropout(dropout)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """(batch, time, units) as it came in."""
+        """Return the output, with the shape of `x`: (batch, time, units)."""
         return self.drop(self.down(self._activate(F, self.up(x))))
 
 
 class Stage(HybridBlock):
-    """Some children of a net as one Block, which computes what the net does with them."""
+    """A Block of some children of a net, which performs their part of the net's computation."""
 
     def __init__(self, compute: Callable[[Any, Any], Any], **children: Block):
         super().__init__(prefix="")
@@ -132,19 +132,19 @@ class Stage(HybridBlock):
             self.register_child(child, name)
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """What `compute(F, x)` gives."""
+        """Return `compute(F, x)`."""
         return self._compute(F, x)
 
 
 def check_time(tokens: Any, most: int) -> None:
-    """Refuse sequences for which there are no positions, and what is no batch of sequences."""
-    shape = getattr(tokens, "shape", None)  # a Symbol has none
+    """Raise unless `tokens` is a batch of sequences that are not longer than the number of positions."""
+    shape = getattr(tokens, "shape", None)  # a Symbol has no shape
     if shape is None:
         return
     if len(shape) != 2:
         raise MXNetError(f"expected tokens of shape (batch, time), received {tuple(shape)}")
     if shape[1] > most:
         raise MXNetError(
-            f"received sequences of {shape[1]} tokens, and the net has positions for {most}. "
-            "Cut them, or make the net with a larger max_length"
+            f"received sequences of {shape[1]} tokens, but the net has {most} positions. "
+            "Truncate them, or create the net with a larger max_length"
         )

@@ -1,4 +1,4 @@
-"""Networks that classify pictures. `get_model("resnet50_v2")` makes one by name; most take 224 x 224 pixels."""
+"""Networks for image classification. `get_model("resnet50_v2")` creates one by name. Most expect 224 x 224 pixels."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ MODELS: dict[str, Callable[..., HybridBlock]] = {
 
 
 def get_model(name: str, **kwargs: Any) -> HybridBlock:
-    """The network of this name ("resnet50_v2", "mobilenet0.25", ...), with the arguments of its own function.
+    """Return the network of this name ("resnet50_v2", "mobilenet0.25", ...). `kwargs` are passed to its function.
 
-    `pretrained=True` gives it published weights, read from the directory `root` to the context `ctx`; `classes` is the
+    With `pretrained=True`, published weights are read from the directory `root` to the context `ctx`. `classes` is the
     number of classes.
     """
     known = name.lower()

@@ -12,7 +12,7 @@ __all__ = ["AlexNet", "alexnet"]
 
 
 class AlexNet(Classifier):
-    """AlexNet, as its author gave it to run on one GPU."""
+    """AlexNet, in its author's variant for a single GPU."""
 
     def __init__(self, classes: int = 1000, **kwargs: Any):
         super().__init__(**kwargs)
@@ -36,5 +36,5 @@ class AlexNet(Classifier):
 
 
 def alexnet(pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any) -> AlexNet:
-    """AlexNet, on `ctx` with weights trained on ImageNet if `pretrained`."""
+    """Return AlexNet, on `ctx` with weights trained on ImageNet if `pretrained`."""
     return with_weights(AlexNet(**kwargs), pretrained, "alexnet", ctx, root)

@@ -13,7 +13,7 @@ from .parts import CPU, Classifier, entry, row, side_by_side, with_weights
 
 __all__ = ["DenseNet", "densenet121", "densenet161", "densenet169", "densenet201"]
 
-# By number of layers: channels at the start, channels that a layer adds, layers of each stage.
+# By number of layers: initial channels, growth rate, layers per stage.
 densenet_spec = {
     121: (64, 32, [6, 12, 24, 16]),
     161: (96, 48, [6, 12, 36, 24]),
@@ -23,9 +23,9 @@ densenet_spec = {
 
 
 class DenseNet(Classifier):
-    """Stages of `block_config[i]` layers, each adding `growth_rate` channels to all that came before.
+    """Stages of `block_config[i]` layers, each adding `growth_rate` channels to its input.
 
-    A layer first makes `bn_size * growth_rate` channels of what it gets; `dropout` is the share it drops at its end.
+    A layer first computes `bn_size * growth_rate` channels. `dropout` is the dropout rate at the end of each layer.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ def _layer(bn_size: int, growth_rate: int, dropout: float) -> HybridBlock:
 
 
 def _transition(channels: int) -> HybridBlock:
-    """Between stages: fewer channels, half the size."""
+    """The transition between stages, which reduces the channels and halves the size."""
     return row(
         nn.BatchNorm(),
         nn.Activation("relu"),
@@ -92,26 +92,26 @@ def _transition(channels: int) -> HybridBlock:
 def get_densenet(
     num_layers: int, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any
 ) -> DenseNet:
-    """DenseNet of 121, 161, 169 or 201 layers, on `ctx` with weights trained on ImageNet if `pretrained`."""
+    """Return DenseNet with 121, 161, 169 or 201 layers, on `ctx` with ImageNet weights if `pretrained`."""
     net = DenseNet(*entry(densenet_spec, num_layers), **kwargs)
     return with_weights(net, pretrained, f"densenet{num_layers}", ctx, root)
 
 
 def densenet121(**kwargs: Any) -> DenseNet:
-    """DenseNet of 121 layers."""
+    """DenseNet with 121 layers."""
     return get_densenet(121, **kwargs)
 
 
 def densenet161(**kwargs: Any) -> DenseNet:
-    """DenseNet of 161 layers."""
+    """DenseNet with 161 layers."""
     return get_densenet(161, **kwargs)
 
 
 def densenet169(**kwargs: Any) -> DenseNet:
-    """DenseNet of 169 layers."""
+    """DenseNet with 169 layers."""
     return get_densenet(169, **kwargs)
 
 
 def densenet201(**kwargs: Any) -> DenseNet:
-    """DenseNet of 201 layers."""
+    """DenseNet with 201 layers."""
     return get_densenet(201, **kwargs)

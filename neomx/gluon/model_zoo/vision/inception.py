@@ -14,7 +14,7 @@ __all__ = ["Inception3", "inception_v3"]
 
 
 class Inception3(Classifier):
-    """Inception v3, for pictures of 299 x 299."""
+    """Inception v3, for images of 299 x 299 pixels."""
 
     def __init__(self, classes: int = 1000, **kwargs: Any):
         super().__init__(**kwargs)
@@ -65,7 +65,7 @@ def _avg_pool() -> HybridBlock:
     return nn.AvgPool2D(pool_size=3, strides=1, padding=1)
 
 
-# The mixed layers, called as in the paper's code: each joins the channels of its branches.
+# The mixed layers, named as in the paper's code. Each concatenates the channels of its branches.
 
 
 def _mixed_a(prefix: str, pooled: int) -> HybridBlock:
@@ -130,5 +130,5 @@ def _mixed_e(prefix: str) -> HybridBlock:
 
 
 def inception_v3(pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any) -> Inception3:
-    """Inception v3, on `ctx` with weights trained on ImageNet if `pretrained`."""
+    """Return Inception v3, on `ctx` with weights trained on ImageNet if `pretrained`."""
     return with_weights(Inception3(**kwargs), pretrained, "inceptionv3", ctx, root)

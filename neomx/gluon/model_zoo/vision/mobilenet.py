@@ -24,10 +24,10 @@ __all__ = [
     "mobilenet_v2_1_0",
 ]
 
-# The channels that each separable convolution of MobileNet makes, and its stride.
+# The output channels and the stride of each separable convolution of MobileNet.
 _SEPARABLE = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
 
-# The bottlenecks of MobileNetV2: how far the channels are expanded, channels, how many in a row, stride of the first.
+# The bottlenecks of MobileNetV2: expansion factor, channels, repetitions, stride of the first.
 _BOTTLENECKS = [
     (1, 16, 1, 1),
     (6, 24, 2, 2),
@@ -43,12 +43,12 @@ class RELU6(HybridBlock):
     """max(0, min(x, 6))."""
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """x between 0 and 6."""
+        """Clip x to the range from 0 to 6."""
         return F.clip(x, 0, 6, name="relu6")
 
 
 def _conv(channels: int, kernel_size: int = 1, activation: Any = None, **kwargs: Any) -> list[HybridBlock]:
-    """A convolution that keeps the size but for strides, normalised, with the Block of `activation` after it."""
+    """A convolution that keeps the size except for strides, then batch normalization and the `activation` Block."""
     conv = nn.Conv2D(channels, kernel_size, padding=kernel_size // 2, use_bias=False, **kwargs)
     return [conv, nn.BatchNorm(), *([] if activation is None else [activation()])]
 
@@ -58,9 +58,9 @@ def _relu() -> HybridBlock:
 
 
 class LinearBottleneck(HybridBlock):
-    """MobileNetV2's block: `t` times the channels, a convolution of each alone, and down to `channels`.
+    """MobileNetV2's block: expands the channels by `t`, applies a depthwise convolution, projects to `channels`.
 
-    Its input is added where the shapes allow: `stride` 1 and as many channels as before.
+    The input is added if `stride` is 1 and the number of channels does not change.
     """
 
     def __init__(self, in_channels: int, channels: int, t: int, stride: int, **kwargs: Any):
@@ -74,13 +74,13 @@ class LinearBottleneck(HybridBlock):
             self.out.add(*_conv(channels))
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
+        """Return the output of the block."""
         out = self.out(x)
         return F.elemwise_add(out, x) if self.use_shortcut else out
 
 
 class MobileNet(Classifier):
-    """MobileNet with `multiplier` times the channels of the paper."""
+    """MobileNet with `multiplier` times the number of channels in the paper."""
 
     def __init__(self, multiplier: float = 1.0, classes: int = 1000, **kwargs: Any):
         super().__init__(**kwargs)
@@ -96,7 +96,7 @@ class MobileNet(Classifier):
 
 
 class MobileNetV2(Classifier):
-    """MobileNetV2 with `multiplier` times the channels of the paper; the last layer has never fewer than 1280."""
+    """MobileNetV2 with `multiplier` times the channels of the paper. The last layer has at least 1280."""
 
     def __init__(self, multiplier: float = 1.0, classes: int = 1000, **kwargs: Any):
         super().__init__(**kwargs)
@@ -122,7 +122,7 @@ class MobileNetV2(Classifier):
 
 
 def _published(multiplier: float) -> str:
-    """A multiplier as the names of published weights have it: 1.0, 0.75, 0.5."""
+    """The multiplier as written in the names of published weights: 1.0, 0.75, 0.5."""
     text = f"{multiplier:.2f}"
     return text[:-1] if text in ("1.00", "0.50") else text
 
@@ -130,7 +130,7 @@ def _published(multiplier: float) -> str:
 def get_mobilenet(
     multiplier: float, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any
 ) -> MobileNet:
-    """MobileNet, on `ctx` with weights trained on ImageNet if `pretrained` (multipliers 1.0, 0.75, 0.5, 0.25)."""
+    """Return MobileNet, on `ctx` with ImageNet weights if `pretrained` (multipliers 1.0, 0.75, 0.5, 0.25)."""
     net = MobileNet(multiplier, **kwargs)
     return with_weights(net, pretrained, f"mobilenet{_published(multiplier)}", ctx, root)
 
@@ -138,13 +138,13 @@ def get_mobilenet(
 def get_mobilenet_v2(
     multiplier: float, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any
 ) -> MobileNetV2:
-    """MobileNetV2, on `ctx` with weights trained on ImageNet if `pretrained` (multipliers 1.0, 0.75, 0.5, 0.25)."""
+    """Return MobileNetV2, on `ctx` with ImageNet weights if `pretrained` (multipliers 1.0, 0.75, 0.5, 0.25)."""
     net = MobileNetV2(multiplier, **kwargs)
     return with_weights(net, pretrained, f"mobilenetv2_{_published(multiplier)}", ctx, root)
 
 
 def mobilenet1_0(**kwargs: Any) -> MobileNet:
-    """MobileNet of the paper's width."""
+    """MobileNet with the number of channels in the paper."""
     return get_mobilenet(1.0, **kwargs)
 
 
@@ -164,7 +164,7 @@ def mobilenet0_25(**kwargs: Any) -> MobileNet:
 
 
 def mobilenet_v2_1_0(**kwargs: Any) -> MobileNetV2:
-    """MobileNetV2 of the paper's width."""
+    """MobileNetV2 with the number of channels in the paper."""
     return get_mobilenet_v2(1.0, **kwargs)
 
 

@@ -1,4 +1,4 @@
-"""ResNet: version 1 of https://arxiv.org/abs/1512.03385, version 2 of https://arxiv.org/abs/1603.05027."""
+"""ResNet: version 1 (https://arxiv.org/abs/1512.03385) and version 2 (https://arxiv.org/abs/1603.05027)."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def _conv1x1(channels: int, stride: int = 1, in_channels: int = 0) -> nn.Conv2D:
     return nn.Conv2D(channels, kernel_size=1, strides=stride, use_bias=False, in_channels=in_channels)
 
 
-# ---- version 1: normalise after each convolution, relu after the sum ----
+# ---- version 1: normalization after each convolution, relu after the sum ----
 
 
 class _BlockV1(HybridBlock):
-    """relu of the sum of body and shortcut; the shortcut goes through a convolution if `downsample`.
+    """relu of the sum of body and shortcut. With `downsample`, the shortcut has a convolution.
 
-    The two kinds sum in different order, because the arguments of a graph follow it, and saved graphs have MXNet's.
+    The subclasses sum in different orders, as in MXNet: the order of arguments in saved graphs depends on it.
     """
 
     def __init__(self, channels: int, stride: int, downsample: bool = False, in_channels: int = 0, **kwargs: Any):
@@ -61,7 +61,7 @@ class _BlockV1(HybridBlock):
 
 
 class BasicBlockV1(_BlockV1):
-    """Two 3x3 convolutions, for ResNets of 18 and 34 layers."""
+    """Two 3x3 convolutions, for ResNets with 18 and 34 layers."""
 
     def _make_body(self, channels: int, stride: int, in_channels: int) -> HybridBlock:
         return row(
@@ -73,12 +73,12 @@ class BasicBlockV1(_BlockV1):
         )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
+        """Return the output of the block."""
         return F.Activation(self._shortcut(x) + self.body(x), act_type="relu")
 
 
 class BottleneckV1(_BlockV1):
-    """A 3x3 convolution on a quarter of the channels, for ResNets of 50 layers and more."""
+    """A 3x3 convolution on a quarter of the channels, for ResNets with 50 or more layers."""
 
     def _make_body(self, channels: int, stride: int, in_channels: int) -> HybridBlock:
         narrow = channels // 4
@@ -94,15 +94,15 @@ class BottleneckV1(_BlockV1):
         )
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
+        """Return the output of the block."""
         return F.Activation(self.body(x) + self._shortcut(x), act_type="relu")
 
 
-# ---- version 2: normalise and relu before each convolution, nothing after the sum ----
+# ---- version 2: normalization and relu before each convolution, none after the sum ----
 
 
 class BasicBlockV2(HybridBlock):
-    """Two 3x3 convolutions, for ResNets of 18 and 34 layers."""
+    """Two 3x3 convolutions, for ResNets with 18 and 34 layers."""
 
     def __init__(self, channels: int, stride: int, downsample: bool = False, in_channels: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -113,7 +113,7 @@ class BasicBlockV2(HybridBlock):
         self.downsample = _conv1x1(channels, stride, in_channels) if downsample else None
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
+        """Return the output of the block."""
         active = F.Activation(self.bn1(x), act_type="relu")
         shortcut = x if self.downsample is None else self.downsample(active)
         body = self.conv1(active)
@@ -122,7 +122,7 @@ class BasicBlockV2(HybridBlock):
 
 
 class BottleneckV2(HybridBlock):
-    """A 3x3 convolution on a quarter of the channels, for ResNets of 50 layers and more."""
+    """A 3x3 convolution on a quarter of the channels, for ResNets with 50 or more layers."""
 
     def __init__(self, channels: int, stride: int, downsample: bool = False, in_channels: int = 0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -136,7 +136,7 @@ class BottleneckV2(HybridBlock):
         self.downsample = _conv1x1(channels, stride, in_channels) if downsample else None
 
     def hybrid_forward(self, F: Any, x: Any) -> Any:
-        """The block's output."""
+        """Return the output of the block."""
         active = F.Activation(self.bn1(x), act_type="relu")
         shortcut = x if self.downsample is None else self.downsample(active)
         body = self.conv1(active)
@@ -149,7 +149,7 @@ class BottleneckV2(HybridBlock):
 
 
 def _stem(channels: int, thumbnail: bool) -> list[HybridBlock]:
-    """The layers before the blocks: small pictures (`thumbnail`) keep their size, others get a quarter of it."""
+    """The layers before the blocks. They reduce the image to a quarter of its size, unless `thumbnail`."""
     if thumbnail:
         return [_conv3x3(channels, 1, 0)]
     conv = nn.Conv2D(channels, kernel_size=7, strides=2, padding=3, use_bias=False)
@@ -157,7 +157,7 @@ def _stem(channels: int, thumbnail: bool) -> list[HybridBlock]:
 
 
 def _stages(block: type[HybridBlock], layers: Sequence[int], channels: Sequence[int]) -> list[HybridBlock]:
-    """`layers[i]` blocks of `channels[i + 1]` channels for each i; all stages but the first halve the picture."""
+    """Stages of `layers[i]` blocks with `channels[i + 1]` channels. All but the first halve the size of the image."""
     return [
         _stage(block, count, number, out, given)
         for number, (count, out, given) in enumerate(zip(layers, channels[1:], channels, strict=False), start=1)
@@ -174,9 +174,9 @@ def _stage(block: Any, count: int, number: int, channels: int, in_channels: int)
 
 
 class ResNetV1(Classifier):
-    """Stages of `layers[i]` blocks of class `block` with `channels[i + 1]` channels; `channels[0]` is for the start.
+    """Stages of `layers[i]` blocks of class `block` with `channels[i + 1]` channels. `channels[0]` is for the stem.
 
-    `thumbnail` is for small pictures, such as those of CIFAR.
+    `thumbnail` is for small images, such as those of CIFAR.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class ResNetV1(Classifier):
 
 
 class ResNetV2(Classifier):
-    """Like `ResNetV1`, with blocks of version 2: the input is normalised, and so is the last sum."""
+    """Like `ResNetV1`, with blocks of version 2. The input and the last sum are normalized."""
 
     def __init__(
         self,
@@ -224,11 +224,11 @@ class ResNetV2(Classifier):
 
 def _check_stages(layers: Sequence[int], channels: Sequence[int]) -> None:
     assert len(layers) == len(channels) - 1, (
-        f"{len(layers)} stages need {len(layers) + 1} numbers of channels, one for the start; received {list(channels)}"
+        f"{len(layers)} stages need {len(layers) + 1} channel counts, the first for the stem; received {list(channels)}"
     )
 
 
-# By number of layers: the kind of block, blocks of each stage, channels of the start and of each stage.
+# By number of layers: the kind of block, blocks per stage, channels of the stem and of each stage.
 resnet_spec = {
     18: ("basic_block", [2, 2, 2, 2], [64, 64, 128, 256, 512]),
     34: ("basic_block", [3, 4, 6, 3], [64, 64, 128, 256, 512]),
@@ -246,7 +246,7 @@ resnet_block_versions: list[dict[str, Any]] = [
 def get_resnet(
     version: int, num_layers: int, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any
 ) -> Any:
-    """ResNet of version 1 or 2 and 18, 34, 50, 101 or 152 layers, with weights trained on ImageNet if `pretrained`."""
+    """Return ResNet version 1 or 2 with 18, 34, 50, 101 or 152 layers, with ImageNet weights if `pretrained`."""
     assert num_layers in resnet_spec, (
         f"Invalid number of layers: {num_layers!r}. Options are {', '.join(map(str, resnet_spec))}"
     )
@@ -258,50 +258,50 @@ def get_resnet(
 
 
 def resnet18_v1(**kwargs: Any) -> ResNetV1:
-    """ResNet of 18 layers, version 1."""
+    """ResNet with 18 layers, version 1."""
     return get_resnet(1, 18, **kwargs)
 
 
 def resnet34_v1(**kwargs: Any) -> ResNetV1:
-    """ResNet of 34 layers, version 1."""
+    """ResNet with 34 layers, version 1."""
     return get_resnet(1, 34, **kwargs)
 
 
 def resnet50_v1(**kwargs: Any) -> ResNetV1:
-    """ResNet of 50 layers, version 1."""
+    """ResNet with 50 layers, version 1."""
     return get_resnet(1, 50, **kwargs)
 
 
 def resnet101_v1(**kwargs: Any) -> ResNetV1:
-    """ResNet of 101 layers, version 1."""
+    """ResNet with 101 layers, version 1."""
     return get_resnet(1, 101, **kwargs)
 
 
 def resnet152_v1(**kwargs: Any) -> ResNetV1:
-    """ResNet of 152 layers, version 1."""
+    """ResNet with 152 layers, version 1."""
     return get_resnet(1, 152, **kwargs)
 
 
 def resnet18_v2(**kwargs: Any) -> ResNetV2:
-    """ResNet of 18 layers, version 2."""
+    """ResNet with 18 layers, version 2."""
     return get_resnet(2, 18, **kwargs)
 
 
 def resnet34_v2(**kwargs: Any) -> ResNetV2:
-    """ResNet of 34 layers, version 2."""
+    """ResNet with 34 layers, version 2."""
     return get_resnet(2, 34, **kwargs)
 
 
 def resnet50_v2(**kwargs: Any) -> ResNetV2:
-    """ResNet of 50 layers, version 2."""
+    """ResNet with 50 layers, version 2."""
     return get_resnet(2, 50, **kwargs)
 
 
 def resnet101_v2(**kwargs: Any) -> ResNetV2:
-    """ResNet of 101 layers, version 2."""
+    """ResNet with 101 layers, version 2."""
     return get_resnet(2, 101, **kwargs)
 
 
 def resnet152_v2(**kwargs: Any) -> ResNetV2:
-    """ResNet of 152 layers, version 2."""
+    """ResNet with 152 layers, version 2."""
     return get_resnet(2, 152, **kwargs)

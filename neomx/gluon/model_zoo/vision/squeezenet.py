@@ -13,11 +13,11 @@ __all__ = ["SqueezeNet", "squeezenet1_0", "squeezenet1_1"]
 
 
 class SqueezeNet(Classifier):
-    """SqueezeNet 1.0 of the paper, or 1.1, its authors' revision with less to compute. `version` is "1.0" or "1.1"."""
+    """SqueezeNet, `version` "1.0" of the paper, or "1.1", the authors' revision with less computation."""
 
     def __init__(self, version: str, classes: int = 1000, **kwargs: Any):
         super().__init__(**kwargs)
-        assert version in ("1.0", "1.1"), f"Unsupported SqueezeNet version {version}: 1.0 or 1.1 expected"
+        assert version in ("1.0", "1.1"), f"Unsupported SqueezeNet version {version}: expected 1.0 or 1.1"
         with self.name_scope():
             self.features = row(*(_layers_1_0() if version == "1.0" else _layers_1_1()), nn.Dropout(0.5))
             self.output = row(*_conv(classes, 1), nn.AvgPool2D(13), nn.Flatten())
@@ -56,7 +56,7 @@ def _pool() -> HybridBlock:
 
 
 def _fire(squeezed: int) -> HybridBlock:
-    """Squeeze to a few channels, then expand to eight times as many: half of them from single pixels, half from 3x3."""
+    """Squeeze to a few channels, then expand to eight times as many: half by 1x1 and half by 3x3 convolutions."""
     expanded = 4 * squeezed
     return row(row(*_conv(squeezed, 1)), side_by_side(row(*_conv(expanded, 1)), row(*_conv(expanded, 3, padding=1))))
 
@@ -64,7 +64,7 @@ def _fire(squeezed: int) -> HybridBlock:
 def get_squeezenet(
     version: str, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any
 ) -> SqueezeNet:
-    """SqueezeNet "1.0" or "1.1", on `ctx` with weights trained on ImageNet if `pretrained`."""
+    """Return SqueezeNet "1.0" or "1.1", on `ctx` with weights trained on ImageNet if `pretrained`."""
     return with_weights(SqueezeNet(version, **kwargs), pretrained, f"squeezenet{version}", ctx, root)
 
 

@@ -13,7 +13,7 @@ from .parts import CPU, Classifier, entry, row, with_weights
 
 __all__ = ["VGG", "get_vgg", "vgg11", "vgg11_bn", "vgg13", "vgg13_bn", "vgg16", "vgg16_bn", "vgg19", "vgg19_bn"]
 
-# By number of layers: convolutions of each stage, channels of each stage.
+# By number of layers: convolutions per stage, channels per stage.
 vgg_spec = {
     11: ([1, 1, 2, 2, 2], [64, 128, 256, 512, 512]),
     13: ([2, 2, 2, 2, 2], [64, 128, 256, 512, 512]),
@@ -23,7 +23,7 @@ vgg_spec = {
 
 
 class VGG(Classifier):
-    """Stages of `layers[i]` convolutions with `filters[i]` channels, each stage halving the picture."""
+    """Stages of `layers[i]` convolutions with `filters[i]` channels. Each stage halves the size of the image."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class VGG(Classifier):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        assert len(layers) == len(filters), f"{len(layers)} stages but channels for {len(filters)}"
+        assert len(layers) == len(filters), f"layers has {len(layers)} stages, but filters has {len(filters)}"
         with self.name_scope():
             stages = [
                 layer
@@ -62,47 +62,47 @@ def _dense() -> tuple[HybridBlock, HybridBlock]:
 
 
 def get_vgg(num_layers: int, pretrained: bool = False, ctx: Any = CPU, root: str = ROOT, **kwargs: Any) -> VGG:
-    """VGG of 11, 13, 16 or 19 layers, on `ctx` with weights trained on ImageNet if `pretrained`."""
+    """Return VGG with 11, 13, 16 or 19 layers, on `ctx` with weights trained on ImageNet if `pretrained`."""
     layers, filters = entry(vgg_spec, num_layers)
     name = f"vgg{num_layers}" + ("_bn" if kwargs.get("batch_norm") else "")
     return with_weights(VGG(layers, filters, **kwargs), pretrained, name, ctx, root)
 
 
 def vgg11(**kwargs: Any) -> VGG:
-    """VGG of 11 layers."""
+    """VGG with 11 layers."""
     return get_vgg(11, **kwargs)
 
 
 def vgg13(**kwargs: Any) -> VGG:
-    """VGG of 13 layers."""
+    """VGG with 13 layers."""
     return get_vgg(13, **kwargs)
 
 
 def vgg16(**kwargs: Any) -> VGG:
-    """VGG of 16 layers."""
+    """VGG with 16 layers."""
     return get_vgg(16, **kwargs)
 
 
 def vgg19(**kwargs: Any) -> VGG:
-    """VGG of 19 layers."""
+    """VGG with 19 layers."""
     return get_vgg(19, **kwargs)
 
 
 def vgg11_bn(**kwargs: Any) -> VGG:
-    """VGG of 11 layers, with batch normalisation."""
+    """VGG with 11 layers and batch normalization."""
     return get_vgg(11, **{**kwargs, "batch_norm": True})
 
 
 def vgg13_bn(**kwargs: Any) -> VGG:
-    """VGG of 13 layers, with batch normalisation."""
+    """VGG with 13 layers and batch normalization."""
     return get_vgg(13, **{**kwargs, "batch_norm": True})
 
 
 def vgg16_bn(**kwargs: Any) -> VGG:
-    """VGG of 16 layers, with batch normalisation."""
+    """VGG with 16 layers and batch normalization."""
     return get_vgg(16, **{**kwargs, "batch_norm": True})
 
 
 def vgg19_bn(**kwargs: Any) -> VGG:
-    """VGG of 19 layers, with batch normalisation."""
+    """VGG with 19 layers and batch normalization."""
     return get_vgg(19, **{**kwargs, "batch_norm": True})
