@@ -84,7 +84,7 @@ def _unwrapped(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[li
             and array._data.dtype is not given[0]._data.dtype
             and not is_autocast_enabled(array._ctx.device.type)
         ):
-            raise failure(op, arrays, attrs, "expected arrays of the same dtype. Use astype")
+            raise failure(op, arrays, attrs, "expected arrays of one dtype. Use astype")
     tensors = [None if array is None else array._data for array in arrays]
     return tensors, given[0]._ctx if given else None
 

@@ -109,7 +109,7 @@ def _check_alike(a: NDArray, b: NDArray) -> None:
     if a.shape != b.shape:
         raise MXNetError(f"expected two arrays of the same shape, got {a.shape} and {b.shape}")
     if a.dtype != b.dtype:
-        raise MXNetError("expected arrays of the same dtype. Use astype")
+        raise MXNetError("expected arrays of one dtype. Use astype")
 
 
 # ---- one array: f(0) = 0 keeps the sparsity pattern ----
@@ -390,7 +390,7 @@ def _dot(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     if "csr" in stypes and a.shape[0 if left else 1] != b.shape[1 if right else 0]:
         raise MXNetError(f"expected equal inner dimensions, got {a.shape} and {b.shape}")
     if a.dtype != b.dtype:
-        raise MXNetError("expected arrays of the same dtype. Use astype")
+        raise MXNetError("expected arrays of one dtype. Use astype")
     result = None
     if stypes[0] == "csr" and stypes[1] != "csr" and not (modes.recording and _in_graph(a)):
         result = _csr_dot(a, b, left, right)

@@ -117,7 +117,7 @@ def load_json(json_str: str) -> Symbol:
     try:
         return Symbol(_Reader().heads_of(json.loads(json_str)))
     except (ValueError, RecursionError) as error:
-        raise MXNetError(f"not the JSON of a symbol: {error!s:.200}") from None
+        raise MXNetError(f"not a symbol's JSON: {error!s:.200}") from None
 
 
 fromjson = load_json
@@ -132,7 +132,7 @@ class _Reader:
     def heads_of(self, graph: Any) -> list[Entry]:
         """Return the outputs of a graph, given as the dictionaries and lists of its JSON."""
         if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
-            raise MXNetError("not the JSON of a symbol: expected a dictionary with a list of nodes")
+            raise MXNetError("not a symbol's JSON: expected a dictionary with a list of nodes")
         nodes: list[tuple[Node, int]] = []
         for i, facts in enumerate(graph["nodes"]):
             where = f"node {i}"
@@ -143,7 +143,7 @@ class _Reader:
             nodes.append((node, self._count(node, where)))
         heads = _entries(graph.get("heads"), nodes, "heads")
         if not heads:
-            raise MXNetError("not the JSON of a symbol: 'heads' is missing")
+            raise MXNetError("not a symbol's JSON: 'heads' is missing")
         return heads
 
     def _count(self, node: Node, where: str) -> int:

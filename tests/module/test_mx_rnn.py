@@ -181,12 +181,12 @@ def test_a_cell_of_one_s_own():
         (
             lambda: mx.rnn.RNNCell(3).unroll(1, mx.nd.ones((1, 1, 1))),
             AssertionError,
-            "For arrays there is mx.gluon.rnn",
+            "Use mx.gluon.rnn for arrays",
         ),
         (lambda: mx.rnn.LSTMCell(3)(DATA, [DATA]), MXNetError, r"expects a list of 2 state\(s\).*received 1"),
         (lambda: mx.rnn.FusedRNNCell(3, mode="elman"), ValueError, "mode must be one of rnn_relu.*received 'elman'"),
         (lambda: mx.rnn.RNNCell(3).begin_state(func=mx.nd.zeros), MXNetError, "batch_size must be told"),
-        (lambda: mx.rnn.ConvRNNCell((1, 2, 0, 5), 3), ValueError, "input_shape must be known but for the batch"),
+        (lambda: mx.rnn.ConvRNNCell((1, 2, 0, 5), 3), ValueError, "input_shape except the first .* must be known"),
     ],
 )
 def test_bad_input_is_told(call, kind, message):

@@ -145,7 +145,7 @@ def test_bad_input_is_named(call, message):
         (lambda x: bool(x), ValueError, "ambiguous"),
         (lambda x: nd.array([[1], [1, 2]]), TypeError, "source_array must be array like"),
         (lambda x: nd.array("text"), TypeError, "source_array must be array like"),
-        (lambda x: nd.no_such_op(x), AttributeError, "mx.nd has no 'no_such_op'"),
+        (lambda x: nd.no_such_op(x), AttributeError, "module 'mx.nd' has no attribute 'no_such_op'"),
         (lambda x: nd.sigmod(x), AttributeError, "Did you mean sigmoid"),
         (lambda x: x.sofmax(), AttributeError, "sofmax"),
         (lambda x: x.reshape((6,), shap=1), TypeError, "unknown keywords in reshape: shap"),

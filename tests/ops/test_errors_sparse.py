@@ -32,7 +32,7 @@ def rsp():
         (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 3]), shape=(2, 4)).check_format(), "3 entries in indptr"),
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 9]), shape=(3, 4)).check_format(), r"must lie in 0 \.\. 2"),
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0]), shape=(3, 4)), "one index for each value"),
-        (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 1]), shape=(3, 5)), "rows of the array's own shape"),
+        (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 1]), shape=(3, 5)), "rows that match the array's shape"),
         (
             lambda: sp.elemwise_add(csr(), sp.zeros("csr", (3, 3))),
             r"elemwise_add: .*one shape, got \(2, 4\) and \(3, 3\)",
@@ -45,8 +45,11 @@ def rsp():
         (lambda: sp.cast_storage(5, "csr"), "must be an NDArray"),
         (lambda: csr().reshape((4, 2)), "reshape is not supported for a sparse array"),
         (lambda: rsp()[0], "indexing other than"),
-        (lambda: sp.csr_matrix((DATA, [2, 0, 1], [0, 2, 3]), shape=(2, 4)).check_format(), "ascend in each row"),
-        (lambda: sp.row_sparse_array((np.ones((2, 4)), [2, 0]), shape=(3, 4)).check_format(), "must ascend"),
+        (
+            lambda: sp.csr_matrix((DATA, [2, 0, 1], [0, 2, 3]), shape=(2, 4)).check_format(),
+            "must be ascending in each row",
+        ),
+        (lambda: sp.row_sparse_array((np.ones((2, 4)), [2, 0]), shape=(3, 4)).check_format(), "must be ascending"),
         (lambda: mx.autograd.mark_variables(ones((3, 4)), rsp()), "cannot be a gradient buffer"),
         (
             lambda: mx.nd.contrib.SparseEmbedding(mx.nd.array([3]), ones((3, 2)), input_dim=3, output_dim=2),
