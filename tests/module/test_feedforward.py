@@ -106,7 +106,7 @@ def test_a_symbol_for_each_bucket():
         (
             lambda m: model(mx, network(mx), num_epoch=1, arg_params={"fc1_bias": mx.nd.ones((9,))}).fit(batches(mx)),
             ValueError,
-            r"fc1_bias has the shape \(9,\), and the symbol needs \(5,\)",
+            r"fc1_bias has shape \(9,\), but the symbol requires \(5,\)",
         ),
         (
             lambda m: model(mx, network(mx), arg_params=values(mx)).fit(batches(mx)),

@@ -246,7 +246,9 @@ def test_a_bucket_with_parameters_of_its_own_is_refused():
     module.bind([("data", (4, 5))], [("softmax_label", (4,))])
     module.init_params()
     module.init_optimizer()
-    with pytest.raises(mx.MXNetError, match=r"no parameters fc2_bias, fc2_weight, so nothing would train them"):
+    with pytest.raises(
+        mx.MXNetError, match=r"not have the parameters fc2_bias, fc2_weight, so they would not be trained"
+    ):
         module.switch_bucket(2, [("data", (4, 5))], [("softmax_label", (4,))])
     with pytest.raises(ValueError, match="must return .* but returned Symbol"):
         mx.mod.BucketingModule(lambda key: mlp(mx), default_bucket_key=1)
@@ -329,7 +331,7 @@ def test_converted_buckets_compute_in_half_precision():
         (
             lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 6))], [mx.nd.ones((4,))])),
             mx.MXNetError,
-            r"need fc1_weight of shape \(6, 6\), and it has \(6, 5\)",
+            r"require fc1_weight of shape \(6, 6\), but it has \(6, 5\)",
         ),
         (
             lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 5))], [mx.nd.ones(4), mx.nd.ones(4)])),
@@ -340,7 +342,7 @@ def test_converted_buckets_compute_in_half_precision():
         (
             lambda m: m.set_params({**m.get_params()[0], "fc1_bias": mx.nd.ones(9)}, {}),
             mx.MXNetError,
-            r"parameter fc1_bias has shape \(6,\), the value given has \(9,\)",
+            r"parameter fc1_bias has shape \(6,\), but the given value has \(9,\)",
         ),
         (lambda m: m.init_optimizer(optimizer=3), AssertionError, "received int"),
         (lambda m: m.init_optimizer(kvstore=3), TypeError, "kvstore must be KVStore, str or None, received 3"),
@@ -388,6 +390,6 @@ def test_warnings_are_those_of_mxnet():
 def test_parameters_that_are_no_ndarrays_are_refused_with_the_remedy(allow_missing):
     module = small(mx)
     before = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
-    with pytest.raises(TypeError, match=r"fc1_bias must be an NDArray, received ndarray: mx.nd.array"):
+    with pytest.raises(TypeError, match=r"fc1_bias must be an NDArray, received ndarray. Use mx.nd.array"):
         module.set_params({"fc1_bias": np.ones(6)}, {}, allow_missing=allow_missing)
     same({name: array.asnumpy() for name, array in module.get_params()[0].items()}, before)

@@ -73,11 +73,11 @@ def test_a_trained_fused_model_goes_on_as_single_cells(tmp_path):
 
 
 def test_packing_names_what_is_missing():
-    with pytest.raises(KeyError, match="lstm_i2h_weight: expected among the parameters, which are .'other'"):
+    with pytest.raises(KeyError, match="parameter 'lstm_i2h_weight' is missing, received .'other'"):
         mx.rnn.LSTMCell(2).unpack_weights({"other": mx.nd.ones((1,))})
     with pytest.raises(KeyError, match="gru_l0_i2h_r_weight"):
         mx.rnn.FusedRNNCell(2, mode="gru").pack_weights({})
-    with pytest.raises(MXNetError, match="7 rows cannot be those of 4 gates"):
+    with pytest.raises(MXNetError, match="cannot split 7 rows into 4 gates"):
         mx.rnn.LSTMCell(2).unpack_weights({"lstm_i2h_weight": mx.nd.ones((7, 2)), "lstm_i2h_bias": mx.nd.ones((7,))})
 
 
@@ -169,7 +169,7 @@ def test_a_cell_of_one_s_own():
     net = Adder(prefix="sum_").unroll(3, DATA, merge_outputs=True)[0]
     bound = net.bind(mx.cpu(), {"data": mx.nd.ones((2, 3, 3))})
     assert bound.forward()[0].asnumpy()[0, :, 0].tolist() == [1, 2, 3]
-    with pytest.raises(NotImplementedError, match="BaseRNNCell must say in state_info"):
+    with pytest.raises(NotImplementedError, match="BaseRNNCell must define state_info"):
         mx.rnn.BaseRNNCell().begin_state()
 
 
@@ -207,7 +207,7 @@ def test_sentences_that_are_too_long_are_counted(caplog):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 9}, "no length has 9 of the 2 sentences"),
+        ({"batch_size": 9}, "no sentence length occurs 9 times in the 2 sentences"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"batch_size": 1, "layout": "TC"}, "layout 'NT' or 'TN'"),
     ],

@@ -112,7 +112,7 @@ def test_functions_that_are_numpys_are_refused_in_the_autograd_graph():
     x = np.array([1.0, 2.0])
     x.attach_grad()
     with mx.autograd.record():
-        with pytest.raises(ValueError, match="nancumprod computes with NumPy, which autograd cannot record"):
+        with pytest.raises(ValueError, match="nancumprod runs in NumPy, which autograd cannot record"):
             np.nancumprod(x)
         assert np.nancumprod(x.detach()).tolist() == [1.0, 2.0]
 

@@ -60,7 +60,7 @@ def test_a_sparse_array_without_elements_comes_back(loaded):
 
 def test_bytes_of_another_storage_are_refused(loaded):
     array = mx.nd.sparse.CSRNDArray(None)
-    with pytest.raises(mx.MXNetError, match="expected the bytes of a csr array in the pickle, received a row_sparse"):
+    with pytest.raises(mx.MXNetError, match="expected a csr array in the pickle, received a row_sparse"):
         array.__setstate__({"handle": serialize.array_tobuffer(loaded["row_sparse"])})
 
 

@@ -24,13 +24,13 @@ def rsp():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sp.csr_matrix((DATA, [0, 2, 9], [0, 2, 3]), shape=(2, 4)).check_format(), r"must lie in 0 \.\. 3"),
-        (lambda: sp.csr_matrix((DATA, [0, -1, 1], [0, 2, 3]), shape=(2, 4)).check_format(), r"must lie in 0 \.\. 3"),
-        (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 5, 3]), shape=(2, 4)).check_format(), "must rise from 0 to 3"),
-        (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 2, 7]), shape=(2, 4)).check_format(), "must rise from 0 to 3"),
+        (lambda: sp.csr_matrix((DATA, [0, 2, 9], [0, 2, 3]), shape=(2, 4)).check_format(), r"must be in 0 \.\. 3"),
+        (lambda: sp.csr_matrix((DATA, [0, -1, 1], [0, 2, 3]), shape=(2, 4)).check_format(), r"must be in 0 \.\. 3"),
+        (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 5, 3]), shape=(2, 4)).check_format(), "must increase from 0 to 3"),
+        (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 2, 7]), shape=(2, 4)).check_format(), "must increase from 0 to 3"),
         (lambda: sp.csr_matrix((DATA, [0, 2], [0, 2, 3]), shape=(2, 4)), "one index for each value"),
         (lambda: sp.csr_matrix((DATA, [0, 2, 1], [0, 3]), shape=(2, 4)).check_format(), "3 entries in indptr"),
-        (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 9]), shape=(3, 4)).check_format(), r"must lie in 0 \.\. 2"),
+        (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 9]), shape=(3, 4)).check_format(), r"must be in 0 \.\. 2"),
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0]), shape=(3, 4)), "one index for each value"),
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 1]), shape=(3, 5)), "rows that match the array's shape"),
         (

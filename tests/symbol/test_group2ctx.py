@@ -83,8 +83,8 @@ def test_a_state_must_lie_with_its_op(other_device):
 @pytest.mark.parametrize(
     ("groups", "error", "words"),
     [
-        ({"dev1": mx.cpu(1)}, mx.MXNetError, "'dev2', which group2ctx gives no context"),
-        ({"dev1": "cpu", "dev2": mx.cpu()}, TypeError, "hold Contexts, received dev1='cpu'"),
+        ({"dev1": mx.cpu(1)}, mx.MXNetError, "'dev2', for which group2ctx has no context"),
+        ({"dev1": "cpu", "dev2": mx.cpu()}, TypeError, "must be Contexts, received dev1='cpu'"),
         ([mx.cpu()], TypeError, "dictionary of Contexts, received list"),
         ({"dev1": mx.cpu(), "dev2": mx.gpu(99)}, mx.MXNetError, r"cannot allocate on gpu\(99\)"),
     ],
@@ -95,5 +95,5 @@ def test_bad_groups(groups, error, words):
 
 
 def test_an_array_elsewhere_needs_groups():
-    with pytest.raises(mx.MXNetError, match=r"y is on cpu\(4\), and the symbol is bound to cpu\(0\)"):
+    with pytest.raises(mx.MXNetError, match=r"y is on cpu\(4\), but the symbol is bound to cpu\(0\)"):
         (mx.sym.var("y") * 2).bind(mx.cpu(), [mx.nd.ones((2,), ctx=mx.cpu(4))])

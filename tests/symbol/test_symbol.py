@@ -81,7 +81,7 @@ def test_an_error_names_the_node():
 
 
 def test_a_missing_shape_is_warned_of():
-    with pytest.warns(UserWarning, match=r"cannot decide the shape of these arguments.*fc_weight: \(3, 0\)"):
+    with pytest.warns(UserWarning, match=r"cannot infer the shape of these arguments.*fc_weight: \(3, 0\)"):
         net = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3, flatten=False, name="fc")
         assert net.infer_shape(x=(2, 4, 0)) == (None, None, None)
 
@@ -158,7 +158,7 @@ def test_damaged_json_gives_a_symbol_or_a_clear_error(data):
     ("change", "message"),
     [
         (lambda g: g["nodes"][3].update(op="Convolutoin"), "node 3.*no op is called 'Convolutoin'.*Convolution"),
-        (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [3, 0, 0]), "node 3.*one of the 3 nodes before"),
+        (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [3, 0, 0]), "node 3.*one of the 3 previous nodes"),
         (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [0, 5, 0]), "node 3.*'data' has 1 output"),
         (lambda g: g["nodes"][3]["inputs"].pop(), "node 3.*expected the inputs data, weight, bias, received 2"),
         (lambda g: g["nodes"][3]["attrs"].update(kernel="wide"), "node 3.*kernel"),
