@@ -46,6 +46,7 @@ class Context(metaclass=_ContextType):
     computing: Context  # the context of op results: itself, or the CPU for pinned and shared memory
 
     def __new__(cls, device_type: str | Context, device_id: int = 0) -> Context:
+        """Return the context of a device, the same object for equal arguments."""
         if isinstance(device_type, Context):
             return device_type
         key = (device_type, int(device_id))

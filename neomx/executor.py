@@ -315,7 +315,7 @@ class Executor:
             if shape != array.shape:
                 if name not in kwargs and not partial_shaping:
                     raise MXNetError(
-                        f"reshape: the shape of {name}, not specified, changes from {array.shape} to {shape}. "
+                        f"reshape: {name} is not specified, but its shape changes from {array.shape} to {shape}. "
                         "Specify it, or set partial_shaping=True"
                     )
                 if math.prod(shape) > array.size and not allow_up_sizing:
