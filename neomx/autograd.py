@@ -161,9 +161,7 @@ def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tenso
                 "retain_graph=True to the first backward call"
             )
         if gradient is not None and gradient.shape != head.shape:
-            raise MXNetError(
-                f"a head gradient must have the shape of its head, {head.shape}, received {gradient.shape}"
-            )
+            raise MXNetError(f"a head gradient must have the shape {head.shape} of its head, received {gradient.shape}")
     last: dict[int, Any] = {id(head): gradient for head, gradient in zip(heads, given, strict=True)}
     heads = list({id(head): head for head in heads}.values())  # as in MXNet, a repeated head counts once
     tensors = [tensor for head in heads if (tensor := in_graph(head._data)) is not None]

@@ -35,7 +35,7 @@ def rsp():
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 1]), shape=(3, 5)), "rows that match the array's shape"),
         (
             lambda: sp.elemwise_add(csr(), sp.zeros("csr", (3, 3))),
-            r"elemwise_add: .*one shape, got \(2, 4\) and \(3, 3\)",
+            r"elemwise_add: .*same shape, got \(2, 4\) and \(3, 3\)",
         ),
         (lambda: sp.elemwise_add(csr(), csr().astype("float64")), "one dtype"),
         (lambda: sp.retain(csr(), mx.nd.array([0])), "expected a row_sparse array"),
