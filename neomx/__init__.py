@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Rooms are loaded when they are first used: so `neomx run` starts workers at once, without loading torch itself.
+# Submodules are imported on first use, so that `neomx run` starts workers without importing torch itself.
 _ALIASES = {"img": "image", "init": "initializer", "kv": "kvstore", "mod": "module", "mon": "monitor", "nd": "ndarray"}
 _ALIASES |= {"np": "numpy", "npx": "numpy_extension", "rnd": "random", "sym": "symbol", "viz": "visualization"}
 _NAMES = {
@@ -128,7 +128,7 @@ __all__ = [
 ]
 
 
-# Seldom wanted, or slow to load, and so not taken by `from neomx import *`.
+# Rarely used or slow to import, so `from neomx import *` does not include them.
 _OTHERS = (
     "engine error executor_manager libinfo library log mod module onnx parallel profiler rnn rtc runtime "
     "util visualization viz"
@@ -154,13 +154,13 @@ def __dir__() -> list[str]:
 
 
 def _is_command() -> bool:
-    """Whether this is the `neomx` command, or `python -m neomx`, and not a program that it launches."""
-    if sys.argv[0] != "-m":  # Python's placeholder until it has found the module, whose package may import us
+    """Whether this process is the `neomx` command or `python -m neomx`, and not a program launched by it."""
+    if sys.argv[0] != "-m":  # Python's placeholder until it has found the module, whose package may import neomx
         return os.path.basename(sys.argv[0]) == "neomx"
     return "neomx" in sys.orig_argv[:-1] and sys.orig_argv[sys.orig_argv.index("neomx") - 1] == "-m"
 
 
-# Variables of sinks; two are older than the prefix.
+# Environment variables that configure event sinks. Two of them predate the prefix.
 _SINKS = ("NEOMX_SINK_", "NEOMX_PROGRESS", "NEOMX_TENSORBOARD")
 if any(name.startswith(_SINKS) and value for name, value in os.environ.items()) and not _is_command():
     from . import monitor

@@ -1,4 +1,4 @@
-"""AttrScope: attributes that every symbol made in a `with` block carries."""
+"""AttrScope: sets attributes on all symbols created in a `with` block."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Scopes(type):
-    """Gives the class AttrScope its `current`, which programs read."""
+    """Metaclass that provides `AttrScope.current`."""
 
     @property
     def current(cls) -> AttrScope:
@@ -15,7 +15,7 @@ class _Scopes(type):
 
 
 class AttrScope(metaclass=_Scopes):
-    """`with mx.AttrScope(ctx_group='dev1'):` gives each symbol made inside the attribute ctx_group."""
+    """`with mx.AttrScope(ctx_group='dev1'):` sets the attribute ctx_group on each symbol created in the block."""
 
     def __init__(self, **kwargs: str):
         for name, value in kwargs.items():
@@ -25,7 +25,7 @@ class AttrScope(metaclass=_Scopes):
         self._outer: list[AttrScope] = []
 
     def get(self, attr: dict[str, str] | None) -> dict[str, str]:
-        """The scope's attributes with `attr` over them."""
+        """Return the scope's attributes, updated with `attr`."""
         return {**self._attr, **attr} if attr else dict(self._attr)
 
     def __enter__(self) -> AttrScope:
@@ -48,5 +48,5 @@ _local = _Local()
 
 
 def current() -> AttrScope:
-    """The innermost scope of this thread."""
+    """Return the innermost scope of this thread."""
     return _local.scope

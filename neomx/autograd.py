@@ -1,4 +1,4 @@
-"""Recording and gradients, with MXNet's rules on torch's autograd."""
+"""Automatic differentiation with MXNet's API and rules, based on torch's autograd."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def _uncomputable(name: str, what: str) -> Op:
-    """What stands in a symbol for a recorded step that a graph cannot compute; `count` are its outputs."""
+    """Return the op that represents a recorded step that a graph cannot compute; `count` is its number of outputs."""
 
     def refuse(*data: torch.Tensor, count: int = 1) -> Any:
         raise MXNetError(what)
@@ -56,7 +56,7 @@ _GRADIENT = _uncomputable(
 
 
 class _Scope:
-    """A `with` block that sets recording and training, and puts both back."""
+    """A `with` block that sets recording and training mode, and restores both on exit."""
 
     def __init__(self, recording: bool | None, training: bool | None):
         self._enter = recording, training
@@ -75,9 +75,9 @@ class _Scope:
 
 
 class _TimedScope(_Scope):
-    """Recording, while somebody wants to know how long a forward pass takes."""
+    """A recording scope that measures the duration of the forward pass for a listener."""
 
-    inside = 0.0  # seconds that backward has taken so far, which may be called in the block
+    inside = 0.0  # seconds spent in backward, which may be called inside the block
 
     def __enter__(self) -> None:
         super().__enter__()
@@ -90,44 +90,44 @@ class _TimedScope(_Scope):
 
 
 def record(train_mode: bool = True) -> _Scope:
-    """Record what is computed in the block for `backward`; layers behave as in training unless told."""
+    """Record operations in the block for `backward`. Layers are in training mode by default."""
     timed = heard("forward") and not modes.recording
     return _TimedScope(True, train_mode) if timed else _Scope(True, train_mode)
 
 
 def pause(train_mode: bool = False) -> _Scope:
-    """Do not record in the block."""
+    """Stop recording in the block. Layers are in prediction mode by default."""
     return _Scope(False, train_mode)
 
 
 def train_mode() -> _Scope:
-    """Layers behave as in training in the block; recording stays as it is."""
+    """Put layers into training mode in the block. Recording does not change."""
     return _Scope(None, True)
 
 
 def predict_mode() -> _Scope:
-    """Layers behave as in prediction in the block; recording stays as it is."""
+    """Put layers into prediction mode in the block. Recording does not change."""
     return _Scope(None, False)
 
 
 def is_recording() -> bool:
-    """Whether operations are recorded now."""
+    """Whether operations are being recorded."""
     return modes.recording
 
 
 def is_training() -> bool:
-    """Whether layers behave as in training now."""
+    """Whether layers are in training mode."""
     return modes.training
 
 
 def set_recording(is_record: bool) -> bool:
-    """Switch recording; returns what it was."""
+    """Turn recording on or off, and return the previous state."""
     previous, modes.recording = modes.recording, bool(is_record)
     return previous
 
 
 def set_training(train_mode: bool) -> bool:
-    """Switch training behaviour; returns what it was."""
+    """Turn training mode on or off, and return the previous state."""
     previous, modes.training = modes.training, bool(train_mode)
     return previous
 
@@ -137,7 +137,7 @@ def mark_variables(
     gradients: NDArray | Sequence[NDArray],
     grad_reqs: str | Sequence[str] = "write",
 ) -> None:
-    """Make arrays variables whose gradients go to the given arrays."""
+    """Mark arrays as variables whose gradients are stored in the given arrays."""
     if isinstance(variables, NDArray):
         variables, gradients = [variables], [gradients]  # type: ignore[list-item]
     if isinstance(grad_reqs, str):
@@ -147,32 +147,32 @@ def mark_variables(
 
 
 def _heads(heads: Any, head_grads: Any) -> tuple[list[NDArray], list[torch.Tensor], list[torch.Tensor | None]]:
-    """The arrays to differentiate, their tensors, and the gradients to start from (ones where not given)."""
+    """Return the heads, their tensors, and the head gradients (ones if not given)."""
     heads = [heads] if isinstance(heads, NDArray) else list(heads)
     given = [None] * len(heads) if head_grads is None else head_grads
     given = [given] if isinstance(given, NDArray) else list(given)
     if len(given) != len(heads):
-        raise ValueError(f"heads and head_grads must be as many: received {len(heads)} and {len(given)}")
+        raise ValueError(f"heads and head_grads must have the same length, received {len(heads)} and {len(given)}")
     for head, gradient in zip(heads, given, strict=True):
         if in_graph(head._data) is None:
             raise MXNetError(
                 "cannot differentiate: the array is not in a computational graph. Compute it inside "
                 "`with autograd.record():` from arrays with attach_grad(); to differentiate the same graph twice pass "
-                "retain_graph=True to the first backward"
+                "retain_graph=True to the first backward call"
             )
         if gradient is not None and gradient.shape != head.shape:
-            raise MXNetError(f"a head gradient must have its head's shape {head.shape}, received {gradient.shape}")
+            raise MXNetError(f"a head gradient must have the shape {head.shape} of its head, received {gradient.shape}")
     last: dict[int, Any] = {id(head): gradient for head, gradient in zip(heads, given, strict=True)}
-    heads = list({id(head): head for head in heads}.values())  # a head counts once, as in MXNet
+    heads = list({id(head): head for head in heads}.values())  # as in MXNet, a repeated head counts once
     tensors = [tensor for head in heads if (tensor := in_graph(head._data)) is not None]
     starts = [_start(head, tensor, last[id(head)]) for head, tensor in zip(heads, tensors, strict=True)]
     return heads, tensors, starts
 
 
 def _start(head: NDArray, tensor: torch.Tensor, given: NDArray | None) -> torch.Tensor | None:
-    """The gradient that backward starts from at `tensor`: ones unless a program gives another for `head`.
+    """Return the head gradient for `tensor`: the given gradient of `head`, or ones.
 
-    None stands for a single one, which torch makes itself: to check a given one it would first import SymPy.
+    None represents a single one, which torch creates itself. If it were passed, torch would import SymPy to check it.
     """
     if given is None:
         return None if tensor.numel() == 1 else torch.ones_like(tensor)
@@ -185,11 +185,11 @@ def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
     try:
         return compute()
     except MXNetError:
-        raise  # such as another worker's end: it says what is wrong, and a program may look for its kind
+        raise  # such as PeerError: the message is complete, and programs may catch the type
     except RuntimeError as error:
         if "second time" in str(error):
             raise MXNetError(
-                "this graph was differentiated already and is gone. Pass retain_graph=True to the first backward"
+                "this graph has already been differentiated and was freed. Pass retain_graph=True to the first backward"
             ) from error
         raise MXNetError(f"backward: {explained(str(error))}") from error
     finally:
@@ -197,15 +197,17 @@ def _run(compute: Any, train_mode: bool, accumulating: bool) -> Any:
 
 
 def _release(heads: list[NDArray]) -> None:
-    """Take the arrays that a backward went through for constants from now on, as MXNet does: the state of a recurrent
-    network can go into the next step without `detach`."""
-    held: dict[Any, list[NDArray]] = {}  # by their nodes in torch's graph
+    """Treat the arrays that a backward pass went through as constants from now on, as MXNet does.
+
+    The state of a recurrent network can then be used in the next step without `detach`.
+    """
+    held: dict[Any, list[NDArray]] = {}  # by node of torch's graph
     for array in (*heads, *(reference() for reference in modes.tape)):
         if array is not None and (node := _node(array._data)) is not None:
             held.setdefault(node, []).append(array)
     nodes = [_node(head._data) for head in heads]
     seen: set[Any] = set()
-    for node in nodes:  # breadth first: what a program still holds is mostly near the heads
+    for node in nodes:  # breadth first: arrays that are still referenced are mostly near the heads
         if not held:
             break
         if node is None or node in seen:
@@ -218,13 +220,13 @@ def _release(heads: list[NDArray]) -> None:
 
 
 def _node(tensor: torch.Tensor) -> Any:
-    """The node of torch's graph that computed a tensor, or what stands there for it; None of a leaf."""
+    """Return the node of torch's graph that computed a tensor, or its substitute; None for a leaf."""
     source = in_graph(tensor)
     return None if source is None else source.grad_fn
 
 
 def _reaches(tensors: list[torch.Tensor], variable: torch.Tensor) -> bool:
-    """Whether tensors were computed from a variable, by whatever ops."""
+    """Whether any of the tensors was computed from a variable."""
     nodes: list[Any] = [get_gradient_edge(tensor).node for tensor in tensors]
     wanted = get_gradient_edge(variable).node
     seen: set[Any] = set()
@@ -238,9 +240,9 @@ def _reaches(tensors: list[torch.Tensor], variable: torch.Tensor) -> bool:
 
 
 def backward(heads: Any, head_grads: Any = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-    """Compute the gradients of `heads` with respect to every variable they were computed from.
+    """Compute the gradients of `heads` with respect to all variables that they depend on.
 
-    A gradient overwrites the one of the last backward, unless its variable says grad_req='add'.
+    A gradient overwrites that of the previous backward unless the variable has grad_req='add'.
     """
     started = perf_counter()
     _backward(heads, head_grads, retain_graph, train_mode)
@@ -266,9 +268,9 @@ def grad(
     create_graph: bool = False,
     train_mode: bool = True,
 ) -> list[NDArray]:
-    """The gradients of `heads` with respect to `variables`, as new arrays; `.grad` stays as it is.
+    """Return the gradients of `heads` with respect to `variables` as new arrays, without changing `.grad`.
 
-    With `create_graph` they can be differentiated again; the derivative of one that is constant is zero.
+    With `create_graph`, the gradients can be differentiated again. The derivative of a constant gradient is zero.
     """
     arrays, tensors, starts = _heads(heads, head_grads)
     variables = [variables] if isinstance(variables, NDArray) else list(variables)
@@ -276,7 +278,7 @@ def grad(
         raise ValueError("grad: expected at least one variable")
     for i, variable in enumerate(variables):
         if not variable._data.requires_grad:
-            raise MXNetError(f"grad: variable {i} has no gradient. Call attach_grad() on it before recording")
+            raise MXNetError(f"grad: variable {i} has no gradient buffer. Call attach_grad() on it before recording")
     with _Scope(create_graph, train_mode):
         results = _run(
             lambda: torch.autograd.grad(
@@ -299,10 +301,10 @@ def grad(
 def _gradient(
     i: int, result: torch.Tensor | None, variable: NDArray, heads: list[NDArray], create_graph: bool
 ) -> NDArray:
-    """The gradient with respect to variable `i`; zeros where it went through ops that have none."""
+    """Return the gradient with respect to variable `i`, or zeros if it only passed through ops without a gradient."""
     if result is None:
         if not _reaches([tensor for head in heads if (tensor := in_graph(head._data)) is not None], variable._data):
-            raise MXNetError(f"grad: variable {i} cannot be reached from the heads")
+            raise MXNetError(f"grad: variable {i} is not reachable from the heads")
         result = torch.zeros_like(variable._data, requires_grad=False)
     elif result.is_sparse:
         result = result.to_dense()
@@ -314,18 +316,18 @@ def _gradient(
 
 
 def get_symbol(x: NDArray) -> Any:
-    """The Symbol of the recorded computation of an array.
+    """Return the Symbol of the recorded computation of an array.
 
-    Its arguments are the arrays that the computation started from: `var0`, `var1`, ... for those with a gradient,
-    `null2`, ... for the others. They are numbered in the order in which they are first seen.
+    Its arguments are the arrays that the computation started from: `var0`, `var1`, ... for arrays with a gradient,
+    `null2`, ... for the others. They are numbered in order of first use.
     """
     if not isinstance(x, NDArray):
         raise AssertionError(f"get_symbol expects an NDArray, received {type(x).__name__}")
-    return import_module("neomx.symbol.history").recorded_symbol(x)  # a room above this one
+    return import_module("neomx.symbol.history").recorded_symbol(x)  # imported lazily: it imports this module
 
 
 class Function:
-    """An operation with a gradient of one's own: override `forward` and `backward`, then call the object.
+    """An operation with a custom gradient: override `forward` and `backward`, then call the object.
 
     >>> class Double(Function):
     ...     def forward(self, x): return x * 2
@@ -336,12 +338,12 @@ class Function:
         self._saved: tuple[Any, ...] = ()
 
     def save_for_backward(self, *args: Any) -> None:
-        """Keep arrays for `backward`, where `saved_tensors` gives them back."""
+        """Save arrays for `backward`, where they are available as `saved_tensors`."""
         self._saved = args
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
-        """What `save_for_backward` kept."""
+        """The arrays passed to `save_for_backward`."""
         return self._saved
 
     def forward(self, *inputs: Any) -> Any:
@@ -349,10 +351,11 @@ class Function:
         raise NotImplementedError("override forward")
 
     def backward(self, *output_grads: Any) -> Any:
-        """Compute a gradient for each input from one for each output."""
+        """Compute the gradient of each input from the gradient of each output."""
         raise NotImplementedError("override backward")
 
     def __call__(self, *inputs: NDArray) -> Any:
+        """Apply `forward` to the inputs, and record the operation if autograd is recording."""
         with pause(train_mode=modes.training):
             outputs = self.forward(*inputs)
         single = isinstance(outputs, NDArray)
@@ -368,7 +371,7 @@ class Function:
 
 
 class _Bridge(torch.autograd.Function):
-    """Puts a Function's outputs into torch's graph."""
+    """Inserts a Function's outputs into torch's graph."""
 
     @staticmethod
     def forward(ctx: Any, function: Function, outputs: list[NDArray], *inputs: torch.Tensor) -> Any:
@@ -387,6 +390,6 @@ class _Bridge(torch.autograd.Function):
         if len(results) != ctx.count:
             raise MXNetError(
                 f"{type(ctx.function).__name__}.backward must return {ctx.count} gradient(s), one for each input of "
-                f"forward; it returned {len(results)}"
+                f"forward, but returned {len(results)}"
             )
         return None, None, *[r if r is None else r._data for r in results]

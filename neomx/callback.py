@@ -1,4 +1,4 @@
-"""Callbacks for training loops: called after a batch with (epoch, nbatch, eval_metric), or after an epoch."""
+"""Callbacks for training loops, called after a batch with (epoch, nbatch, eval_metric) or after an epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 def module_checkpoint(
     mod: Any, prefix: str, period: int = 1, save_optimizer_states: bool = False
 ) -> Callable[..., None]:
-    """After every `period`-th epoch, have a module write a checkpoint."""
+    """Return a callback that saves a module's checkpoint after every `period`-th epoch."""
 
     def callback(iter_no: int, sym: Any = None, arg: Any = None, aux: Any = None) -> None:
         if (iter_no + 1) % max(1, period) == 0:
@@ -35,7 +35,7 @@ def module_checkpoint(
 
 
 def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
-    """After every `period`-th epoch, write the symbol and its parameters."""
+    """Return a callback that saves the symbol and its parameters after every `period`-th epoch."""
 
     def callback(iter_no: int, sym: Any, arg: Any, aux: Any) -> None:
         if (iter_no + 1) % max(1, period) == 0:
@@ -45,7 +45,7 @@ def do_checkpoint(prefix: str, period: int = 1) -> Callable[..., None]:
 
 
 def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[Any], None]:
-    """After every `period`-th batch log the metric; with `auto_reset` it starts afresh then."""
+    """Return a callback that logs the metric after every `period`-th batch; `auto_reset` resets it after logging."""
 
     def callback(param: Any) -> None:
         if param.nbatch % period == 0 and param.eval_metric is not None:
@@ -60,7 +60,7 @@ def log_train_metric(period: int, auto_reset: bool = False) -> Callable[[Any], N
 class Speedometer:
     """Logs samples per second, and the metric, every `frequent` batches of `batch_size` samples.
 
-    With `auto_reset` the metric starts afresh after each line, so that a line is about the batches since the last.
+    With `auto_reset`, the metric is reset after each line, so that a line covers the batches since the previous line.
     """
 
     def __init__(self, batch_size: int, frequent: int = 50, auto_reset: bool = True):
@@ -68,8 +68,9 @@ class Speedometer:
         self.init, self.tic, self.last_count = False, 0.0, 0
 
     def __call__(self, param: Any) -> None:
+        """Log the speed if `frequent` batches have passed."""
         count = param.nbatch
-        if count < self.last_count:  # another epoch
+        if count < self.last_count:  # a new epoch has started
             self.init = False
         self.last_count = count
         if not self.init:
@@ -93,21 +94,23 @@ class Speedometer:
 
 
 class ProgressBar:
-    """Logs a bar of `length` characters for `total` batches."""
+    """Logs a progress bar of `length` characters for `total` batches."""
 
     def __init__(self, total: int, length: int = 80):
         self.total, self.bar_len = total, length
 
     def __call__(self, param: Any) -> None:
+        """Log the progress bar."""
         filled = round(self.bar_len * param.nbatch / self.total)
         percent = math.ceil(100 * param.nbatch / self.total)
         logging.info("[%s] %s%%\r", "=" * filled + "-" * (self.bar_len - filled), percent)
 
 
 class LogValidationMetricsCallback:
-    """Logs the metric of a validation after an epoch."""
+    """Logs the validation metric after an epoch."""
 
     def __call__(self, param: Any) -> None:
+        """Log each value of the metric."""
         if param.eval_metric is not None:
             for name, value in param.eval_metric.get_name_value():
                 logging.info("Epoch[%d] Validation-%s=%f", param.epoch, name, value)

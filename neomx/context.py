@@ -1,4 +1,4 @@
-"""Devices. A Context is MXNet's name for where an array lives: cpu(0), gpu(1), ..."""
+"""Devices. A Context identifies the device of an array: cpu(0), gpu(1), ..."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _current = _Current()
 
 
 class _ContextType(type):
-    """Gives the class Context its `default_ctx`, which programs read and set."""
+    """Metaclass that provides `Context.default_ctx`, which programs can read and set."""
 
     @property
     def default_ctx(cls) -> Context:
@@ -31,9 +31,9 @@ class _ContextType(type):
 
 
 class Context(metaclass=_ContextType):
-    """A device: `Context('gpu', 1)`. Equal arguments give the same object, so `is` compares devices.
+    """A device: `Context('gpu', 1)`. Equal arguments return the same object, so `is` compares devices.
 
-    As a `with` block it is the default device of what is created inside.
+    As a context manager, it sets the default device for arrays created in the block.
     """
 
     devtype2str = {1: "cpu", 2: "gpu", 3: "cpu_pinned", 5: "cpu_shared"}
@@ -43,9 +43,10 @@ class Context(metaclass=_ContextType):
     device_type: str
     device_id: int
     device: torch.device
-    computing: Context  # where results of ops go: itself, or the CPU for memory that is only pinned or shared
+    computing: Context  # the context of op results: itself, or the CPU for pinned and shared memory
 
     def __new__(cls, device_type: str | Context, device_id: int = 0) -> Context:
+        """Return the context of a device, the same object for equal arguments."""
         if isinstance(device_type, Context):
             return device_type
         key = (device_type, int(device_id))
@@ -55,7 +56,7 @@ class Context(metaclass=_ContextType):
                 raise MXNetError(f"unknown device type {device_type!r}. Expected one of {', '.join(cls.devstr2type)}")
             made = super().__new__(cls)
             made.device_type, made.device_id = key
-            # cpu(0) and cpu(1) are two devices to a program and one to torch.
+            # Programs see cpu(0) and cpu(1) as two devices; for torch, they are the same device.
             made.device = torch.device(accelerator(), key[1]) if device_type == "gpu" else torch.device("cpu")
             made.computing = cls("cpu", key[1]) if device_type in ("cpu_pinned", "cpu_shared") else made
             cls._made[key] = made
@@ -63,11 +64,11 @@ class Context(metaclass=_ContextType):
 
     @property
     def device_typeid(self) -> int:
-        """The number that stands for the device type in files."""
+        """The number of the device type in files."""
         return self.devstr2type[self.device_type]
 
     def check(self) -> Context:
-        """This context, or an error when the machine has no such device."""
+        """Return this context, or raise MXNetError if the machine does not have the device."""
         if self.device_type == "gpu" and self.device_id >= num_gpus():
             raise MXNetError(
                 f"cannot allocate on {self}: this machine has {num_gpus()} GPU(s) that torch can use. "
@@ -76,7 +77,7 @@ class Context(metaclass=_ContextType):
         return self
 
     def empty_cache(self) -> None:
-        """Give cached but unused device memory back."""
+        """Release cached device memory that is not in use."""
         if self.device_type == "gpu":
             torch.accelerator.empty_cache()
 
@@ -95,38 +96,38 @@ class Context(metaclass=_ContextType):
 
 
 def accelerator() -> str:
-    """The torch device type that `gpu()` stands for: that of torch's current accelerator, such as cuda, mps or xpu."""
+    """Return the torch device type that `gpu()` refers to: torch's current accelerator, such as cuda, mps or xpu."""
     found = torch.accelerator.current_accelerator(check_available=True)
     return "cuda" if found is None else found.type
 
 
 def num_gpus() -> int:
-    """How many GPUs torch can use here."""
+    """Return the number of GPUs that torch can use."""
     return torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 
 
 def context_of(device: torch.device) -> Context:
-    """The context of tensors on a torch device; those without memory (meta) count as the CPU's."""
+    """Return the context for a torch device. The meta device maps to the CPU."""
     return cpu() if device.type in ("cpu", "meta") else gpu(device.index or 0)
 
 
 def cpu(device_id: int = 0) -> Context:
-    """The CPU. Ids beyond 0 are further logical devices in the same memory."""
+    """Return a CPU context. Ids above 0 are additional logical devices in the same memory."""
     return Context("cpu", device_id)
 
 
 def gpu(device_id: int = 0) -> Context:
-    """A GPU. May be named on any machine; allocating on one that is not there is an error."""
+    """Return a GPU context. It can be created on any machine; allocating on a missing GPU is an error."""
     return Context("gpu", device_id)
 
 
 def cpu_pinned(device_id: int = 0) -> Context:
-    """CPU memory from which copies to a GPU are fast."""
+    """Return the context of pinned CPU memory, from which copies to a GPU are fast."""
     return Context("cpu_pinned", device_id)
 
 
 def cpu_shared(device_id: int = 0) -> Context:
-    """CPU memory that processes may share."""
+    """Return the context of CPU memory that processes can share."""
     return Context("cpu_shared", device_id)
 
 
@@ -134,11 +135,11 @@ _CPU0 = cpu(0)
 
 
 def current_context() -> Context:
-    """The innermost `with ctx:`, or cpu(0)."""
+    """Return the context of the innermost `with ctx:` block, or cpu(0)."""
     return _current.stack[-1] if _current.stack else _CPU0
 
 
 def gpu_memory_info(device_id: int = 0) -> tuple[int, int]:
-    """(free, total) bytes of a GPU."""
+    """Return (free, total) bytes of a GPU."""
     gpu(device_id).check()
     return torch.accelerator.get_memory_info(device_id)

@@ -1,4 +1,4 @@
-"""The one map between MXNet's dtypes (numpy types), torch's, and the numbers in files."""
+"""The mapping between MXNet's dtypes (numpy types), torch's dtypes, and the type flags in files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 from .base import InvalidDTypeError
 
-# MXNet's type flag, which `.params` and `-symbol.json` files carry, beside the name and torch's dtype.
+# MXNet's type flag, used in `.params` and `-symbol.json` files, with the name and torch's dtype.
 _TABLE: list[tuple[int, str, torch.dtype]] = [
     (0, "float32", torch.float32),
     (1, "float64", torch.float64),
@@ -27,13 +27,13 @@ FLAG_OF_TORCH = {dtype: flag for flag, _, dtype in _TABLE}
 NAME_OF_TORCH = {dtype: name for _, name, dtype in _TABLE}
 _TORCH_OF_NAME = {name: dtype for _, name, dtype in _TABLE}
 
-# What `NDArray.dtype` answers: the numpy scalar type. numpy has no bfloat16, so there it is torch's.
+# The values of `NDArray.dtype`: numpy scalar types, except torch.bfloat16, which numpy does not have.
 NUMPY_OF_TORCH: dict[torch.dtype, Any] = {
     dtype: (torch.bfloat16 if name == "bfloat16" else np.dtype(name).type) for _, name, dtype in _TABLE
 }
 
 
-# How programs mostly write them; NumPy knows the other spellings.
+# The most common spellings. NumPy resolves the others.
 _TORCH_OF: dict[Any, torch.dtype] = {
     **_TORCH_OF_NAME,
     **{dtype: dtype for dtype in FLAG_OF_TORCH},
@@ -42,14 +42,14 @@ _TORCH_OF: dict[Any, torch.dtype] = {
 
 
 def to_torch(dtype: Any) -> torch.dtype:
-    """torch's dtype for anything a program may write: 'float32', np.float32, float, torch.float32."""
+    """Return torch's dtype for any dtype that a program may pass: 'float32', np.float32, float, torch.float32."""
     try:
         return _TORCH_OF[dtype]
-    except (KeyError, TypeError):  # a TypeError: it has no hash
+    except (KeyError, TypeError):  # TypeError: it is not hashable
         pass
     if not isinstance(dtype, torch.dtype):
         try:
             return _TORCH_OF_NAME[np.dtype(dtype).name]
-        except (TypeError, KeyError, ValueError, SyntaxError):  # numpy parses what stands for a structure
+        except (TypeError, KeyError, ValueError, SyntaxError):  # numpy parses strings as structured dtypes
             pass
     raise InvalidDTypeError(f"unknown dtype {dtype!r:.80}. Expected one of {', '.join(_TORCH_OF_NAME)}")

@@ -1,4 +1,4 @@
-"""mx.engine: how many ops MXNet's engine runs as one. PyTorch runs each op at once, so the number changes nothing."""
+"""mx.engine: the bulk size of MXNet's engine. It has no effect, because PyTorch runs each op immediately."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .process import state
 
 
 def set_bulk_size(size: int) -> int:
-    """Keep the number of ops to run in bulk; gives the one before."""
+    """Set the number of ops to run in bulk, and return the previous number."""
     before, state.bulk_size = state.bulk_size, operator.index(size)
     return before
 
 
 class bulk:
-    """`with bulk(10):` sets the number inside and puts the old one back."""
+    """`with bulk(10):` sets the bulk size in the block and restores it afterwards."""
 
     def __init__(self, size: int):
         self._size = size

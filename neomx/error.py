@@ -1,4 +1,4 @@
-"""mx.error: kinds of errors, by name."""
+"""mx.error: error types by name."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ register = register_error
 
 @register_error
 class InternalError(MXNetError):
-    """Something that should not happen whatever a program does."""
+    """An internal error, which no program should be able to cause."""

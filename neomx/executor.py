@@ -1,4 +1,4 @@
-"""`mx.executor`: a symbol bound to arrays, which computes it and its gradients."""
+"""`mx.executor`: an Executor computes a symbol and its gradients on bound arrays."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ Arrays = dict[str, NDArray]
 
 
 class NodeName(str):
-    """The name that a monitor is told. Programs for MXNet, which tells bytes, may decode it."""
+    """A name passed to a monitor callback. MXNet passes bytes, so programs for MXNet may call `decode`."""
 
     __slots__ = ()
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The name itself."""
+        """Return the name itself."""
         return str(self)
 
 
 class Executor:
-    """Computes a symbol with arrays that it is bound to: `forward`, then `backward`.
+    """Computes a symbol on bound arrays: `forward`, then `backward`.
 
-    `arg_dict`, `grad_dict`, `aux_dict` and `output_dict` hold the arrays by name. `outputs` are the same arrays all
-    the time; each forward changes what they hold.
+    `arg_dict`, `grad_dict`, `aux_dict` and `output_dict` map names to arrays. `outputs` always has the same arrays,
+    which each forward overwrites.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Executor:
         self.grad_arrays = None if grads is None else list(self.grad_dict.values())
         self._grad_req = {name: req if self.grad_dict[name] is not None else "null" for name, req in grad_req.items()}
         self._ready: Callable[[str], None] | None = None
-        self._stored: set[str] = set()  # arguments whose gradients this backward has stored already
+        self._stored: set[str] = set()  # arguments whose gradients the current backward has already stored
         self._monitor: Callable[[str, NDArray], None] | None = None
         self._monitor_all = False
         self._results: list[torch.Tensor] = []
@@ -77,13 +77,13 @@ class Executor:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Check that arrays and graph fit together, and lower the graph."""
+        """Check that arrays and graph match, and lower the graph."""
         names, arrays = [*self.arg_dict, *self.aux_dict], [*self.arg_arrays, *self.aux_arrays]
         for name, array in zip(names, arrays, strict=True):
             if not self._groups and array._ctx is not self._ctx:
                 raise MXNetError(
-                    f"{name} is on {array._ctx}, and the symbol is bound to {self._ctx}. Copy it there with "
-                    "as_in_context, or say with group2ctx which parts of the symbol are elsewhere"
+                    f"{name} is on {array._ctx}, but the symbol is bound to {self._ctx}. Copy it there with "
+                    "as_in_context, or assign parts of the symbol to other contexts with group2ctx"
                 )
         types = Types(self._symbol, {name: a._data.dtype for name, a in zip(names, arrays, strict=True)})
         shapes = Shapes(self._symbol, {name: a.shape for name, a in zip(names, arrays, strict=True)}, types)
@@ -106,7 +106,7 @@ class Executor:
         self._shares = [node.op is None or node.op.may_alias for node, _ in self._symbol._outputs]
 
     def _places(self, order: Sequence[Node]) -> dict[int, Context]:
-        """The contexts of nodes, by id."""
+        """Return the contexts of nodes by id."""
         if not self._groups:
             return dict.fromkeys(map(id, order), self._ctx)
         arrays = {**self.arg_dict, **self.aux_dict}
@@ -117,7 +117,7 @@ class Executor:
     # ---- computing ----
 
     def forward(self, is_train: bool = False, **kwargs: Any) -> list[NDArray]:
-        """The outputs, after copying the arrays given by name into the arguments."""
+        """Copy arrays given by name into the arguments, compute the outputs and return them."""
         for name, value in kwargs.items():
             self._set_argument(name, value)
         self._compute(is_train, with_graph=is_train)
@@ -137,9 +137,9 @@ class Executor:
         target._assign(value._data if isinstance(value, NDArray) else make_array(value)._data)
 
     def _compute(self, is_train: bool, with_graph: bool) -> None:
-        """Run the graph; with torch's own graph where gradients may be asked for."""
+        """Run the graph, building torch's autograd graph if gradients may be needed."""
         self._was_training = is_train
-        self._results = []  # so that the last graph's memory is free for this one
+        self._results = []  # frees the memory of the previous graph
         tensors = {name: a._data.detach() for name, a in (*self.arg_dict.items(), *self.aux_dict.items())}
         self._leaves = {}
         if with_graph:
@@ -159,9 +159,9 @@ class Executor:
             modes.training, modes.recording = previous
 
     def backward(self, out_grads: Any = None, is_train: bool = True) -> None:
-        """Leave the gradients of the outputs in `grad_arrays`, as each one's grad_req says.
+        """Compute gradients and store them in `grad_arrays` according to each argument's grad_req.
 
-        Outputs that are no losses need a gradient to start from.
+        Outputs that are not losses require a head gradient in `out_grads`.
         """
         if not self._results or not self._leaves:
             self._compute(self._was_training, with_graph=True)
@@ -193,8 +193,8 @@ class Executor:
         if start is None:
             if not is_loss(node):
                 raise MXNetError(
-                    f"backward: output {node.name!r} is no loss, so it needs a gradient to start from: "
-                    "backward(out_grads). To minimise it, wrap it in MakeLoss"
+                    f"backward: output {node.name!r} is not a loss, so it requires a head gradient: "
+                    "backward(out_grads). To minimize it, wrap it in MakeLoss"
                 )
             return torch.ones_like(result)
         if start.shape != tuple(result.shape):
@@ -218,12 +218,12 @@ class Executor:
             Backward.train_mode, Backward.accumulating = previous
 
     def on_gradient(self, ready: Callable[[str], None] | None) -> None:
-        """Have `ready(name)` called in backward as soon as an argument's gradient is in its array; None: no more."""
+        """Call `ready(name)` during backward as soon as an argument's gradient is stored; None removes the callback."""
         self._ready = ready
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """While it is entered, gradients are stored as they come, and told."""
+        """While the context manager is active, store gradients as they arrive and call the `on_gradient` callback."""
         if self._ready is None:
             yield
             return
@@ -242,14 +242,14 @@ class Executor:
                 self._stored.add(name)
                 self._ready(name)
 
-    # ---- looking inside ----
+    # ---- monitoring ----
 
     def set_monitor_callback(self, callback: Callable[[str, NDArray], None], monitor_all: bool = False) -> None:
-        """Call `callback(name, array)` for each node's output in forward; with `monitor_all` for the inputs too."""
+        """Call `callback(name, array)` for each node's output in forward; with `monitor_all`, also for the inputs."""
         self._monitor, self._monitor_all = callback, monitor_all
 
     def _watched_like(self, other: Executor) -> None:
-        """Have the same callback as another executor."""
+        """Use the monitor callback of another executor."""
         self._monitor, self._monitor_all = other._monitor, other._monitor_all
 
     def _run_monitored(self, tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -265,11 +265,11 @@ class Executor:
         return [found[id(node), index] for node, index in self._computed._outputs]
 
     def get_optimized_symbol(self) -> Symbol:
-        """The symbol as it is run."""
+        """Return the symbol as it is run."""
         return self._graph
 
     def debug_str(self) -> str:
-        """A listing of the graph and what its arrays take, for people."""
+        """Return a human-readable listing of the graph and the memory of its arrays."""
         arrays = [
             a for a in (*self.arg_arrays, *(self.grad_arrays or ()), *self.aux_arrays, *self.outputs) if a is not None
         ]
@@ -281,7 +281,7 @@ class Executor:
     def copy_params_from(
         self, arg_params: Arrays, aux_params: Arrays | None = None, allow_extra_params: bool = False
     ) -> None:
-        """Copy values into the arguments and auxiliary states of the same names."""
+        """Copy values into the arguments and auxiliary states with the same names."""
         for given, own_arrays, what in (
             (arg_params, self.arg_dict, "arguments"),
             (aux_params or {}, self.aux_dict, "auxiliary states"),
@@ -297,9 +297,9 @@ class Executor:
                     raise ValueError(f"{name!r} is not in the {what}.{suggest(name, own_arrays)}")
 
     def reshape(self, partial_shaping: bool = False, allow_up_sizing: bool = False, **kwargs: Any) -> Executor:
-        """An executor for inputs of other shapes, which shares the arrays whose shapes stay.
+        """Return an executor for inputs of other shapes, which shares arrays whose shapes do not change.
 
-        Arguments that are not named must keep their shapes unless `partial_shaping`; growing needs `allow_up_sizing`.
+        Shapes of other arguments may only change with `partial_shaping`. Arrays may only grow with `allow_up_sizing`.
         """
         unknown = [name for name in kwargs if name not in self.arg_dict]
         if unknown:
@@ -315,18 +315,18 @@ class Executor:
             if shape != array.shape:
                 if name not in kwargs and not partial_shaping:
                     raise MXNetError(
-                        f"reshape: the shape of {name}, which is not given, changes from {array.shape} to {shape}. "
-                        "Name it, or set partial_shaping=True"
+                        f"reshape: {name} is not specified, but its shape changes from {array.shape} to {shape}. "
+                        "Specify it, or set partial_shaping=True"
                     )
                 if math.prod(shape) > array.size and not allow_up_sizing:
                     raise MXNetError(
-                        f"reshape: {name} grows from {array.shape} to {shape}. Bind the largest first, or set "
+                        f"reshape: {name} grows from {array.shape} to {shape}. Bind the largest shape first, or set "
                         "allow_up_sizing=True"
                     )
             same = shape == array.shape
             (aux if name in self.aux_dict else args)[name] = array if same else _resized(array, shape)
             grad = self.grad_dict.get(name)
-            if grad is not None and self._grad_req[name] != "null":  # MXNet drops what would never be written
+            if grad is not None and self._grad_req[name] != "null":  # MXNet drops gradients that would never be written
                 grads[name] = grad if same else _resized(grad, shape)
         reqs = {name: self._grad_req[name] for name in args}
         has_grads = self.grad_arrays is not None
@@ -336,13 +336,15 @@ class Executor:
 
 
 def check_array(name: str, value: Any) -> None:
-    """Refuse a parameter's value that is no NDArray, such as numpy's."""
+    """Raise TypeError if the value of a parameter is not an NDArray, e.g. a numpy array."""
     if not isinstance(value, NDArray):
-        raise TypeError(f"the value of {name} must be an NDArray, received {type(value).__name__}: mx.nd.array(value)")
+        raise TypeError(
+            f"the value of {name} must be an NDArray, received {type(value).__name__}. Use mx.nd.array(value)"
+        )
 
 
 def _resized(array: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """An array of another shape, in the memory of this one where it fits, as in MXNet."""
+    """Return an array of another shape that uses this array's memory if it fits, as in MXNet."""
     if array._sparse:
         return sparse_zeros(array.stype, shape, array._ctx, array.dtype)
     size = math.prod(shape)
@@ -374,7 +376,7 @@ def bind(
     aux_states: Any,
     group2ctx: dict[str, Context] | None,
 ) -> Executor:
-    """What Symbol.bind does."""
+    """Implementation of Symbol.bind."""
     if not isinstance(ctx, Context):
         raise TypeError(f"bind expects a Context, received {type(ctx).__name__}")
     names = symbol.list_arguments()
@@ -404,7 +406,7 @@ def simple_bind(
     shared_buffer: Arrays | None,
     shapes: dict[str, Any],
 ) -> Executor:
-    """What Symbol.simple_bind does."""
+    """Implementation of Symbol.simple_bind."""
     names, states = symbol.list_arguments(), symbol.list_auxiliary_states()
     _check_unique(names)
     known = {*names, *states}
@@ -415,11 +417,11 @@ def simple_bind(
     if unknown:
         raise MXNetError(
             f"simple_bind cannot infer the shapes of {', '.join(unknown)} from {shapes or 'nothing'}. "
-            f"Give more of them: simple_bind(ctx, {unknown[0]}=(...))"
+            f"Specify more shapes: simple_bind(ctx, {unknown[0]}=(...))"
         )
     groups = Groups(group2ctx)
     stypes = dict.fromkeys(variables, "default")
-    if shared_buffer is None:  # whose memory is dense
+    if shared_buffer is None:  # the buffer is dense
         stypes = {name: (stype_dict or {}).get(name) or declared(node) for name, node in variables.items()}
     stored = infer_storage(inferred, stypes, ctx)
 
@@ -433,7 +435,7 @@ def simple_bind(
 
     try:
         reqs = grad_reqs(names, grad_req)
-    except ValueError as error:  # which `bind` raises and simple_bind does not, as in MXNet
+    except ValueError as error:  # as in MXNet, `bind` raises ValueError and simple_bind MXNetError
         raise MXNetError(f"simple_bind: {error}") from error
     arrays = _Arrays(make, shared_buffer, set(shared_arg_names or ()), shared_exec)
     args = {name: arrays.argument(name) for name in names}
@@ -445,10 +447,10 @@ def simple_bind(
 
 
 class _Arrays:
-    """The arrays of a simple_bind: new ones, or memory that executors share, as MXNet's buckets do.
+    """The arrays of a simple_bind: new arrays, or memory shared between executors, as in MXNet's bucketing.
 
-    With a buffer, `shared` arguments, their gradients and the states are those of another executor; all else lies in
-    the buffer, by name, and grows there.
+    With a buffer, `shared` arguments, their gradients and the states are taken from another executor. All other arrays
+    are in the buffer, by name, and grow there.
     """
 
     def __init__(
@@ -478,8 +480,8 @@ class _Arrays:
         made, other = self.make(name), others[name]
         if (other.shape, other.dtype) != (made.shape, made.dtype):
             raise MXNetError(
-                f"simple_bind: {name} would be {made.dtype.__name__}{list(made.shape)}, and in shared_exec it is "
-                f"{other.dtype.__name__}{list(other.shape)}. Only arrays of equal shapes and types can be shared"
+                f"simple_bind: {name} would be {made.dtype.__name__}{list(made.shape)}, but in shared_exec it is "
+                f"{other.dtype.__name__}{list(other.shape)}. Only arrays with equal shapes and dtypes can be shared"
             )
         return other
 
@@ -494,7 +496,7 @@ class _Arrays:
 
 
 def grad_reqs(names: Sequence[str], grad_req: Any) -> dict[str, str]:
-    """{argument: 'write', 'add' or 'null'} from one for all, a list, or a dictionary of those that are not 'null'."""
+    """Return {argument: 'write', 'add' or 'null'} from a string, a list, or a dictionary (default 'null')."""
     if isinstance(grad_req, str):
         reqs = dict.fromkeys(names, grad_req)
     elif isinstance(grad_req, (list, tuple)):
@@ -510,13 +512,13 @@ def grad_reqs(names: Sequence[str], grad_req: Any) -> dict[str, str]:
 
 
 def _by_name(names: Sequence[str], given: Any, what: str, optional: bool = False) -> Arrays:
-    """Arrays by name, from a list in order or a dictionary, which may hold more."""
+    """Return arrays by name, from a list in order or from a dictionary, which may contain other names."""
     if given is None:
         given = []
     if isinstance(given, dict):
         missing = [name for name in names if name not in given]
         if missing and not optional:
-            raise ValueError(f"{what} lacks {', '.join(missing)}")
+            raise ValueError(f"{what} is missing {', '.join(missing)}")
         arrays = {name: given[name] for name in names if name in given}
     elif isinstance(given, (list, tuple)):
         if len(given) != len(names):
@@ -526,11 +528,11 @@ def _by_name(names: Sequence[str], given: Any, what: str, optional: bool = False
         raise TypeError(f"{what} must be a list or a dictionary of NDArrays, received {type(given).__name__}")
     for name, value in arrays.items():
         if not isinstance(value, NDArray) and not (optional and value is None):
-            raise TypeError(f"{what} must hold NDArrays, received {name}={type(value).__name__}")
+            raise TypeError(f"{what} must contain NDArrays, received {name}={type(value).__name__}")
     return arrays
 
 
 def _check_unique(names: Sequence[str]) -> None:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise MXNetError(f"cannot bind: several arguments are called {', '.join(twice)}. Give each its own name")
+        raise MXNetError(f"cannot bind: argument names must be unique, but these are repeated: {', '.join(twice)}")

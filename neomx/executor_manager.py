@@ -1,5 +1,7 @@
-"""`mx.executor_manager`: executors on several contexts, each with a part of every batch, as FeedForward's programs
-use them; `mx.mod.Module` does the same with more."""
+"""`mx.executor_manager`: executors on several contexts, each of which gets a part of every batch.
+
+Programs based on FeedForward use it. `mx.mod.Module` offers the same and more.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ Target = NDArray | Sequence[tuple[slice, NDArray]]
 
 
 def _split_input_slice(batch_size: int, work_load_list: Sequence[float]) -> list[slice]:
-    """The slices of a batch that go to each context, in proportion to their work loads."""
+    """Return the slice of a batch for each context, in proportion to the work loads."""
     if not work_load_list:
         raise ValueError("work_load_list is empty. Expected a number for each context")
     total = sum(work_load_list)
@@ -38,7 +40,7 @@ def _split_input_slice(batch_size: int, work_load_list: Sequence[float]) -> list
 
 
 def _check_arguments(symbol: Symbol) -> None:
-    """Refuse a symbol of which two arguments, or two auxiliary states, have one name."""
+    """Raise ValueError if two arguments or two auxiliary states have the same name."""
     for kind, names in (("argument", symbol.list_arguments()), ("auxiliary param", symbol.list_auxiliary_states())):
         twice = next((name for name in names if names.count(name) > 1), None)
         if twice is not None:
@@ -49,7 +51,7 @@ def _check_arguments(symbol: Symbol) -> None:
 
 
 def _load_general(data: Sequence[NDArray], targets: Sequence[Target]) -> None:
-    """Copy each array into its target: an array, or (slice, array) pairs for parts of it."""
+    """Copy each array into its target: an array, or (slice, array) pairs for its parts."""
     for source, target in zip(data, targets, strict=False):
         if isinstance(target, NDArray):
             source.copyto(target)
@@ -62,12 +64,12 @@ def _load_general(data: Sequence[NDArray], targets: Sequence[Target]) -> None:
 
 
 def _load_data(batch: Any, targets: Sequence[Target]) -> None:
-    """Copy a batch's data into targets."""
+    """Copy the data of a batch into targets."""
     _load_general(batch.data, targets)
 
 
 def _load_label(batch: Any, targets: Sequence[Target]) -> None:
-    """Copy a batch's labels into targets."""
+    """Copy the labels of a batch into targets."""
     _load_general(batch.label, targets)
 
 
@@ -82,9 +84,9 @@ def _bind_exec(
     input_types: dict[str, Any] | None = None,
     logger: Any = logging,
 ) -> Executor:
-    """An executor, with the parameters of `base_exec` if there is one and inputs in the memory that buckets share.
+    """Return an executor that shares the parameters of `base_exec`, if given, and the input memory of its buckets.
 
-    `need_grad` names what gets a gradient; True is for all of `param_names`.
+    `need_grad` is the set of arguments that get a gradient; True means all of `param_names`.
     """
     wanted = need_grad if isinstance(need_grad, set) else set(param_names) if need_grad else set()
     return sym.simple_bind(
@@ -99,7 +101,7 @@ def _bind_exec(
 
 
 class DataParallelExecutorGroup:
-    """Executors of one symbol on several contexts, with parameters of their own and a slice of each batch."""
+    """Executors of one symbol on several contexts, each with its own parameters and a slice of each batch."""
 
     def __init__(
         self,
@@ -146,7 +148,7 @@ class DataParallelExecutorGroup:
         return [(part, each.arg_dict[name]) for part, each in zip(self.slices, self.train_execs, strict=True)]
 
     def load_data_batch(self, data_batch: Any) -> None:
-        """Copy each context's slice of a batch to it."""
+        """Copy each context's slice of a batch to that context."""
         _load_data(data_batch, self.data_arrays)
         _load_label(data_batch, self.label_arrays)
 
@@ -161,7 +163,7 @@ class DataParallelExecutorGroup:
             each.backward()
 
     def update_metric(self, metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add every context's outputs, with its slice of the labels, to a metric."""
+        """Update a metric with each context's outputs and slice of the labels."""
         for i, (each, part) in enumerate(zip(self.train_execs, self.slices, strict=True)):
             metric.update(labels[i] if pre_sliced else [label[part] for label in labels], each.outputs)
 
@@ -189,12 +191,12 @@ class DataParallelExecutorManager:
         self.arg_names, self.param_names, self.aux_names = arg_names, param_names, aux_names
         self.slices = _split_input_slice(train_data.batch_size, loads)
         self.execgrp = DataParallelExecutorGroup(symbol, arg_names, param_names, ctx, self.slices, train_data)
-        self.curr_execgrp: DataParallelExecutorGroup | None = None  # known when a batch comes
+        self.curr_execgrp: DataParallelExecutorGroup | None = None  # set when a batch is loaded
         if sym_gen is not None:
             self.execgrp_bucket = {train_data.default_bucket_key: self.execgrp}
 
     def install_monitor(self, monitor: Any) -> None:
-        """Have a Monitor watch all executors."""
+        """Install a Monitor on all executors."""
         if self.sym_gen is not None:
             raise NotImplementedError("Monitoring is not implemented for bucketing")
         for each in self.execgrp.train_execs:
@@ -206,7 +208,7 @@ class DataParallelExecutorManager:
             each.copy_params_from(arg_params, aux_params)
 
     def copy_to(self, arg_params: dict[str, NDArray], aux_params: dict[str, NDArray]) -> None:
-        """Write the means over the contexts into the arrays of two dictionaries."""
+        """Write the means over the contexts into the arrays of the two dictionaries."""
         groups = ((self.param_names, self.param_arrays, arg_params), (self.aux_names, self.aux_arrays, aux_params))
         for names, blocks, targets in groups:
             for name, block in zip(names, blocks, strict=True):
@@ -216,21 +218,21 @@ class DataParallelExecutorManager:
 
     @property
     def param_arrays(self) -> list[list[NDArray]]:
-        """For each parameter its array on every context."""
+        """For each parameter, its arrays on all contexts."""
         return self.execgrp.param_arrays
 
     @property
     def grad_arrays(self) -> list[list[Any]]:
-        """For each parameter its gradient on every context."""
+        """For each parameter, its gradients on all contexts."""
         return self.execgrp.grad_arrays
 
     @property
     def aux_arrays(self) -> list[list[NDArray]]:
-        """For each auxiliary state its array on every context."""
+        """For each auxiliary state, its arrays on all contexts."""
         return self.execgrp.aux_arrays
 
     def load_data_batch(self, data_batch: Any) -> None:
-        """Copy a batch to the contexts, into the executors of its bucket."""
+        """Copy a batch to the contexts, using the executors of its bucket."""
         if self.sym_gen is not None:
             key = data_batch.bucket_key
             if key not in self.execgrp_bucket:
@@ -251,7 +253,7 @@ class DataParallelExecutorManager:
 
     def _current(self) -> DataParallelExecutorGroup:
         if self.curr_execgrp is None:
-            raise MXNetError("no batch is loaded: call load_data_batch first")
+            raise MXNetError("no batch is loaded. Call load_data_batch first")
         return self.curr_execgrp
 
     def forward(self, is_train: bool = False) -> None:
@@ -263,5 +265,5 @@ class DataParallelExecutorManager:
         self._current().backward()
 
     def update_metric(self, metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the loaded batch's outputs and these labels to a metric."""
+        """Update a metric with the loaded batch's outputs and the given labels."""
         self._current().update_metric(metric, labels, pre_sliced)

@@ -1,4 +1,4 @@
-"""mx.library: loading compiled extensions, which are MXNet's own."""
+"""mx.library: loading of extensions compiled for MXNet, which is not supported."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _ENDINGS = (".so", ".dll", ".dylib")
 
 
 def load(path: str, verbose: bool = True) -> None:
-    """Raises: a library compiled against MXNet's headers cannot run on PyTorch's engine."""
+    """Raise MXNetError, because a library compiled against MXNet's headers cannot run on PyTorch's engine."""
     if not os.path.exists(path):
         raise MXNetError(f"load path {path} does NOT exist")
     if not path.endswith(_ENDINGS):
         raise MXNetError(f"load path {path} is NOT a library file")
     raise MXNetError(
-        f"cannot load {path}: ops compiled against MXNet's headers need libmxnet, and ops run on PyTorch's engine. "
+        f"cannot load {path}: ops compiled against MXNet's headers require libmxnet, which neomx does not include. "
         "Write the op in Python (mx.operator.CustomOp), or compile it as a PyTorch extension and call it on x._data"
     )

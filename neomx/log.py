@@ -1,4 +1,4 @@
-"""mx.log: loggers whose lines begin with the level, the time and the place, in colour."""
+"""mx.log: loggers whose lines begin with the level, the time and the source location, in color."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RED, _GREEN, _BLUE, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[34m", "\x1b[0m"
 
 
 class _Formatter(logging.Formatter):
-    """`I1116 09:57:02 9479 train.py:main:8] message`, its head in a colour for the level."""
+    """Formats lines as `I1116 09:57:02 9479 train.py:main:8] message`, with a color for the level."""
 
     def __init__(self) -> None:
         super().__init__(datefmt="%m%d %H:%M:%S")
@@ -32,9 +32,9 @@ class _Formatter(logging.Formatter):
 def get_logger(
     name: str | None = None, filename: str | None = None, filemode: str | None = None, level: int = WARNING
 ) -> logging.Logger:
-    """The logger `name`, set up the first time it is asked for: lines go to `filename` as they are, or to stderr.
+    """Return the logger `name`. On the first call, configure it to log to `filename` without colors, or to stderr.
 
-    Without a name it is the root logger, left as it is.
+    Without a name, return the root logger, unchanged.
     """
     logger = logging.getLogger(name)
     if name is not None and not getattr(logger, "_init_done", False):
@@ -52,6 +52,6 @@ def get_logger(
 def getLogger(
     name: str | None = None, filename: str | None = None, filemode: str | None = None, level: int = WARNING
 ) -> logging.Logger:
-    """The old name of `get_logger`."""
+    """Deprecated alias of `get_logger`."""
     warnings.warn("getLogger is deprecated, Use get_logger instead.", DeprecationWarning, stacklevel=2)
     return get_logger(name, filename, filemode, level)

@@ -1,4 +1,4 @@
-"""`mx.misc`: the schedules of learning rates of MXNet's first programs."""
+"""`mx.misc`: the learning rate schedules of early MXNet versions."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ __all__ = ["FactorScheduler", "LearningRateScheduler"]
 
 
 class LearningRateScheduler:
-    """A rate for each iteration: override `__call__`."""
+    """The base class of learning rate schedules. Override `__call__`."""
 
     base_lr = 0.01
 
     def __call__(self, iteration: int) -> float:
-        """The rate of an iteration."""
+        """Return the learning rate of an iteration."""
         raise NotImplementedError(f"{type(self).__name__} must override __call__")
 
 
 class FactorScheduler(LearningRateScheduler):
-    """A rate that is multiplied by `factor` every `step` iterations."""
+    """Multiplies the learning rate by `factor` every `step` iterations."""
 
     def __init__(self, step: int, factor: float = 0.1):
         if step < 1:
@@ -26,5 +26,5 @@ class FactorScheduler(LearningRateScheduler):
         self.step, self.factor = step, factor
 
     def __call__(self, iteration: int) -> float:
-        """The rate of an iteration."""
+        """Return the learning rate of an iteration."""
         return float(self.base_lr * self.factor ** (iteration // self.step))

@@ -1,6 +1,6 @@
-"""Checkpoints of a symbol and its parameters, and how those who train a symbol use stores.
+"""Checkpoints of a symbol and its parameters, and helpers for training a symbol with a KVStore.
 
-A checkpoint is `prefix-symbol.json` and `prefix-0001.params`.
+A checkpoint consists of `prefix-symbol.json` and `prefix-0001.params`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .step.choose import Asked, updates_in
 __all__ = ["BatchEndParam", "load_checkpoint", "load_params", "save_checkpoint"]
 
 BatchEndParam = namedtuple("BatchEndParam", ["epoch", "nbatch", "eval_metric", "locals"])
-BatchEndParam.__doc__ = "What callbacks are told after a batch."
+BatchEndParam.__doc__ = "The argument of callbacks that are called after a batch."
 
-ContextArrays = Sequence[Sequence[Any]]  # of each parameter one array of each context
+ContextArrays = Sequence[Sequence[Any]]  # for each parameter, one array per context
 
 
 def __getattr__(name: str) -> Any:
-    if name == "FeedForward":  # which is made of modules, and they use this file
+    if name == "FeedForward":  # imported lazily, because the module package imports this file
         from .module.feedforward import FeedForward
 
         return FeedForward
@@ -43,7 +43,7 @@ def save_checkpoint(
     aux_params: dict[str, NDArray],
     remove_amp_cast: bool = True,
 ) -> None:
-    """Write `prefix`-symbol.json, if there is a symbol, and `prefix`-0003.params for epoch 3."""
+    """Write the parameters to `prefix`-0003.params (for epoch 3) and the symbol, if any, to `prefix`-symbol.json."""
     if symbol is not None:
         symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
     path = _params_file(prefix, epoch)
@@ -54,23 +54,23 @@ def save_checkpoint(
 
 
 def load_checkpoint(prefix: str, epoch: int) -> tuple[Any, dict[str, NDArray], dict[str, NDArray]]:
-    """The symbol, the arguments and the auxiliary states that `save_checkpoint` wrote."""
+    """Load the symbol, the arguments and the auxiliary states of a checkpoint written by `save_checkpoint`."""
     return sym.load(f"{prefix}-symbol.json"), *load_params(prefix, epoch)
 
 
 def load_params(prefix: str, epoch: int) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-    """The arguments and the auxiliary states alone."""
+    """Load the arguments and the auxiliary states of a checkpoint."""
     kinds: dict[str, dict[str, NDArray]] = {"arg": {}, "aux": {}}
     path = _params_file(prefix, epoch)
     loaded = nd.load(path) or {}
     if not isinstance(loaded, dict):
-        raise MXNetError(f"{path} holds arrays without names: expected a file that save_checkpoint wrote")
+        raise MXNetError(f"{path} contains arrays without names, expected a file written by save_checkpoint")
     for key, array in loaded.items():
         kind, colon, name = key.partition(":")
         if not colon:
             raise ValueError(
-                f"{path} holds {key!r}: expected names arg:... and aux:..., as save_checkpoint and export write them. "
-                "A file that Block.save_parameters wrote is read by Block.load_parameters"
+                f"{path} contains {key!r}, but names must begin with arg: or aux:, as in files of save_checkpoint and "
+                "export. Use Block.load_parameters to load a file written by Block.save_parameters"
             )
         if kind in kinds:
             kinds[kind][name] = array
@@ -82,19 +82,19 @@ def _params_file(prefix: str, epoch: int) -> str:
 
 
 def _multiple_callbacks(callbacks: Any, *args: Any, **kwargs: Any) -> None:
-    """Call one callback, each of a list, or none."""
+    """Call a callback, or each callback of a list. None is ignored."""
     if callbacks is not None:
         for callback in callbacks if isinstance(callbacks, list) else [callbacks]:
             callback(*args, **kwargs)
 
 
-# ---- stores, as programs that wrote a Module of their own use them ----
+# ---- KVStore helpers, for programs that define their own Module ----
 
 
 def _create_kvstore(kvstore: Any, num_device: int, arg_params: dict[str, NDArray]) -> tuple[KVStoreBase | None, bool]:
-    """The store that is asked for, by name or as it is, if it is needed; and whether it runs the optimizer.
+    """Return the KVStore given by name or as an object, or None if none is needed, and whether it runs the optimizer.
 
-    MXNET_UPDATE_ON_KVSTORE=0 in the environment has contexts and workers update by themselves.
+    If MXNET_UPDATE_ON_KVSTORE=0 is set in the environment, contexts and workers run the optimizer.
     """
     asked = Asked(kvstore)
     if kvstore is None or (num_device == 1 and not asked.is_between_workers):
@@ -104,7 +104,7 @@ def _create_kvstore(kvstore: Any, num_device: int, arg_params: dict[str, NDArray
 
 
 def _create_sparse_kvstore(kvstore: Any) -> tuple[KVStoreBase, bool]:
-    """The store that is asked for, which runs the optimizer: row-sparse parameters live there."""
+    """Return the KVStore given by name or as an object. It runs the optimizer, as it owns row-sparse parameters."""
     if isinstance(kvstore, KVStoreBase):
         return kvstore, True
     if isinstance(kvstore, str):
@@ -119,7 +119,7 @@ def _initialize_kvstore(
     param_names: Sequence[str],
     update_on_kvstore: bool,
 ) -> None:
-    """Give a store the first values of parameters; where it updates, or is shared by workers, take them from it."""
+    """Initialize the keys of a KVStore. Pull the values back if it runs the optimizer or is shared between workers."""
     names, values = list(param_names), [arg_params[name] for name in param_names]
     if isinstance(kvstore, KVStore):
         kvstore.init(names, values)
@@ -133,8 +133,8 @@ def _initialize_kvstore(
 def _update_params_on_kvstore(
     param_arrays: ContextArrays, grad_arrays: ContextArrays, kvstore: Any, param_names: Sequence[str]
 ) -> None:
-    """Have a store update parameters by their gradients, and take the new values."""
-    if isinstance(kvstore, KVStore):  # which takes all of them at once
+    """Push gradients to a KVStore that runs the optimizer, and pull the updated parameters."""
+    if isinstance(kvstore, KVStore):  # accepts all keys in one call
         _update_params_on_kvstore_nccl(param_arrays, grad_arrays, kvstore, param_names)
         return
     for i, (name, grads, weights) in enumerate(zip(param_names, grad_arrays, param_arrays, strict=True)):
@@ -145,7 +145,7 @@ def _update_params_on_kvstore(
 def _update_params_on_kvstore_nccl(
     param_arrays: ContextArrays, grad_arrays: ContextArrays, kvstore: Any, param_names: Sequence[str]
 ) -> None:
-    """The same in one call for all parameters."""
+    """Like `_update_params_on_kvstore`, with one call for all parameters."""
     rows = [row for row in zip(param_names, grad_arrays, param_arrays, strict=True) if row[1][0] is not None]
     if rows:
         names, grads, weights = (list(each) for each in zip(*rows, strict=True))
@@ -160,14 +160,14 @@ def _update_params(
     kvstore: Any = None,
     param_names: Sequence[str] | None = None,
 ) -> None:
-    """Update parameters on their contexts, by gradients that a store, if there is one, has summed.
+    """Update parameters on their contexts, after a KVStore, if given, has summed the gradients.
 
-    Parameter i on context k is number i * num_device + k to the updater.
+    The updater sees parameter i on context k as index i * num_device + k.
     """
     trained = [i for i, grads in enumerate(grad_arrays) if grads[0] is not None]
     if kvstore is not None and trained:
         if param_names is None:
-            raise TypeError("_update_params: param_names, the keys in the store, are needed where there is a kvstore")
+            raise TypeError("_update_params: param_names (the keys in the store) is required when kvstore is given")
         _sum_grads([param_names[i] for i in trained], [grad_arrays[i] for i in trained], kvstore)
     for k in range(num_device):
         rows = [(i * num_device + k, grad_arrays[i][k], param_arrays[i][k]) for i in trained]
@@ -176,7 +176,7 @@ def _update_params(
 
 
 def _sum_grads(names: list[str], grads: list[Any], kvstore: Any) -> None:
-    """Have a store put the sums over contexts and workers in place of gradients."""
+    """Replace gradients with their sums over contexts and workers, using a KVStore."""
     if isinstance(kvstore, KVStore):
         kvstore.pushpull(names, [list(row) for row in grads])
         return

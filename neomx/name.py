@@ -1,4 +1,4 @@
-"""Automatic names: `fullyconnected0`, `dense1_`, ... counted by kind, as MXNet counts them."""
+"""Automatic names such as `fullyconnected0` and `dense1_`, numbered by kind as in MXNet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class _Managers(type):
-    """Gives the class NameManager its `current`, which programs read."""
+    """Metaclass that provides `NameManager.current`."""
 
     @property
     def current(cls) -> NameManager:
@@ -15,14 +15,14 @@ class _Managers(type):
 
 
 class NameManager(metaclass=_Managers):
-    """Gives names to what a program does not name. As a `with` block it counts from zero again."""
+    """Generates names for symbols and blocks without one. As a context manager, it starts counting from zero."""
 
     def __init__(self) -> None:
         self._counter: dict[str, int] = {}
         self._outer: list[NameManager] = []
 
     def get(self, name: str | None, hint: str) -> str:
-        """`name` if there is one, else `hint` with the next number."""
+        """Return `name` if it is given, otherwise `hint` with the next number."""
         if name:
             return name
         number = self._counter.get(hint, 0)
@@ -39,14 +39,14 @@ class NameManager(metaclass=_Managers):
 
 
 class Prefix(NameManager):
-    """Puts a prefix before every name, given or automatic."""
+    """Adds a prefix to every name, given or automatic."""
 
     def __init__(self, prefix: str):
         super().__init__()
         self._prefix = prefix
 
     def get(self, name: str | None, hint: str) -> str:
-        """The prefix and the name."""
+        """Return the prefixed name."""
         return self._prefix + super().get(name, hint)
 
 
@@ -59,5 +59,5 @@ _local = _Local()
 
 
 def current() -> NameManager:
-    """The manager of the innermost `with` block of this thread."""
+    """Return the manager of the innermost `with` block of this thread."""
     return _local.manager

@@ -1,8 +1,8 @@
-"""Keep oneDNN, torch's CPU kernels, from AMX instructions that a virtual machine announces without describing them.
+"""Keep oneDNN, torch's CPU kernels, from using AMX on virtual machines that report it without its tile sizes.
 
-Some hypervisors pass on the CPU flag `amx_tile` and hide CPUID leaf 0x1D, which gives the size of the tiles. oneDNN
+Some hypervisors expose the CPU flag `amx_tile` but hide CPUID leaf 0x1D, which contains the size of the tiles. oneDNN
 then generates kernels for tiles of size zero: larger bfloat16 products raise "could not create a primitive" or end the
-process with an illegal instruction, and after the first failure every other oneDNN kernel of the process fails as well.
+process with an illegal instruction. After the first failure, every other oneDNN kernel of the process fails as well.
 
 oneDNN reads its limit from the environment once, when its first kernel runs, so `import neomx` sets it before that.
 This file must not import torch.
@@ -14,9 +14,9 @@ import sys
 from .process import state
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
-WITHOUT_AMX = "AVX10_1_512"  # everything that a CPU with AMX has, except AMX
+WITHOUT_AMX = "AVX10_1_512"  # all instruction sets of a CPU with AMX, except AMX
 TILE_LEAF = 0x1D
-FAILURES = ("could not create a primitive", "could not execute a primitive")  # oneDNN's, as torch passes them on
+FAILURES = ("could not create a primitive", "could not execute a primitive")  # oneDNN errors, as reported by torch
 
 
 def hides_tiles(cpuinfo: str) -> bool:
@@ -24,13 +24,13 @@ def hides_tiles(cpuinfo: str) -> bool:
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         name, _, value = line.partition(":")
-        fields.setdefault(name.strip(), value.strip())  # the first CPU's: all are of one kind
+        fields.setdefault(name.strip(), value.strip())  # the first CPU's; all CPUs are alike
     level = fields.get("cpuid level", "")
     return level.isdigit() and int(level) < TILE_LEAF and "amx_tile" in fields.get("flags", "").split()
 
 
 def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
-    """Limit oneDNN to instructions that work here, unless the user has chosen a limit, and log that."""
+    """Limit oneDNN to instructions that work on this machine, unless the user has set a limit, and log it."""
     if sys.platform != "linux" or VARIABLE in os.environ:
         return
     try:
@@ -45,13 +45,13 @@ def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
     import logging
 
     message = (
-        "This machine announces AMX but does not describe its tiles (CPUID leaf 0x1D), so bfloat16 kernels would fail. "
+        "This machine reports AMX but not the size of its tiles (CPUID leaf 0x1D), so bfloat16 kernels would fail. "
         f"Setting {VARIABLE}={WITHOUT_AMX}."
     )
     if "torch" in sys.modules:
         import faulthandler
 
-        faulthandler.enable()  # should a kernel still die of an illegal instruction, this shows in which op
+        faulthandler.enable()  # if a kernel still executes an illegal instruction, this shows the op
         message += (
             " This comes too late if torch, imported before neomx, has already run a convolution or a matrix product: "
             "then import neomx first, or set the variable before Python starts."
@@ -60,7 +60,7 @@ def limit(cpuinfo: str = "/proc/cpuinfo") -> None:
 
 
 def explained(message: str) -> str:
-    """`message`, the text of an error, with the remedy if it comes from AMX kernels that cannot work here."""
+    """Return the error message, with a remedy if it was caused by AMX kernels that do not work on this machine."""
     if state.onednn_limited and any(failure in message for failure in FAILURES):
         return (
             f"{message}. oneDNN was used before neomx could limit it to instructions that work on this machine. Set "

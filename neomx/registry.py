@@ -1,4 +1,4 @@
-"""`mx.registry`: classes by lower-case name, one registry for each base class."""
+"""`mx.registry`: registries of classes by lower-case name, one for each base class."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _registries: dict[type, dict[str, type]] = {}
 
 
 def get_registry(base_class: type) -> dict[str, type]:
-    """A copy of what is registered for `base_class`: {name: class}."""
+    """Return a copy of the registry of `base_class`: {name: class}."""
     return dict(_registries.get(base_class, {}))
 
 
 def get_register_func(base_class: type, nickname: str) -> Callable[..., Any]:
-    """A function, and class decorator, that registers subclasses of `base_class`; errors say `nickname`."""
+    """Return a function, also usable as a class decorator, that registers subclasses of `base_class` as `nickname`."""
     registry = _registries.setdefault(base_class, {})
 
     def register(klass: Class, name: str | None = None) -> Class:
-        """Make `klass` known by `name`, or by its own."""
+        """Register `klass` under `name`, or under its own name."""
         if not issubclass(klass, base_class):
             raise AssertionError(f"can only register subclasses of {base_class.__name__}, received {klass.__name__}")
         key = (name or klass.__name__).lower()
         if registry.get(key, klass) is not klass:
-            warnings.warn(f"the {nickname} {key!r} is now {klass!r}; it was {registry[key]!r}", stacklevel=2)
+            warnings.warn(f"{nickname} {key!r} is replaced by {klass!r}, it was {registry[key]!r}", stacklevel=2)
         registry[key] = klass
         return klass
 
@@ -39,11 +39,11 @@ def get_register_func(base_class: type, nickname: str) -> Callable[..., Any]:
 
 
 def get_alias_func(base_class: type, nickname: str) -> Callable[..., Any]:
-    """A function that makes class decorators: `@alias('name', 'other name')`."""
+    """Return a function that creates class decorators: `@alias('name', 'other name')`."""
     register = get_register_func(base_class, nickname)
 
     def alias(*aliases: str) -> Callable[[Class], Class]:
-        """A class decorator that registers under these names."""
+        """Return a class decorator that registers under these names."""
 
         def decorate(klass: Class) -> Class:
             for name in aliases:
@@ -56,17 +56,17 @@ def get_alias_func(base_class: type, nickname: str) -> Callable[..., Any]:
 
 
 def get_create_func(base_class: type, nickname: str) -> Callable[..., Any]:
-    """A function that makes an instance from a registered name, from JSON or a dictionary; an instance stays itself."""
+    """Return a function that creates instances from a registered name, JSON or a dictionary, and accepts instances."""
     registry = _registries.setdefault(base_class, {})
 
     def create(*args: Any, **kwargs: Any) -> Any:
-        """An instance: `create('name', ...)`, `create('["name", {...}]')` or `create(instance)`."""
+        """Return an instance: `create('name', ...)`, `create('["name", {...}]')` or `create(instance)`."""
         if not args and nickname not in kwargs:
             raise ValueError(f"create: expected the name of a registered {nickname}, received {kwargs}")
         name, args = (args[0], args[1:]) if args else (kwargs.pop(nickname), ())
         complete = isinstance(name, base_class) or (isinstance(name, str) and name.startswith(("[", "{")))
         if complete and (args or kwargs):
-            raise AssertionError(f"{nickname} {name!r:.80} is complete; it takes no other arguments")
+            raise AssertionError(f"{nickname} {name!r:.80} is already an instance; other arguments are not accepted")
         if isinstance(name, base_class):
             return name
         if isinstance(name, dict):

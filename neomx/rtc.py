@@ -1,4 +1,4 @@
-"""mx.rtc: CUDA source compiled while a program runs, which PyTorch and Triton do in their own way."""
+"""mx.rtc: runtime compilation of CUDA source, which is not supported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .base import MXNetError
 
 
 class CudaModule:
-    """Raises when made: CUDA source is not compiled here."""
+    """Raises MXNetError when created, because neomx does not compile CUDA source."""
 
     def __init__(self, source: str, options: Sequence[str] = (), exports: Sequence[str] = ()):
         raise MXNetError(
@@ -19,4 +19,4 @@ class CudaModule:
 
 
 class CudaKernel:
-    """A kernel of a CudaModule: none can be made here."""
+    """A kernel of a CudaModule. It cannot be created."""

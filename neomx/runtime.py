@@ -1,4 +1,4 @@
-"""mx.runtime: what this installation can do, in the names of MXNet's build options."""
+"""mx.runtime: the features of this installation, by the names of MXNet's build options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class Feature(NamedTuple):
-    """A build option of MXNet: its `name`, and whether what it stands for is here (`enabled`)."""
+    """A build option of MXNet: its `name`, and whether the feature is available (`enabled`)."""
 
     name: str
     enabled: bool
@@ -21,7 +21,7 @@ class Feature(NamedTuple):
 
 
 def feature_list() -> list[Feature]:
-    """All features, in MXNet's order: what PyTorch has on this machine, and what comes with neomx."""
+    """Return all features in MXNet's order: those of PyTorch on this machine, and those of neomx."""
     cuda, built = torch.cuda.is_available(), torch.__config__.show()
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     vectors = torch.backends.cpu.get_cpu_capability() if x86 else ""
@@ -60,24 +60,25 @@ def feature_list() -> list[Feature]:
 
 
 class Features(collections.OrderedDict[str, Feature]):
-    """All features by name. There is one such object."""
+    """All features by name. It is a singleton."""
 
     instance: Features | None = None
 
     def __new__(cls) -> Features:
+        """Return the only instance."""
         if cls.instance is None:
             cls.instance = super().__new__(cls)
             collections.OrderedDict.__init__(cls.instance, ((feature.name, feature) for feature in feature_list()))
         return cls.instance
 
     def __init__(self) -> None:
-        """Nothing to do: it was filled when it was made."""
+        """Do nothing: `__new__` has filled the dictionary."""
 
     def __repr__(self) -> str:
         return str(list(self.values()))
 
     def is_enabled(self, feature_name: str) -> bool:
-        """Whether a feature is here; its name in any case."""
+        """Whether a feature is enabled. The name is not case-sensitive."""
         name = feature_name.upper()
         if name not in self:
             raise RuntimeError(f"Feature '{name}' is unknown, known features are: {list(self)}")

@@ -1,4 +1,4 @@
-"""mx.util: NumPy semantics, which of them are on, the environment, and what GPUs there are."""
+"""mx.util: NumPy semantics, environment variables, and information about GPUs."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ Decorated = TypeVar("Decorated")
 
 
 def is_np_shape() -> bool:
-    """Whether this thread has NumPy's shapes on: () is a scalar and (0, 3) is empty, not unknown."""
+    """Whether NumPy shapes are on in this thread: () is a scalar and (0, 3) is empty, not unknown."""
     return modes.np_shape
 
 
 def is_np_array() -> bool:
-    """Whether this thread's Blocks, losses and datasets make mx.np arrays."""
+    """Whether Blocks, losses and datasets create mx.np arrays in this thread."""
     return modes.np_array
 
 
 def set_np_shape(active: bool) -> bool:
-    """Turn NumPy's shapes on or off for this thread; returns what it was before."""
+    """Turn NumPy shapes on or off for this thread, and return the previous state."""
     if not isinstance(active, (bool, int)):
         raise TypeError(f"set_np_shape: expected True or False, received {active!r}")
     if modes.np_array and not active:
@@ -60,7 +60,7 @@ def set_np_shape(active: bool) -> bool:
 
 
 def set_np(shape: bool = True, array: bool = True) -> None:
-    """Turn NumPy's shapes and arrays on or off for this thread. Arrays need shapes."""
+    """Turn NumPy shapes and arrays on or off for this thread. NumPy arrays require NumPy shapes."""
     if array and not shape:
         raise ValueError("NumPy shape semantics is required in using NumPy array semantics. Call set_np() for both")
     modes.np_array = bool(array)
@@ -68,12 +68,12 @@ def set_np(shape: bool = True, array: bool = True) -> None:
 
 
 def reset_np() -> None:
-    """Turn NumPy's semantics off."""
+    """Turn NumPy semantics off."""
     set_np(shape=False, array=False)
 
 
 class np_shape:
-    """`with np_shape():` has NumPy's shapes on inside, or off with `np_shape(False)`."""
+    """`with np_shape():` turns NumPy shapes on in the block; `np_shape(False)` turns them off."""
 
     def __init__(self, active: bool = True):
         self._active = active
@@ -87,7 +87,7 @@ class np_shape:
 
 
 class np_array:
-    """`with np_array():` has Blocks, losses and datasets make mx.np arrays inside, or not with `np_array(False)`."""
+    """`with np_array():` makes Blocks, losses and datasets create mx.np arrays in the block; False turns that off."""
 
     def __init__(self, active: bool = True):
         self._active = active
@@ -102,7 +102,7 @@ class np_array:
 
 
 def _within(scope: Callable[[], Any], decorator: str, target: Any) -> Any:
-    """A function that runs inside `scope()`; of a class, all its own methods and properties do."""
+    """Return a function that runs inside `scope()`. For a class, wrap all methods and properties that it defines."""
     if inspect.isclass(target):
         for name, member in list(vars(target).items()):
             if isinstance(member, property):
@@ -125,17 +125,17 @@ def _within(scope: Callable[[], Any], decorator: str, target: Any) -> Any:
 
 
 def use_np_shape(func: Decorated) -> Decorated:
-    """Decorator: a function, or every method of a class, runs with NumPy's shapes on."""
+    """Decorator that turns NumPy shapes on in a function, or in all methods of a class."""
     return _within(np_shape, "use_np_shape", func)
 
 
 def use_np_array(func: Decorated) -> Decorated:
-    """Decorator: a function, or every method of a class, runs with mx.np arrays on."""
+    """Decorator that turns mx.np arrays on in a function, or in all methods of a class."""
     return _within(np_array, "use_np_array", func)
 
 
 def use_np(func: Decorated) -> Decorated:
-    """Decorator: a function, or every method of a class, runs with NumPy's shapes and arrays on."""
+    """Decorator that turns NumPy shapes and arrays on in a function, or in all methods of a class."""
     return use_np_shape(use_np_array(func))
 
 
@@ -150,12 +150,12 @@ def set_module(module: str) -> Callable[[Decorated], Decorated]:
 
 
 def getenv(name: str) -> str | None:
-    """A variable of the environment, or None."""
+    """Return an environment variable, or None."""
     return os.environ.get(name)
 
 
 def setenv(name: str, value: str | None) -> None:
-    """Set a variable of the environment; None removes it."""
+    """Set an environment variable; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -163,22 +163,22 @@ def setenv(name: str, value: str | None) -> None:
 
 
 def makedirs(d: str) -> None:
-    """Make a directory and those above it, unless they are there."""
+    """Create a directory and its parents if they do not exist."""
     os.makedirs(os.path.expanduser(d), exist_ok=True)
 
 
 def get_gpu_count() -> int:
-    """How many GPUs torch can use here."""
+    """Return the number of GPUs that torch can use."""
     return num_gpus()
 
 
 def get_gpu_memory(gpu_dev_id: int) -> tuple[int, int]:
-    """(free, total) bytes of a GPU."""
+    """Return (free, total) bytes of a GPU."""
     return gpu_memory_info(gpu_dev_id)
 
 
 def get_cuda_compute_capability(ctx: Context) -> int:
-    """A GPU's compute capability as one number: 86 for 8.6."""
+    """Return a GPU's compute capability as one number: 86 for 8.6."""
     if not isinstance(ctx, Context) or ctx.device_type != "gpu":
         raise ValueError(f"Expecting a gpu context to get cuda compute capability, while received ctx {ctx}")
     major, minor = torch.cuda.get_device_capability(ctx.check().device)

@@ -1,4 +1,4 @@
-"""`mx.mod`: training a symbol. Module, and modules made of several."""
+"""`mx.mod`: training a symbol with Module, and modules that combine several modules."""
 
 from . import base_module, bucketing_module, executor_group, module, python_module, sequential_module
 from .base_module import BaseModule

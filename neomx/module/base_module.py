@@ -1,4 +1,4 @@
-"""BaseModule: what every module can do, and the loops that are the same for all: fit, score, predict."""
+"""BaseModule: the interface of all modules, and their common training and prediction loops."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _STEPS_BEFORE = {
 
 
 class BaseModule:
-    """A computation with parameters that can be bound to shapes, trained and asked.
+    """A computation with parameters that can be bound to input shapes, trained and used for prediction.
 
-    A subclass gives the parts (`bind`, `init_params`, `init_optimizer`, `forward`, `backward`, `update`,
-    `update_metric`, `get_outputs`, `get_params`, ...); `fit`, `score` and `predict` are made of them.
+    Subclasses define `bind`, `init_params`, `init_optimizer`, `forward`, `backward`, `update`, `update_metric`,
+    `get_outputs`, `get_params`, and others. `fit`, `score` and `predict` are built on them.
     """
 
     def __init__(self, logger: Any = logging):
@@ -48,7 +48,7 @@ class BaseModule:
         self._total_exec_bytes = 0
 
     def _require(self, what: str, *states: str) -> None:
-        """Refuse to do something before all is ready for it."""
+        """Raise AssertionError if a required earlier call is missing."""
         for each in states:
             if not getattr(self, each):
                 raise AssertionError(f"{what}: call {_STEPS_BEFORE[each]} first")
@@ -56,7 +56,7 @@ class BaseModule:
     # ---- the loops ----
 
     def forward_backward(self, data_batch: Any) -> None:
-        """`forward` for training, then `backward`."""
+        """Run `forward` in training mode, then `backward`."""
         self.forward(data_batch, is_train=True)
         self.backward()
 
@@ -71,7 +71,7 @@ class BaseModule:
         epoch: int = 0,
         sparse_row_id_fn: Any = None,
     ) -> list[tuple[str, Any]]:
-        """(name, value) pairs of a metric over the batches of an iterator, or the first `num_batch` of them."""
+        """Return (name, value) pairs of a metric over an iterator's batches, or over the first `num_batch` of them."""
         self._require("score", "binded", "params_initialized")
         if reset:
             eval_data.reset()
@@ -79,7 +79,7 @@ class BaseModule:
             eval_metric = metric.create(eval_metric)
         eval_metric.reset()
         actual_num_batch = 0
-        # Callbacks are given the names of this function's variables, as those of MXNet are called.
+        # Callbacks receive this function's local variables, so these have the same names as in MXNet.
         for nbatch, eval_batch in enumerate(eval_data):
             if num_batch is not None and nbatch == num_batch:
                 break
@@ -100,7 +100,7 @@ class BaseModule:
     def iter_predict(
         self, eval_data: Any, num_batch: int | None = None, reset: bool = True, sparse_row_id_fn: Any = None
     ) -> Iterator[tuple[list[NDArray], int, Any]]:
-        """(outputs, number, batch) for each batch of an iterator, without the samples that only fill it up."""
+        """Yield (outputs, batch number, batch) for each batch of an iterator, without padding samples."""
         self._require("iter_predict", "binded", "params_initialized")
         if reset:
             eval_data.reset()
@@ -121,10 +121,10 @@ class BaseModule:
         always_output_list: bool = False,
         sparse_row_id_fn: Any = None,
     ) -> Any:
-        """The outputs for an iterator, joined over its batches; or for one array.
+        """Return the outputs for an iterator, concatenated over its batches, or for a single array.
 
-        A single output comes alone unless `always_output_list`. Without `merge_batches` it is a list of outputs for
-        each batch.
+        A single output is returned without a list unless `always_output_list`. Without `merge_batches`, the result is a
+        list with the outputs of each batch.
         """
         self._require("predict", "binded", "params_initialized")
         if isinstance(eval_data, (NDArray, np.ndarray)):
@@ -167,11 +167,11 @@ class BaseModule:
         monitor: Any = None,
         sparse_row_id_fn: Any = None,
     ) -> None:
-        """Train on an iterator's batches for the epochs from `begin_epoch` to before `num_epoch`.
+        """Train on the batches of an iterator for epochs `begin_epoch` to `num_epoch - 1`.
 
-        It binds, initialises parameters and optimizer where that was not done, logs the metric of each epoch, and that
-        over `eval_data`. Callbacks: after a batch with a `BatchEndParam`, after an epoch with (epoch, symbol,
-        arguments, auxiliary states).
+        Bind and initialize the parameters and the optimizer if that has not been done yet. Log the metric of each epoch
+        on the training data and on `eval_data`. Callbacks receive a `BatchEndParam` after a batch, and (epoch, symbol,
+        arguments, auxiliary states) after an epoch.
         """
         if num_epoch is None:
             raise AssertionError("please specify number of epochs: fit(..., num_epoch=...)")
@@ -196,7 +196,7 @@ class BaseModule:
         if not isinstance(eval_metric, metric.EvalMetric):
             eval_metric = metric.create(eval_metric)
 
-        # One long function: batch callbacks are given its variables, by the names that MXNet gives them.
+        # This stays one function: batch callbacks receive its local variables, which have the same names as in MXNet.
         for epoch in range(begin_epoch, num_epoch):
             tic = time.time()
             eval_metric.reset()
@@ -238,7 +238,7 @@ class BaseModule:
             train_data.reset()
 
     def _validate(self, epoch: int, data: Any, eval_metric: Any, end_callback: Any, batch_end_callback: Any) -> None:
-        """Log the metric over other data than those of the training."""
+        """Log the metric over the validation data."""
         found = self.score(
             data, eval_metric, score_end_callback=end_callback, batch_end_callback=batch_end_callback, epoch=epoch
         )
@@ -246,50 +246,52 @@ class BaseModule:
             self.logger.info("Epoch[%d] Validation-%s=%f", epoch, name, val)
 
     def _begin_epoch(self, epoch: int, train_data: Any) -> None:
-        """What a kind of module does before the batches of an epoch."""
+        """Hook for subclasses, called before the batches of an epoch."""
 
     def _await_workers(self) -> None:
-        """Wait until the other workers of a distributed training have come to their epoch's end too."""
+        """Wait until all workers of a distributed training have reached the end of their epoch."""
 
-    # ---- what it is ----
+    # ---- inspection ----
 
     @property
     def data_names(self) -> list[str]:
-        """The names of the data it takes."""
+        """The names of the data inputs."""
         raise self._missing("data_names")
 
     @property
     def output_names(self) -> list[str]:
-        """The names of its outputs."""
+        """The names of the outputs."""
         raise self._missing("output_names")
 
     @property
     def data_shapes(self) -> list[Any]:
-        """Names and shapes of the data it is bound to."""
+        """Names and shapes of the bound data."""
         raise self._missing("data_shapes")
 
     @property
     def label_shapes(self) -> Any:
-        """Names and shapes of the labels it is bound to."""
+        """Names and shapes of the bound labels."""
         raise self._missing("label_shapes")
 
     @property
     def output_shapes(self) -> list[Any]:
-        """Names and shapes of its outputs."""
+        """Names and shapes of the outputs."""
         raise self._missing("output_shapes")
 
     @property
     def symbol(self) -> Any:
-        """The symbol it computes, if it has one."""
+        """The symbol of the module, if it has one."""
         return self._symbol
 
     def _missing(self, what: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__} has no {what}: a subclass of BaseModule must define it")
+        return NotImplementedError(
+            f"{type(self).__name__} does not implement {what}. Subclasses of BaseModule must define it"
+        )
 
     # ---- parameters ----
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The parameters and the auxiliary states, by name: copies of those that are computed with."""
+        """Return the parameters and the auxiliary states by name, as copies."""
         raise self._missing("get_params")
 
     def init_params(
@@ -301,7 +303,7 @@ class BaseModule:
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters their first values: those given by name, else by the initializer."""
+        """Initialize the parameters from the values given by name, or else with the initializer."""
         raise self._missing("init_params")
 
     def set_params(
@@ -312,7 +314,7 @@ class BaseModule:
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters these values."""
+        """Set the values of the parameters."""
         self.init_params(
             initializer=None,
             arg_params=arg_params,
@@ -330,10 +332,12 @@ class BaseModule:
         nd.save(fname, {**arrays, **{f"aux:{name}": array for name, array in aux_params.items()}})
 
     def load_params(self, fname: str) -> None:
-        """Take the parameters from a file that `save_params` or `save_checkpoint` wrote."""
+        """Load the parameters from a file written by `save_params` or `save_checkpoint`."""
         loaded = nd.load(fname)
         if not isinstance(loaded, dict):
-            raise ValueError(f"Invalid param file {fname}: its arrays have no names, expected arg:NAME and aux:NAME")
+            raise ValueError(
+                f"Invalid param file {fname}: expected names arg:NAME and aux:NAME, but its arrays have no names"
+            )
         kinds: dict[str, dict[str, NDArray]] = {"arg": {}, "aux": {}}
         for key, array in loaded.items():
             kind, _, name = key.partition(":")
@@ -343,14 +347,16 @@ class BaseModule:
         self.set_params(kinds["arg"], kinds["aux"])
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The arrays of `state_names`; a module without states has none."""
+        """Return the arrays of `state_names`. A module without states returns an empty list."""
         self._require("get_states", "binded", "params_initialized")
         if merge_multi_context:
-            raise AssertionError(f"{type(self).__name__} has no states to merge: get_states(merge_multi_context=False)")
+            raise AssertionError(
+                f"{type(self).__name__} has no states to merge. Call get_states(merge_multi_context=False)"
+            )
         return []
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Set the arrays of `state_names`, to arrays or to one number."""
+        """Set the arrays of `state_names` to arrays or to a single value."""
         self._require("set_states", "binded", "params_initialized")
         if states or value:
             raise AssertionError(f"{type(self).__name__} has no states to set")
@@ -358,36 +364,36 @@ class BaseModule:
     # ---- computing ----
 
     def install_monitor(self, mon: Any) -> None:
-        """Have a Monitor watch all executors."""
+        """Install a Monitor on all executors."""
         raise self._missing("install_monitor")
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Make ready for a batch: switch buckets, fetch the rows of sparse parameters that it needs."""
+        """Prepare for a batch: switch buckets, and fetch the rows of sparse parameters that the batch needs."""
         if sparse_row_id_fn is not None:
             warnings.warn(UserWarning(f"sparse_row_id_fn is not invoked for {type(self).__name__}."), stacklevel=2)
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute the outputs of a batch; for training if `is_train`, by default if it was bound so."""
+        """Compute the outputs of a batch. `is_train` defaults to the mode that `bind` was called with."""
         raise self._missing("forward")
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        """Compute the gradients. `out_grads` are the head gradients of outputs that are not losses."""
         raise self._missing("backward")
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last forward; joined over contexts, or a list of each context's."""
+        """Return the outputs of the last forward, merged over contexts or as one list per context."""
         raise self._missing("get_outputs")
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradients of the data from the last backward; joined over contexts, or a list of each context's."""
+        """Return the gradients of the data from the last backward, merged over contexts or as one list per context."""
         raise self._missing("get_input_grads")
 
     def update(self) -> None:
-        """Change the parameters by the gradients of the last backward."""
+        """Update the parameters with the gradients of the last backward."""
         raise self._missing("update")
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the last forward's outputs, and these labels, to a metric."""
+        """Update a metric with the outputs of the last forward and the given labels."""
         raise self._missing("update_metric")
 
     # ---- setting up ----
@@ -402,7 +408,7 @@ class BaseModule:
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Make executors for data and labels of these shapes."""
+        """Create executors for data and labels of the given shapes."""
         raise self._missing("bind")
 
     def init_optimizer(
@@ -412,12 +418,12 @@ class BaseModule:
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Choose the optimizer, and the store through which gradients of contexts and workers meet."""
+        """Set the optimizer, and the KVStore that aggregates gradients over contexts and workers."""
         raise self._missing("init_optimizer")
 
 
 def _merged(batches: list[list[NDArray]]) -> list[NDArray]:
-    """Each output joined over batches."""
+    """Concatenate each output over batches."""
     if len({len(outputs) for outputs in batches}) > 1:
         raise AssertionError(
             "Cannot merge batches, as num of outputs is not the same in mini-batches. Maybe bucketing is used? Call "
@@ -427,7 +433,7 @@ def _merged(batches: list[list[NDArray]]) -> list[NDArray]:
 
 
 def _check_input_names(symbol: Any, names: list[str], typename: str, throw: bool) -> None:
-    """Refuse, or warn of, names of inputs that a symbol does not have."""
+    """Raise ValueError or warn if a symbol does not have inputs with these names."""
     arguments = symbol.list_arguments()
     for name in names:
         if name in arguments:
@@ -443,7 +449,7 @@ def _check_input_names(symbol: Any, names: list[str], typename: str, throw: bool
 
 
 def _check_names_match(data_names: list[str], data_shapes: list[Any], name: str, throw: bool) -> None:
-    """Refuse, or warn of, descriptions that are not of the inputs with these names."""
+    """Raise ValueError or warn if the descriptions do not match the input names."""
     if sorted(data_names) != sorted(each[0] for each in data_shapes):
         message = (
             f"Data provided by {name}_shapes don't match names specified by {name}_names "
@@ -457,7 +463,7 @@ def _check_names_match(data_names: list[str], data_shapes: list[Any], name: str,
 def _parse_data_desc(
     data_names: list[str], label_names: list[str], data_shapes: Any, label_shapes: Any
 ) -> tuple[list[DataDesc], list[DataDesc] | None]:
-    """Descriptions of data and labels as DataDescs, whose names were checked."""
+    """Return the descriptions of data and labels as DataDescs, after checking their names."""
     data = [each if isinstance(each, DataDesc) else DataDesc(*each) for each in data_shapes]
     _check_names_match(data_names, data, "data", True)
     if label_shapes is None:

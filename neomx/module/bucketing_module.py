@@ -1,4 +1,4 @@
-"""BucketingModule: one set of parameters, and a module of its own for each kind of batch, such as a sentence length."""
+"""BucketingModule: modules for different kinds of batches, e.g. sentence lengths, with shared parameters."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["BucketingModule"]
 
 
 class BucketingModule(BaseModule):
-    """Modules by `bucket_key`, made when a batch with that key first comes, that share parameters and optimizer.
+    """Modules by `bucket_key` that share parameters and optimizer. Each is created for the first batch with its key.
 
-    `sym_gen(bucket_key)` gives (symbol, data names, label names). `bind` and `init_params` are those of the module of
+    `sym_gen(bucket_key)` returns (symbol, data names, label names). `bind` and `init_params` apply to the module of
     `default_bucket_key`, whose symbol must have all parameters.
     """
 
@@ -39,7 +39,9 @@ class BucketingModule(BaseModule):
     ):
         super().__init__(logger=logger)
         if default_bucket_key is None:
-            raise AssertionError("BucketingModule needs a default_bucket_key, of the bucket that has all parameters")
+            raise AssertionError(
+                "BucketingModule requires default_bucket_key, the key of the bucket with all parameters"
+            )
         self._default_bucket_key, self._sym_gen = default_bucket_key, sym_gen
         self._settings = {
             "logger": logger,
@@ -50,7 +52,7 @@ class BucketingModule(BaseModule):
             "group2ctxs": group2ctxs,
             "compression_params": compression_params,
         }
-        self._loaded: dict[Any, Any] = {}  # symbols from files, used instead of those that sym_gen makes
+        self._loaded: dict[Any, Any] = {}  # symbols from files, which replace those of sym_gen
         self._first_params: Any = None  # parameters from files, until `bind`
         symbol, data_names, label_names = self._call_sym_gen(default_bucket_key)
         for names, kind in ((data_names, "data"), (self._settings["state_names"], "state")):
@@ -71,15 +73,15 @@ class BucketingModule(BaseModule):
         made = self._sym_gen(key)
         if not isinstance(made, (tuple, list)) or len(made) != 3:
             raise ValueError(
-                f"sym_gen({key!r}) must give (symbol, data names, label names), it gave {type(made).__name__}"
+                f"sym_gen({key!r}) must return (symbol, data names, label names), but returned {type(made).__name__}"
             )
         return (self._loaded.get(key, made[0]), *made[1:])
 
-    # ---- what it is ----
+    # ---- inspection ----
 
     @property
     def data_names(self) -> list[str]:
-        """The names of the data that the current bucket takes."""
+        """The names of the current bucket's data inputs."""
         return self._curr_module.data_names if self.binded else self._call_sym_gen(self._default_bucket_key)[1]
 
     @property
@@ -110,16 +112,16 @@ class BucketingModule(BaseModule):
         return self._current("symbol").symbol
 
     def _current(self, what: str, *states: str) -> Module:
-        """The module of the current bucket, when all is ready for what is asked."""
+        """Return the module of the current bucket, after checking that the required calls have been made."""
         self._require(what, "binded", *states)
         return self._curr_module
 
     # ---- parameters ----
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The parameters and the auxiliary states, by name: copies, which the next call overwrites."""
+        """Return the parameters and the auxiliary states by name, as copies that the next call overwrites."""
         module = self._current("get_params", "params_initialized")
-        module._params_dirty = True  # any bucket may have trained them
+        module._params_dirty = True  # any bucket may have updated them
         return module.get_params()
 
     def init_params(
@@ -131,7 +133,7 @@ class BucketingModule(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters their first values: those given by name, else by the initializer."""
+        """Initialize the parameters from the values given by name, or else with the initializer."""
         if self.params_initialized and not force_init:
             return
         if not self.binded:
@@ -154,7 +156,7 @@ class BucketingModule(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters these values; with `allow_missing` those that are not given stay."""
+        """Set the values of the parameters. With `allow_missing`, parameters that are not given keep their values."""
         if self.params_initialized and not force_init:
             warnings.warn("Parameters already initialized and force_init=False. set_params call ignored.", stacklevel=2)
             return
@@ -164,7 +166,7 @@ class BucketingModule(BaseModule):
         self.params_initialized = True
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The current bucket's arrays of `state_names`."""
+        """Return the current bucket's arrays of `state_names`."""
         return self._current("get_states", "params_initialized").get_states(merge_multi_context=merge_multi_context)
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
@@ -183,7 +185,7 @@ class BucketingModule(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Make the default bucket's module, for these shapes. The others are made as their batches come."""
+        """Create the default bucket's module for the given shapes. Other modules are created when needed."""
         params = self._first_params
         if force_rebind:
             params = self.get_params() if self.binded and self.params_initialized else params
@@ -206,14 +208,14 @@ class BucketingModule(BaseModule):
         return Module(symbol, data_names, label_names, **self._settings)
 
     def switch_bucket(self, bucket_key: Any, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Go on with the bucket of that key, whose module is made for these shapes if it is new."""
+        """Switch to the bucket with the given key. A new bucket's module is created for the given shapes."""
         if not self.binded:
             raise AssertionError("call bind before switching bucket")
         self._add(bucket_key, data_shapes, label_shapes)
         self._enter(bucket_key)
 
     def _add(self, key: Any, data_shapes: Any, label_shapes: Any) -> None:
-        """Make the module of a bucket, if it is new, on the parameters of the default one."""
+        """Create the module of a new bucket, sharing the parameters of the default bucket."""
         if key in self._buckets:
             return
         module = self._make(key)
@@ -232,11 +234,11 @@ class BucketingModule(BaseModule):
     def _enter(self, key: Any) -> None:
         module = self._buckets[key]
         if module is not self._curr_module:
-            self._curr_module._exec_group.release()  # a graph in memory for every bucket would be many
+            self._curr_module._exec_group.release()  # do not keep a graph in memory for every bucket
         self._curr_module, self._curr_bucket_key = module, key
 
     def _bucket_of(self, batch: Any) -> Any:
-        """The key of a batch, or that of the default bucket; its module is there then."""
+        """Return the key of a batch, or the default key, after creating its module if necessary."""
         key = getattr(batch, "bucket_key", None)
         key = self._default_bucket_key if key is None else key
         if key not in self._buckets:
@@ -248,7 +250,7 @@ class BucketingModule(BaseModule):
         return key
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Make the module for a batch's bucket, if it is new, and stay with the current one."""
+        """Create the module for a new batch's bucket, without switching to it."""
         self._require("prepare", "binded", "params_initialized")
         self._buckets[self._bucket_of(data_batch)].prepare(data_batch, sparse_row_id_fn=sparse_row_id_fn)
 
@@ -261,7 +263,7 @@ class BucketingModule(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Choose the optimizer and the store, the same for all buckets."""
+        """Set the optimizer and the KVStore of all buckets."""
         self._require("init_optimizer", "binded", "params_initialized")
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
@@ -273,37 +275,37 @@ class BucketingModule(BaseModule):
         self.optimizer_initialized = True
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute the outputs of a batch, by the module of its bucket."""
+        """Compute the outputs of a batch with the module of its bucket."""
         self._require("forward", "binded", "params_initialized")
         self._enter(self._bucket_of(data_batch))
         self._curr_module.forward(data_batch, is_train=is_train)
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        """Compute the gradients. `out_grads` are the head gradients of outputs that are not losses."""
         self._current("backward", "params_initialized").backward(out_grads=out_grads)
 
     def update(self) -> None:
-        """Change the parameters by the gradients of the last backward."""
+        """Update the parameters with the gradients of the last backward."""
         self._current("update", "params_initialized", "optimizer_initialized").update()
 
     def _await_workers(self) -> None:
         self._curr_module._await_workers()
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last forward; joined over contexts, or for each a list of every context's."""
+        """Return the outputs of the last forward, merged over contexts or as one list per context."""
         return self._current("get_outputs", "params_initialized").get_outputs(merge_multi_context=merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradients of the data from the last backward; joined over contexts, or a list of every context's."""
+        """Return the gradients of the data from the last backward, merged over contexts or as one list per context."""
         module = self._current("get_input_grads", "params_initialized", "inputs_need_grad")
         return module.get_input_grads(merge_multi_context=merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the last forward's outputs, and these labels, to a metric."""
+        """Update a metric with the outputs of the last forward and the given labels."""
         self._current("update_metric", "params_initialized").update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Have a Monitor watch all executors, also of buckets to come."""
+        """Install a Monitor on all executors, including those of future buckets."""
         self._require("install_monitor", "binded")
         self._monitor = mon
         for module in self._buckets.values():
@@ -314,7 +316,7 @@ class BucketingModule(BaseModule):
     def save_checkpoint(self, prefix: str, epoch: int, remove_amp_cast: bool = False) -> None:
         """Write the symbol of every bucket, the keys in `prefix`.buckets, and `prefix`-0003.params for epoch 3."""
         if not self._buckets:
-            raise AssertionError("save_checkpoint: no buckets are there to save: call bind first")
+            raise AssertionError("save_checkpoint: there are no buckets to save. Call bind first")
         keys = nd.array(list(self._buckets), dtype="int32")
         for key, module in self._buckets.items():
             module.symbol.save(f"{prefix}-{key}-symbol.json", remove_amp_cast=remove_amp_cast)
@@ -325,7 +327,7 @@ class BucketingModule(BaseModule):
     def load(
         prefix: str, epoch: int, sym_gen: Any = None, default_bucket_key: Any = None, **kwargs: Any
     ) -> BucketingModule:
-        """A module from what `save_checkpoint` wrote; its other arguments are those of BucketingModule."""
+        """Load a module written by `save_checkpoint`. The other arguments are those of BucketingModule."""
         from ..model import load_params
 
         _check_given("loading BucketingModule", sym_gen=sym_gen, default_bucket_key=default_bucket_key)
@@ -342,7 +344,7 @@ class BucketingModule(BaseModule):
         aux_params: dict[str, NDArray] | None = None,
         **kwargs: Any,
     ) -> BucketingModule:
-        """A module with these symbols by bucket key, in place of those that `sym_gen` makes, and these parameters."""
+        """Return a module with symbols by bucket key, which replace those of `sym_gen`, and the given parameters."""
         what = "BucketingModule.load_dict"
         _check_given(what, sym_dict=sym_dict, sym_gen=sym_gen, default_bucket_key=default_bucket_key)
         _check_given(what, arg_params=arg_params, aux_params=aux_params)

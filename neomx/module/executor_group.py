@@ -1,4 +1,4 @@
-"""DataParallelExecutorGroup: a symbol bound on several contexts, each with its slice of every batch."""
+"""DataParallelExecutorGroup: a symbol bound on several contexts, each of which gets a slice of every batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ..executor_manager import _split_input_slice
 from ..io import DataDesc
 from ..ndarray import NDArray
 
-Row = list[Any]  # one array of each context
+Row = list[Any]  # one array per context
 
 
 class DataParallelExecutorGroup:
-    """Executors of one symbol, one on each context, that share the samples of a batch by their `workload`.
+    """Executors of one symbol, one per context. They split the samples of a batch in proportion to `workload`.
 
-    `param_arrays`, `grad_arrays` and `aux_arrays` hold, for each name, one array of each context. With `shared_group`
-    parameters, their gradients and auxiliary states are the arrays of that group, and the inputs lie in its memory.
+    `param_arrays`, `grad_arrays` and `aux_arrays` contain, for each name, one array per context. With `shared_group`,
+    parameters, their gradients and auxiliary states are the arrays of that group, and the inputs use its memory.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class DataParallelExecutorGroup:
         )
         self.slices: list[slice] = []
         self.execs: list[Executor] = []
-        self._bound: list[Executor] = []  # as they were before `reshape`
+        self._bound: list[Executor] = []  # the executors before `reshape`
         self.bind_exec(data_shapes, label_shapes)
 
     def _grad_reqs(self, grad_req: Any) -> dict[str, str]:
-        """What becomes of each argument's gradient. A list or a dictionary says it of any argument, fixed or not."""
+        """Return the grad_req of each argument. A list or a dictionary also applies to fixed parameters."""
         if not self.for_training:
             return dict.fromkeys(self.arg_names, "null")
         if isinstance(grad_req, (list, tuple)):
@@ -82,13 +82,13 @@ class DataParallelExecutorGroup:
     # ---- binding ----
 
     def bind_exec(self, data_shapes: list[DataDesc], label_shapes: list[DataDesc] | None) -> None:
-        """Make the executors for these shapes."""
+        """Create the executors for the given shapes."""
         self._describe(data_shapes, label_shapes)
         self.execs = self._bound = [self._bind_ith_exec(i) for i in range(len(self.contexts))]
         self._collect_arrays()
 
     def reshape(self, data_shapes: list[DataDesc], label_shapes: list[DataDesc] | None) -> None:
-        """Go on with data of other shapes; parameters stay the same arrays."""
+        """Change the shapes of data and labels. The parameter arrays do not change."""
         before = self.data_shapes, self.label_shapes
         try:
             self._describe(data_shapes, label_shapes)
@@ -105,14 +105,14 @@ class DataParallelExecutorGroup:
         self._collect_arrays()
 
     def _new_shapes(self, i: int, executor: Executor) -> dict[str, Any]:
-        """The shapes of all that is no parameter, which must keep theirs."""
+        """Return the shapes of all arguments that are not parameters. Parameters must keep their shapes."""
         shapes = self._shapes_at(i)
         inferred = dict(zip(self.arg_names, self.symbol.infer_shape(**shapes)[0], strict=True))
         for name in self.param_names:
             if tuple(inferred[name]) != executor.arg_dict[name].shape:
                 raise MXNetError(
-                    f"data of shapes {shapes} need {name} of shape {tuple(inferred[name])}, and it has "
-                    f"{executor.arg_dict[name].shape}. Give data of the shapes that it was made for"
+                    f"data of shapes {shapes} require {name} of shape {tuple(inferred[name])}, but it has "
+                    f"{executor.arg_dict[name].shape}. Pass data of the shapes that the module was bound to"
                 )
         return {name: tuple(shape) for name, shape in inferred.items() if name not in set(self.param_names)}
 
@@ -124,7 +124,7 @@ class DataParallelExecutorGroup:
         self.label_names = [desc.name for desc in label_shapes or ()]
 
     def decide_slices(self, data_shapes: list[DataDesc]) -> list[int]:
-        """Say which samples each context gets; where the axis of samples is in each of these arrays."""
+        """Determine the slice of samples for each context, and return the batch axis of each array."""
         axes = [DataDesc.get_batch_axis(desc.layout) for desc in data_shapes]
         for desc, axis in zip(data_shapes, axes, strict=True):
             if axis == -1:
@@ -146,12 +146,12 @@ class DataParallelExecutorGroup:
         return (*shape[:axis], own.stop - own.start, *shape[axis + 1 :])
 
     def _inputs(self) -> list[tuple[DataDesc, int]]:
-        """Every description of data and labels, with its axis of samples."""
+        """Return every description of data and labels, with its batch axis."""
         layouts = [*self.data_layouts, *self.label_layouts]
         return list(zip([*self.data_shapes, *(self.label_shapes or ())], layouts, strict=True))
 
     def _shapes_at(self, i: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of the inputs on a context."""
+        """Return the shapes of the inputs on a context."""
         known = set(self.arg_names)
         return {desc.name: self._slice_of(desc.shape, axis, i) for desc, axis in self._inputs() if desc.name in known}
 
@@ -203,7 +203,7 @@ class DataParallelExecutorGroup:
             executor.copy_params_from(arg_params, aux_params, allow_extra_params=allow_extra)
 
     def get_params(self, arg_params: dict[str, NDArray], aux_params: dict[str, NDArray]) -> None:
-        """Copy values into these arrays: the mean over contexts."""
+        """Copy the values, averaged over contexts, into the given arrays."""
         for names, rows, targets in (
             (self.param_names, self.param_arrays, arg_params),
             (self.aux_names, self.aux_arrays, aux_params),
@@ -213,15 +213,15 @@ class DataParallelExecutorGroup:
                 mean.astype(targets[name].dtype, copy=False).copyto(targets[name])
 
     def get_states(self, merge_multi_context: bool = True) -> list[Row]:
-        """The states of each context."""
+        """Return the states of each context."""
         if merge_multi_context:
             raise AssertionError(
-                "merge_multi_context=True is not supported for get_states yet: get_states(merge_multi_context=False)"
+                "merge_multi_context=True is not supported for get_states yet. Pass merge_multi_context=False"
             )
         return self.state_arrays
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Set the states to those arrays, or to one number."""
+        """Set the states to arrays or to a single value."""
         if (states is None) == (value is None):
             raise AssertionError("At least one of states & value must be specified, and only one of them.")
         if states is not None:
@@ -236,7 +236,7 @@ class DataParallelExecutorGroup:
     # ---- computing ----
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute a batch: each context its slice, or its own batch of a list."""
+        """Run a batch: each context gets its slice, or its own batch from a list."""
         self._load_batch(data_batch)
         training = self.for_training if is_train is None else is_train
         for executor in self.execs:
@@ -260,12 +260,12 @@ class DataParallelExecutorGroup:
                 _load(source, row, axis, f"label {name!r}")
 
     def on_gradient(self, ready: Callable[[str], None] | None) -> None:
-        """Have `ready(name)` called in backward when a gradient on the only context is complete; None: no more."""
+        """Call `ready(name)` in backward when a gradient is complete (one context only). None removes the callback."""
         for executor in self.execs:
             executor.on_gradient(ready if len(self.execs) == 1 else None)
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute gradients on every context."""
+        """Compute the gradients on every context."""
         if not self.for_training:
             raise AssertionError("re-bind with for_training=True to run backward")
         if out_grads is None:
@@ -276,7 +276,7 @@ class DataParallelExecutorGroup:
             executor.backward(out_grads=own)
 
     def _slice_on(self, array: Any, axis: int, i: int) -> NDArray:
-        """The part of an array that belongs to a context, there."""
+        """Return the slice of an array for a context, on that context."""
         if isinstance(array, (list, tuple)):
             return array[i].as_in_context(self.contexts[i])
         if len(self.contexts) > 1 and axis >= 0:
@@ -285,12 +285,12 @@ class DataParallelExecutorGroup:
         return array.as_in_context(self.contexts[i])
 
     def release(self) -> None:
-        """Free what the last forward kept for backward, which would compute it anew."""
+        """Free what the last forward kept for backward. A later backward recomputes it."""
         for executor in self.execs:
             executor._results, executor._leaves = [], {}
 
     def get_output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of the outputs, for whole batches."""
+        """Return names and shapes of the outputs for whole batches."""
         rows = self.get_outputs(merge_multi_context=False)
         return [
             (name, _whole_shape([each.shape for each in row], axis))
@@ -298,13 +298,13 @@ class DataParallelExecutorGroup:
         ]
 
     def get_outputs(self, merge_multi_context: bool = True, begin: int = 0, end: int | None = None) -> list[Any]:
-        """The outputs from number `begin` to before `end`; joined over contexts, or a list of each context's."""
+        """Return outputs `begin` to `end - 1`, merged over contexts or as one list per context."""
         end = self.num_outputs if end is None else end
         rows = [[executor.outputs[i] for executor in self.execs] for i in range(begin, end)]
         return _merge_multi_context(rows, self.output_layouts[begin:end]) if merge_multi_context else rows
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradients of the data; joined over contexts, or a list of each context's."""
+        """Return the gradients of the data, merged over contexts or as one list per context."""
         if self.input_grad_arrays is None:
             raise AssertionError("get_input_grads: call bind(..., inputs_need_grad=True) first")
         if merge_multi_context:
@@ -312,7 +312,7 @@ class DataParallelExecutorGroup:
         return self.input_grad_arrays
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add each context's outputs and labels to a metric."""
+        """Update a metric with each context's outputs and labels."""
         for i, executor in enumerate(self.execs):
             own = labels[i] if pre_sliced else self._labels_on(labels, i)
             outputs = dict(zip(self.output_names, executor.outputs, strict=True))
@@ -324,25 +324,27 @@ class DataParallelExecutorGroup:
         return [self._slice_on(label, axis, i) for label, axis in zip(labels or (), self.label_layouts, strict=False)]
 
     def install_monitor(self, mon: Any) -> None:
-        """Have a Monitor watch every executor."""
+        """Install a Monitor on all executors."""
         for executor in self.execs:
             mon.install(executor)
 
 
 def _prepare_group2ctxs(group2ctxs: Any, count: int) -> list[Any]:
-    """A dictionary from groups to contexts for each of `count` executors."""
+    """Return a dictionary from groups to contexts for each of `count` executors."""
     if group2ctxs is None:
         return [None] * count
     if isinstance(group2ctxs, list):
         if len(group2ctxs) != count:
-            raise AssertionError(f"group2ctxs must have an entry for each of {count} contexts, has {len(group2ctxs)}")
+            raise AssertionError(
+                f"group2ctxs must have an entry for each of {count} contexts, received {len(group2ctxs)}"
+            )
         return group2ctxs
     if not isinstance(group2ctxs, dict):
         raise AssertionError(f"group2ctxs must be a dictionary or a list of them, received {group2ctxs!r:.80}")
     for group, places in group2ctxs.items():
         if isinstance(places, (list, tuple)) and len(places) not in (1, count):
             raise AssertionError(
-                f"group2ctxs: {group!r} needs one context, or one for each of {count}, received {len(places)}"
+                f"group2ctxs: {group!r} requires one context, or one for each of {count}, received {len(places)}"
             )
     return [{group: _at(places, i) for group, places in group2ctxs.items()} for i in range(count)]
 
@@ -361,7 +363,7 @@ def _check_count(kind: str, names: Sequence[str], arrays: Sequence[Any]) -> None
 
 
 def _load(source: Any, targets: list[tuple[slice, NDArray]], axis: int, what: str) -> None:
-    """Copy an array, slice by slice along an axis, into those of the contexts; a list has one for each."""
+    """Copy slices of an array along an axis into the arrays of the contexts. A list has one array per context."""
     for i, (own, target) in enumerate(targets):
         part = source[i] if isinstance(source, (list, tuple)) else source
         if isinstance(part, np.ndarray):
@@ -371,19 +373,19 @@ def _load(source: Any, targets: list[tuple[slice, NDArray]], axis: int, what: st
         if part.shape != target.shape:
             raise MXNetError(
                 f"{what} was bound with shape {target.shape}{' on a context' if len(targets) > 1 else ''}, received "
-                f"{part.shape}. Give batches of the shapes that bind was told, or call reshape first"
+                f"{part.shape}. Pass batches of the bound shapes, or call reshape first"
             )
         target._assign(part._data)
 
 
 def _whole_shape(shapes: list[tuple[int, ...]], axis: int) -> tuple[int, ...]:
-    """The shape of arrays that are joined along an axis; without one, that of the first."""
+    """Return the shape of arrays concatenated along an axis, or the first shape if the axis is negative."""
     first = shapes[0]
     return first if axis < 0 else (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
 
 def _merge_multi_context(rows: list[Row], axes: Sequence[int]) -> list[NDArray]:
-    """Each output joined over contexts along its axis of samples; without one, that of the first context."""
+    """Concatenate each output over contexts along its batch axis. Without a batch axis, use the first context's."""
     return [
         row[0]
         if len(row) == 1 or axis < 0

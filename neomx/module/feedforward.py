@@ -1,4 +1,4 @@
-"""FeedForward: training and prediction in one object, as MXNet had it before Module; `mx.model.FeedForward`."""
+"""FeedForward (`mx.model.FeedForward`): MXNet's training and prediction class before Module."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _NOT_DATA = "X must be DataIter, NDArray or numpy.ndarray"
 
 
 class FeedForward:
-    """A symbol with its parameters, that `fit` trains and `predict` asks; Module replaced it.
+    """A symbol with its parameters, trained by `fit` and used by `predict`. Deprecated in favor of Module.
 
-    `kwargs` are the optimizer's. A function in place of the symbol gives the symbol for each bucket. Arrays in place
-    of iterators are cut into batches of `numpy_batch_size`.
+    `kwargs` are passed to the optimizer. `symbol` may be a function that returns the symbol for a bucket. Arrays given
+    instead of iterators are split into batches of `numpy_batch_size`.
     """
 
     def __init__(
@@ -71,11 +71,11 @@ class FeedForward:
             self._check_arguments()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the executor, which a copy makes again."""
+        """Return the state without the executor, which a copy creates again."""
         return {**vars(self), "_pred_exec": None}
 
     def _check_arguments(self) -> None:
-        """Refuse a symbol with equal names; drop parameters that it does not have, if that is allowed."""
+        """Raise an error if names in the symbol are repeated. Drop unknown parameters if that is allowed."""
         _check_arguments(self.symbol)
         if self.allow_extra_params:
             names, states = set(self.symbol.list_arguments()), set(self.symbol.list_auxiliary_states())
@@ -84,11 +84,11 @@ class FeedForward:
 
     @staticmethod
     def _is_data_arg(name: str) -> bool:
-        """Whether a name is that of data or labels."""
+        """Whether a name belongs to data or labels."""
         return name.endswith(("data", "label"))
 
     def _init_params(self, inputs: Any, overwrite: bool = False) -> tuple[list[str], list[str], list[str]]:
-        """Initialise the parameters that are not there yet, or all of them.
+        """Initialize missing parameters, or all of them.
 
         Returns the names of all arguments, of the parameters and of the auxiliary states.
         """
@@ -97,7 +97,7 @@ class FeedForward:
         names, states = self.symbol.list_arguments(), self.symbol.list_auxiliary_states()
         arg_shapes, _, aux_shapes = self.symbol.infer_shape(**given)
         if arg_shapes is None:
-            raise ValueError(f"the shapes of {given} do not tell those of all parameters of {names}")
+            raise ValueError(f"cannot infer the shapes of all parameters of {names} from the shapes of {given}")
         arg_types, _, aux_types = self.symbol.infer_type(**{each.name: each.dtype for each in descs})
         wanted = {n: (shape, t) for n, shape, t in zip(names, arg_shapes, arg_types, strict=True) if n not in given}
         wanted_states = {n: (shape, t) for n, shape, t in zip(states, aux_shapes, aux_types, strict=True)}
@@ -112,13 +112,13 @@ class FeedForward:
             if name not in given:
                 self._begin(name, attrs.get(name, {}), found[name])
             elif given[name].shape != shape:
-                raise ValueError(f"{name} has the shape {given[name].shape}, and the symbol needs {shape}")
+                raise ValueError(f"{name} has shape {given[name].shape}, but the symbol requires {shape}")
             else:
                 found[name][:] = given[name]
         return found
 
     def _begin(self, name: str, attrs: dict[str, str], array: NDArray) -> None:
-        """Initialise by the variable's own initializer, or by its name; plain names are for running averages too."""
+        """Initialize with the variable's own initializer, or by name. A plain string also matches moving averages."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             self.initializer(InitDesc(name, attrs) if "__init__" in attrs else name, array)
@@ -126,7 +126,7 @@ class FeedForward:
     # ---- data ----
 
     def _init_iter(self, X: Any, y: Any, is_train: bool) -> Any:
-        """The iterator itself, or one over arrays: shuffled if it is for training."""
+        """Return the iterator itself, or an iterator over arrays, shuffled for training."""
         if not isinstance(X, (np.ndarray, NDArray)):
             if not isinstance(X, DataIter):
                 raise TypeError(f"{_NOT_DATA}, received {type(X).__name__}")
@@ -135,7 +135,7 @@ class FeedForward:
             raise ValueError("y must be specified when X is numpy.ndarray")
         labels = np.zeros(X.shape[0]) if y is None else y.asnumpy() if isinstance(y, NDArray) else np.asarray(y)
         if X.shape[0] != labels.shape[0]:
-            raise ValueError(f"The numbers of data points and labels not equal: {X.shape[0]} and {labels.shape[0]}")
+            raise ValueError(f"The numbers of data points and labels are not equal: {X.shape[0]} and {labels.shape[0]}")
         if labels.ndim == 2 and labels.shape[1] == 1:
             labels = labels.flatten()
         if labels.ndim != 1:
@@ -145,7 +145,7 @@ class FeedForward:
         return NDArrayIter(X, labels, size, shuffle=is_train, last_batch_handle=last)
 
     def _init_eval_iter(self, eval_data: Any) -> Any:
-        """An iterator over what `eval_data` is: an iterator, or a pair of arrays or lists."""
+        """Return an iterator for `eval_data`, which is an iterator or a pair of arrays or lists."""
         if eval_data is None or isinstance(eval_data, DataIter):
             return eval_data
         if not isinstance(eval_data, (tuple, list)) or len(eval_data) != 2:
@@ -160,15 +160,15 @@ class FeedForward:
         data, labels = (np.array(each) if isinstance(each, list) else each for each in (data, labels))
         return self._init_iter(data, labels, is_train=True)
 
-    # ---- asking ----
+    # ---- prediction ----
 
     def _init_predictor(self, input_shapes: Any, type_dict: dict[str, Any] | None = None) -> Executor:
-        """An executor with the parameters, kept while the shapes stay."""
+        """Return an executor with the parameters. It is reused while the shapes stay the same."""
         shapes: dict[str, Any] = {each[0]: tuple(each[1]) for each in input_shapes}
         kept = self._pred_exec
         if kept is None or any(kept.arg_dict[name].shape != shape for name, shape in shapes.items()):
             if self.arg_params is None:
-                raise ValueError("this model has no parameters yet: call fit, or give arg_params and aux_params")
+                raise ValueError("this model has no parameters yet. Call fit, or pass arg_params and aux_params")
             kept = self.symbol.simple_bind(self.ctx[0], grad_req="null", type_dict=type_dict, **shapes)
             kept.copy_params_from(self.arg_params, self.aux_params)
             _check_arguments(self.symbol)
@@ -176,7 +176,7 @@ class FeedForward:
         return kept
 
     def _predicting(self, X: Any, reset: bool) -> tuple[Any, Executor, list[NDArray]]:
-        """An iterator, an executor for its batches, and that executor's arrays for data."""
+        """Return an iterator, an executor for its batches, and the executor's data arrays."""
         data = self._init_iter(X, None, is_train=False)
         if reset:
             data.reset()
@@ -185,9 +185,9 @@ class FeedForward:
         return data, bound, [bound.arg_dict[each[0]] for each in data.provide_data]
 
     def predict(self, X: Any, num_batch: int | None = None, return_data: bool = False, reset: bool = True) -> Any:
-        """The outputs for an iterator or an array, as numpy; with `return_data` also the data and the labels.
+        """Return the outputs for an iterator or an array as numpy arrays; with `return_data`, also the data and labels.
 
-        Several outputs come as a list.
+        Several outputs are returned as a list.
         """
         data, bound, inputs = self._predicting(X, reset)
         outputs: list[Any] = []
@@ -213,7 +213,7 @@ class FeedForward:
         batch_end_callback: Any = None,
         reset: bool = True,
     ) -> Any:
-        """The value of a metric over an iterator; a list for several metrics."""
+        """Return the value of a metric over an iterator, or a list of values for several metrics."""
         eval_metric = eval_metric if isinstance(eval_metric, metric.EvalMetric) else metric.create(eval_metric)
         data, bound, inputs = self._predicting(X, reset)
         for i, batch in enumerate(data):
@@ -242,14 +242,14 @@ class FeedForward:
         eval_end_callback: Any = LogValidationMetricsCallback(),  # noqa: B008 - it keeps nothing
         eval_batch_end_callback: Any = None,
     ) -> None:
-        """Train on an iterator, or on arrays, from `begin_epoch` to before `num_epoch`.
+        """Train on an iterator or on arrays, for epochs `begin_epoch` to `num_epoch - 1`.
 
-        An epoch is a pass over the data, or `epoch_size` batches wherever they begin. Callbacks are those of
-        `Module.fit`, with batches counted from 1.
+        An epoch is a pass over the data, or `epoch_size` batches, across the end of the data if necessary. Callbacks
+        are called as in `Module.fit`, with batches counted from 1.
         """
         if not isinstance(self.num_epoch, int):
             raise TypeError(
-                f"num_epoch must be an integer, received {self.num_epoch!r}: FeedForward(..., num_epoch=10)"
+                f"num_epoch must be an integer, received {self.num_epoch!r}. Pass it: FeedForward(..., num_epoch=10)"
             )
         logger = logger or logging
         data = self._init_iter(X, y, is_train=True)
@@ -290,7 +290,7 @@ class FeedForward:
         return BucketingModule(lambda key: (self.sym_gen(key), names, labels), data.default_bucket_key, **options)
 
     def _batches(self, data: Any, epoch: int, logger: Any) -> Any:
-        """The batches of an epoch; the iterator starts anew whenever it ends."""
+        """Yield the batches of an epoch. The iterator is reset whenever it ends."""
         count = 0
         while True:
             before = count
@@ -304,10 +304,10 @@ class FeedForward:
             if self.epoch_size is None:
                 return
             if count == before:
-                raise ValueError(f"epoch_size is {self.epoch_size}, and the iterator gives no batch")
+                raise ValueError(f"epoch_size is {self.epoch_size}, but the iterator has no batches")
 
     def _take(self, arguments: dict[str, NDArray], states: dict[str, NDArray]) -> None:
-        """Keep what was trained, in the arrays that a program may hold."""
+        """Copy the trained values into the existing arrays, which the program may reference."""
         for found, kept in ((arguments, self.arg_params), (states, self.aux_params)):
             for name, array in found.items():
                 array.copyto(kept[name])  # type: ignore[index]
@@ -316,17 +316,19 @@ class FeedForward:
     # ---- files ----
 
     def save(self, prefix: str, epoch: int | None = None, remove_amp_cast: bool = True) -> None:
-        """Write `prefix`-symbol.json and `prefix`-0003.params, for the last epoch unless told."""
+        """Write `prefix`-symbol.json and `prefix`-0003.params. The epoch defaults to the last one."""
         epoch = self.num_epoch if epoch is None else epoch
         if epoch is None:
-            raise AssertionError("save(prefix, epoch): this model has no num_epoch to name the file by")
+            raise AssertionError(
+                "save requires an epoch for the file name, as this model has no num_epoch. Call save(prefix, epoch)"
+            )
         if self.arg_params is None:
-            raise AssertionError("this model has no parameters yet: call fit first")
+            raise AssertionError("this model has no parameters yet. Call fit first")
         save_checkpoint(prefix, epoch, self.symbol, self.arg_params, self.aux_params or {}, remove_amp_cast)
 
     @staticmethod
     def load(prefix: str, epoch: int, ctx: Any = None, **kwargs: Any) -> FeedForward:
-        """The model that `save` wrote, whose training goes on at `epoch`."""
+        """Load a model written by `save`. Training continues at `epoch`."""
         symbol, arguments, states = load_checkpoint(prefix, epoch)
         return FeedForward(symbol, ctx, arg_params=arguments, aux_params=states, begin_epoch=epoch, **kwargs)
 
@@ -351,7 +353,7 @@ class FeedForward:
         eval_batch_end_callback: Any = None,
         **kwargs: Any,
     ) -> FeedForward:
-        """A model that is trained at once."""
+        """Create a model and train it."""
         model = FeedForward(
             symbol,
             ctx=ctx,
@@ -387,6 +389,6 @@ def _step(module: BaseModule, batch: Any, monitor: Any) -> None:
 
 
 def _joined(batches: list[list[Any]]) -> Any:
-    """Each array joined over batches; alone if there is one."""
+    """Concatenate each array over batches. A single array is returned without a list."""
     joined = [np.concatenate(parts) for parts in zip(*batches, strict=True)]
     return joined[0] if len(joined) == 1 else joined

@@ -27,15 +27,15 @@ from .training import ArrayTraining
 __all__ = ["Module"]
 
 _EMBEDDINGS = ("Embedding", "_contrib_SparseEmbedding")
-_ROW_SPARSE = "1"  # in the attribute that sym.Variable(stype='row_sparse') sets
+_ROW_SPARSE = "1"  # the value of the attribute set by sym.Variable(stype='row_sparse')
 
 
 class Module(BaseModule):
-    """Trains a symbol: `bind` it to shapes, give it parameters and an optimizer, then forward, backward, update.
+    """Trains a symbol: `bind`, `init_params` and `init_optimizer`, then `forward`, `backward` and `update` per batch.
 
-    `fit` does all of that. `data_names` and `label_names` are the symbol's arguments that batches give; those of
-    `state_names` are set by `set_states`; all others are parameters, which are trained unless `fixed_param_names` has
-    them. Several contexts share each batch in proportion to `work_load_list`.
+    `fit` does all of that. Batches provide the arguments of the symbol in `data_names` and `label_names`, and
+    `set_states` provides those in `state_names`. All other arguments are parameters, which are trained unless they are
+    in `fixed_param_names`. Several contexts split each batch in proportion to `work_load_list`.
     """
 
     def __init__(
@@ -56,8 +56,7 @@ class Module(BaseModule):
         self._work_load_list = list(work_load_list or [1] * len(self._context))
         if len(self._work_load_list) != len(self._context):
             raise AssertionError(
-                f"work_load_list must have a number for each of {len(self._context)} contexts, received "
-                f"{work_load_list}"
+                f"work_load_list must have a value for each of {len(self._context)} contexts, received {work_load_list}"
             )
         self._group2ctxs = group2ctxs
         self._symbol = symbol
@@ -71,12 +70,12 @@ class Module(BaseModule):
         self._param_names = [name for name in symbol.list_arguments() if name not in inputs]
         self._aux_names, self._output_names = symbol.list_auxiliary_states(), symbol.list_outputs()
         self._row_sparse = _row_sparse_gradients(symbol) & set(self._param_names)
-        self._arg_params: Any = None  # copies of the executors' parameters, by name
+        self._arg_params: Any = None  # copies of the executors' parameters by name
         self._aux_params: Any = None
         self._params_dirty = False
         self._compression_params = compression_params
-        self._alone = False  # whether other workers of the job train models of their own
-        self._strategy: StepStrategy | None = None  # how gradients meet those of other contexts and workers
+        self._alone = False  # whether the workers of the job train independent models
+        self._strategy: StepStrategy | None = None  # how gradients are aggregated over contexts and workers
         self._training: ArrayTraining | None = None
         self._preload_opt_states: str | None = None
         self._grad_req: Any = None
@@ -86,7 +85,7 @@ class Module(BaseModule):
 
     @staticmethod
     def load(prefix: str, epoch: int, load_optimizer_states: bool = False, **kwargs: Any) -> Module:
-        """A module from what `save_checkpoint` wrote; its other arguments are those of Module."""
+        """Load a module written by `save_checkpoint`. The other arguments are those of Module."""
         symbol, args, auxs = load_checkpoint(prefix, epoch)
         module = Module(symbol=symbol, **kwargs)
         module._arg_params, module._aux_params, module.params_initialized = args, auxs, True
@@ -97,7 +96,7 @@ class Module(BaseModule):
     def save_checkpoint(
         self, prefix: str, epoch: int, save_optimizer_states: bool = False, remove_amp_cast: bool = True
     ) -> None:
-        """Write `prefix`-symbol.json, `prefix`-0003.params for epoch 3, and if told its .states."""
+        """Write `prefix`-symbol.json, `prefix`-0003.params (for epoch 3) and optionally the optimizer states."""
         self._symbol.save(f"{prefix}-symbol.json", remove_amp_cast=remove_amp_cast)
         path = f"{prefix}-{epoch:04d}.params"
         self.save_params(path)
@@ -108,14 +107,14 @@ class Module(BaseModule):
             logging.info('Saved optimizer state to "%s"', states)
 
     def save_optimizer_states(self, fname: str) -> None:
-        """Write the optimizer's states to a file."""
+        """Write the optimizer states to a file."""
         strategy, training = self._optimizing("save_optimizer_states")
         if not strategy.save_states(fname, dump_optimizer=False):
             with replacing(fname) as file:
                 file.write(training.updater().get_states())
 
     def load_optimizer_states(self, fname: str) -> None:
-        """Read the optimizer's states from a file."""
+        """Load the optimizer states from a file."""
         strategy, training = self._optimizing("load_optimizer_states")
         with training.own_keys(fname) as own:
             if not strategy.load_states(own):
@@ -128,45 +127,45 @@ class Module(BaseModule):
             self._training.use(self._exec_group)
         return self._strategy, self._training
 
-    # ---- what it is ----
+    # ---- inspection ----
 
     @property
     def data_names(self) -> list[str]:
-        """The names of the data it takes."""
+        """The names of the data inputs."""
         return self._data_names
 
     @property
     def label_names(self) -> list[str]:
-        """The names of the labels it takes."""
+        """The names of the label inputs."""
         return self._label_names
 
     @property
     def output_names(self) -> list[str]:
-        """The names of its outputs."""
+        """The names of the outputs."""
         return self._output_names
 
     @property
     def data_shapes(self) -> list[DataDesc]:
-        """Names and shapes of the data it is bound to."""
+        """Names and shapes of the bound data."""
         self._require("data_shapes", "binded")
         return self._data_shapes
 
     @property
     def label_shapes(self) -> list[DataDesc] | None:
-        """Names and shapes of the labels it is bound to; None if it has none."""
+        """Names and shapes of the bound labels, or None if there are none."""
         self._require("label_shapes", "binded")
         return self._label_shapes
 
     @property
     def output_shapes(self) -> list[tuple[str, tuple[int, ...]]]:
-        """Names and shapes of its outputs."""
+        """Names and shapes of the outputs."""
         self._require("output_shapes", "binded")
         return self._exec_group.get_output_shapes()
 
     # ---- parameters ----
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The parameters and the auxiliary states, by name: copies, which the next call overwrites."""
+        """Return the parameters and the auxiliary states by name, as copies that the next call overwrites."""
         self._require("get_params", "binded", "params_initialized")
         if self._params_dirty:
             self._sync_params_from_devices()
@@ -185,10 +184,10 @@ class Module(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters their first values: those given by name, else by the initializer.
+        """Initialize the parameters from the values given by name, or else with the initializer.
 
-        Given a dictionary, a parameter that it lacks is an error unless `allow_missing`; what it has beyond the
-        parameters is passed over, as in MXNet.
+        A parameter that is missing from a given dictionary is an error unless `allow_missing`. As in MXNet, values of
+        unknown parameters are ignored.
         """
         if self.params_initialized and not force_init:
             warnings.warn(
@@ -207,7 +206,7 @@ class Module(BaseModule):
         self._exec_group.set_params(self._arg_params, self._aux_params)
 
     def _have_copies(self) -> None:
-        """Make the arrays that `get_params` gives, unless they are there."""
+        """Create the arrays that `get_params` returns, if they do not exist."""
         if self._arg_params is None or self._aux_params is None:
             self._arg_params = _copies(self._param_names, self._exec_group.param_arrays)
             self._aux_params = _copies(self._aux_names, self._exec_group.aux_arrays)
@@ -220,7 +219,7 @@ class Module(BaseModule):
         force_init: bool = True,
         allow_extra: bool = False,
     ) -> None:
-        """Give the parameters these values; with `allow_missing` those that are not given stay."""
+        """Set the values of the parameters. With `allow_missing`, parameters that are not given keep their values."""
         if not allow_missing:
             self.init_params(
                 initializer=None,
@@ -239,12 +238,12 @@ class Module(BaseModule):
         self._params_dirty = self.params_initialized = True
 
     def get_states(self, merge_multi_context: bool = True) -> list[Any]:
-        """The arrays of `state_names`: for each a list with that of each context."""
+        """Return the arrays of `state_names`, as one list per state with an array for each context."""
         self._require("get_states", "binded", "params_initialized")
         return self._exec_group.get_states(merge_multi_context=merge_multi_context)
 
     def set_states(self, states: Any = None, value: Any = None) -> None:
-        """Set the arrays of `state_names`: to arrays, as `get_states` gives them, or to one number."""
+        """Set the arrays of `state_names` to arrays, nested as in `get_states`, or to a single value."""
         self._require("set_states", "binded", "params_initialized")
         self._exec_group.set_states(states, value)
 
@@ -266,7 +265,7 @@ class Module(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Make executors for data and labels of these shapes; with `shared_module` on the parameters of that module."""
+        """Create executors for data and labels of the given shapes, with the parameters of `shared_module` if given."""
         if force_rebind:
             self._keep_params()
             self._reset_bind()
@@ -274,7 +273,7 @@ class Module(BaseModule):
             self.logger.warning("Already bound, ignoring bind()")
             return
         if inputs_need_grad and not for_training:
-            raise AssertionError("bind: inputs_need_grad=True needs for_training=True")
+            raise AssertionError("bind: inputs_need_grad=True requires for_training=True")
         data, labels = _parse_data_desc(self.data_names, self.label_names, data_shapes, label_shapes)
         shared = self._shared_group(shared_module)
         self._exec_group = DataParallelExecutorGroup(
@@ -304,7 +303,7 @@ class Module(BaseModule):
             self._exec_group.set_params(self._arg_params, self._aux_params)
 
     def _keep_params(self) -> None:
-        """Before executors go, take over what they have trained."""
+        """Copy the trained values from executors that are about to be replaced."""
         if self.binded and self.params_initialized and self._params_dirty:
             self._sync_params_from_devices()
 
@@ -312,15 +311,15 @@ class Module(BaseModule):
         if shared_module is None:
             return None
         if not (isinstance(shared_module, Module) and shared_module.binded and shared_module.params_initialized):
-            raise AssertionError("bind: shared_module must be a Module that is bound and has its parameters")
+            raise AssertionError("bind: shared_module must be a bound Module with initialized parameters")
         if len(shared_module._context) < len(self._context):
             raise AssertionError(
-                f"bind: shared_module has {len(shared_module._context)} context(s), this module {len(self._context)}"
+                f"bind: shared_module has {len(shared_module._context)} context(s), expected {len(self._context)}"
             )
         return shared_module._exec_group
 
     def reshape(self, data_shapes: Any, label_shapes: Any = None) -> None:
-        """Go on with data and labels of other shapes."""
+        """Change the shapes of data and labels."""
         self._require("reshape", "binded")
         data, labels = _parse_data_desc(self.data_names, self.label_names, data_shapes, label_shapes)
         self._exec_group.reshape(data, labels)
@@ -335,10 +334,10 @@ class Module(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Choose the optimizer, and the store through which gradients of contexts and workers meet.
+        """Set the optimizer, and the KVStore that aggregates gradients over contexts and workers.
 
-        Gradients are divided by the batch size, of all workers together where they step together, unless
-        `optimizer_params` says otherwise by `rescale_grad`.
+        Gradients are divided by the batch size, summed over all workers that step together, unless `optimizer_params`
+        sets `rescale_grad`.
         """
         self._require("init_optimizer", "binded", "params_initialized")
         if self.optimizer_initialized and not force_init:
@@ -384,9 +383,7 @@ class Module(BaseModule):
             settings = {"rescale_grad": scale, **dict(params)}
             return opt.create(optimizer, sym=self._symbol, param_idx2name=names, **settings)
         if not isinstance(optimizer, opt.Optimizer):
-            raise AssertionError(
-                f"optimizer must be the name of one or an Optimizer, received {type(optimizer).__name__}"
-            )
+            raise AssertionError(f"optimizer must be a name or an Optimizer, received {type(optimizer).__name__}")
         if optimizer.rescale_grad != scale:
             warnings.warn(
                 "Optimizer created manually outside Module but rescale_grad is not normalized to "
@@ -398,17 +395,17 @@ class Module(BaseModule):
         return optimizer
 
     def borrow_optimizer(self, shared_module: BaseModule) -> None:
-        """Go on with the optimizer, its states and the store of another module with these parameters."""
+        """Share the optimizer, its states and the KVStore of another module with the same parameters."""
         if not isinstance(shared_module, Module) or not shared_module.optimizer_initialized:
             raise AssertionError(
-                "borrow_optimizer: the other must be a Module with an optimizer: call its init_optimizer"
+                "borrow_optimizer: the other module must be a Module with an optimizer. Call its init_optimizer first"
             )
         assert shared_module._training is not None
         unknown = sorted(set(self._param_names) - set(shared_module._training.names))
         if unknown:
             raise MXNetError(
-                f"borrow_optimizer: the other module has no parameters {', '.join(unknown)}, so nothing would "
-                "train them"
+                f"borrow_optimizer: the other module does not have the parameters {', '.join(unknown)}, so they would "
+                "not be trained"
             )
         self._strategy, self._training = shared_module._strategy, shared_module._training
         self.optimizer_initialized = True
@@ -416,7 +413,7 @@ class Module(BaseModule):
     # ---- computing ----
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute the outputs of a batch, or of a list with one for each context; its shapes may be new."""
+        """Compute the outputs of a batch, or of a list with one batch per context. Shapes may differ between calls."""
         self._require("forward", "binded", "params_initialized")
         began = time.perf_counter() if heard("forward") else 0.0
         self._follow_shapes(data_batch)
@@ -425,7 +422,7 @@ class Module(BaseModule):
             emit("forward", seconds=time.perf_counter() - began)
 
     def _follow_shapes(self, batch: Any) -> None:
-        """Reshape if the data of a batch have other shapes than before."""
+        """Reshape if the data of a batch have new shapes."""
         if isinstance(batch, list):
             if not batch:
                 raise AssertionError("forward: received an empty list of batches")
@@ -436,7 +433,7 @@ class Module(BaseModule):
         self.reshape(*_described(batch, self._data_shapes, self._label_shapes))
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute the gradients, starting from `out_grads` where the outputs are no losses."""
+        """Compute the gradients. `out_grads` are the head gradients of outputs that are not losses."""
         self._require("backward", "binded", "params_initialized")
         began = time.perf_counter() if heard("backward") else 0.0
         if self._training is not None:
@@ -447,19 +444,19 @@ class Module(BaseModule):
             emit("backward", seconds=time.perf_counter() - began)
 
     def update(self) -> None:
-        """Change the parameters by the gradients of the last backward, with all workers where there are others."""
+        """Update the parameters with the gradients of the last backward, aggregated over all workers."""
         self._require("update", "binded", "params_initialized", "optimizer_initialized", "for_training")
         began = time.perf_counter()
         self._params_dirty = True
         strategy, training = self._optimizing("update")
-        strategy.step(1.0, ignore_stale=True)  # `rescale_grad` divides
+        strategy.step(1.0, ignore_stale=True)  # `rescale_grad` divides by the batch size
         emit("step", trainer=self, samples=training.batch_size, seconds=time.perf_counter() - began, alone=self._alone)
 
     def _await_workers(self) -> None:
         if self._strategy is not None:
             self._strategy.await_others()
 
-    # ---- MXNet's private names, which programs use ----
+    # ---- private names of MXNet that programs use ----
 
     @property
     def _optimizer(self) -> opt.Optimizer | None:
@@ -480,27 +477,27 @@ class Module(BaseModule):
     # ---- results ----
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The outputs of the last forward; joined over contexts, or for each a list of every context's."""
+        """Return the outputs of the last forward, merged over contexts or as one list per context."""
         self._require("get_outputs", "binded", "params_initialized")
         return self._exec_group.get_outputs(merge_multi_context=merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradients of the data from the last backward; joined over contexts, or a list of every context's."""
+        """Return the gradients of the data from the last backward, merged over contexts or as one list per context."""
         self._require("get_input_grads", "binded", "params_initialized", "inputs_need_grad")
         return self._exec_group.get_input_grads(merge_multi_context=merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the last forward's outputs, and these labels, to a metric; `pre_sliced` labels are lists by context."""
+        """Update a metric with the last outputs and the given labels. `pre_sliced` labels are one list per context."""
         self._require("update_metric", "binded")
         self._exec_group.update_metric(eval_metric, labels, pre_sliced)
 
     def install_monitor(self, mon: Any) -> None:
-        """Have a Monitor watch all executors."""
+        """Install a Monitor on all executors."""
         self._require("install_monitor", "binded")
         self._exec_group.install_monitor(mon)
 
     def prepare(self, data_batch: Any, sparse_row_id_fn: Any = None) -> None:
-        """Make ready for a batch. Weights are whole on every context, so there are no rows to fetch."""
+        """Prepare for a batch. Every context has all rows of sparse weights, so none have to be fetched."""
         self._require("prepare", "binded")
         if sparse_row_id_fn is None:
             return
@@ -513,7 +510,7 @@ class Module(BaseModule):
         rows = sparse_row_id_fn(data_batch)
         if not isinstance(rows, dict):
             raise AssertionError(
-                f"sparse_row_id_fn must give a dictionary from parameters to row ids, it gave {type(rows).__name__}"
+                f"sparse_row_id_fn must return a dictionary of row ids by parameter, but returned {type(rows).__name__}"
             )
 
 
@@ -526,7 +523,7 @@ def _contexts(context: Any) -> list[Context]:
 
 
 def _row_sparse_gradients(symbol: Any) -> set[str]:
-    """The variables whose gradients MXNet keeps row-sparse: declared so, or the weights of sparse embeddings."""
+    """Return the variables whose gradients are row-sparse in MXNet: declared as such, or sparse embedding weights."""
     found = {
         name for name, attributes in symbol.attr_dict().items() if attributes.get("__storage_type__") == _ROW_SPARSE
     }
@@ -542,23 +539,23 @@ def _copies(names: list[str], rows: list[list[NDArray]]) -> dict[str, NDArray]:
 def _initialize(
     desc: InitDesc, array: NDArray, given: dict[str, NDArray] | None, initializer: Any, allow_missing: bool
 ) -> None:
-    """Write a parameter's first value: the one given, else the initializer's."""
+    """Write the initial value of a parameter: the given value, or else the initializer's."""
     if given is not None and desc in given:
         value = given[desc]
         if value is array:
             return
         check_array(desc, value)
         if value.shape != array.shape:
-            raise MXNetError(f"parameter {desc} has shape {array.shape}, the value given has {value.shape}")
+            raise MXNetError(f"parameter {desc} has shape {array.shape}, but the given value has {value.shape}")
         value.astype(array.dtype, copy=False).copyto(array)
     elif given is not None and not allow_missing:
-        raise RuntimeError(f"{desc} is not presented: give its value, or pass allow_missing=True to initialise it")
+        raise RuntimeError(f"{desc} is not presented. Pass its value, or allow_missing=True to initialize it")
     elif initializer is not None:
         initializer(desc, array)
 
 
 def _described(batch: Any, data: list[DataDesc], labels: list[DataDesc] | None) -> tuple[Any, Any]:
-    """Descriptions of a batch's data and labels: its own, or as before with its arrays' shapes."""
+    """Return descriptions of a batch's data and labels: its own, or the previous ones with the shapes of its arrays."""
     new_data = getattr(batch, "provide_data", None) or _like(data, batch.data)
     if getattr(batch, "provide_label", None):
         return new_data, batch.provide_label
@@ -576,7 +573,7 @@ def _like(descs: list[DataDesc], arrays: Sequence[Any]) -> list[DataDesc]:
 
 
 def _without_labels(new: Any, data: list[DataDesc], labels: list[DataDesc] | None) -> list[DataDesc] | None:
-    """The labels' descriptions with the number of samples that the new data have."""
+    """Return the labels' descriptions with the batch size of the new data."""
     if not labels:
         return labels
     axis = DataDesc.get_batch_axis(data[0].layout)

@@ -1,4 +1,4 @@
-"""What a training through a module tells whoever watches: the events that a DataLoader and a Trainer emit."""
+"""Emit the progress events of training with a Module: the same events as those of DataLoader and Trainer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class EpochEvents:
     """One epoch over an iterator: `with EpochEvents(...) as epoch:`, and `epoch.done(batch)` after each batch."""
 
     def __init__(self, loader: Any, number: int, epochs: int):
-        """`epochs` is where the numbers of epochs end."""
+        """`epochs` is the end of the range of epoch numbers."""
         self._loader, self._number, self._epochs, self._step = loader, number, epochs, 0
         self._steps = _steps(loader)
 
@@ -22,7 +22,7 @@ class EpochEvents:
         return self
 
     def done(self, batch: Any, metric: Any) -> None:
-        """The program is done with a batch. The metric is that of the epoch, as `fit` logs it, whoever resets it."""
+        """Report that a batch is done. The event contains the metric of the whole epoch, even if callbacks reset it."""
         if heard("metrics"):
             emit("metrics", values=dict(metric.get_global_name_value()))
         if heard("batch"):
@@ -35,7 +35,7 @@ class EpochEvents:
 
 
 def samples_of(batch: Any) -> int | None:
-    """How many samples a batch has, without those that only fill it up; None if it does not tell."""
+    """Return the number of samples in a batch, without padding, or None if unknown."""
     batches = batch if isinstance(batch, list) else [batch]
     if not all(getattr(each, "data", None) for each in batches):
         return None
@@ -43,7 +43,7 @@ def samples_of(batch: Any) -> int | None:
 
 
 def _steps(loader: Any) -> int | None:
-    """How many batches an iterator gives in an epoch, if it tells."""
+    """Return the number of batches of an iterator per epoch, or None if unknown."""
     samples, size = getattr(loader, "num_data", None), getattr(loader, "batch_size", None)
     if not isinstance(samples, int) or not size:
         return None

@@ -1,4 +1,4 @@
-"""PythonModule: a part of a chain of modules that a program computes itself, in Python."""
+"""PythonModule: a module that computes in Python, as a part of a chain of modules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["PythonLossModule", "PythonModule"]
 
 
 class PythonModule(BaseModule):
-    """A module without parameters whose subclass gives `forward`, `get_outputs`, `backward`, `get_input_grads`."""
+    """A module without parameters. Subclasses define `forward`, `get_outputs`, `backward` and `get_input_grads`."""
 
     def __init__(
         self,
@@ -34,31 +34,31 @@ class PythonModule(BaseModule):
 
     @property
     def data_names(self) -> Any:
-        """The names of the data it takes."""
+        """The names of the data inputs."""
         return self._data_names
 
     @property
     def output_names(self) -> Any:
-        """The names of its outputs."""
+        """The names of the outputs."""
         return self._output_names
 
     @property
     def data_shapes(self) -> Any:
-        """Names and shapes of the data it is bound to."""
+        """Names and shapes of the bound data."""
         return self._data_shapes
 
     @property
     def label_shapes(self) -> Any:
-        """Names and shapes of the labels it is bound to; None without labels."""
+        """Names and shapes of the bound labels, or None if there are none."""
         return self._label_shapes
 
     @property
     def output_shapes(self) -> Any:
-        """Names and shapes of its outputs."""
+        """Names and shapes of the outputs."""
         return self._output_shapes
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """Two empty dictionaries: it has no parameters."""
+        """Return two empty dictionaries, because the module has no parameters."""
         return {}, {}
 
     def init_params(
@@ -70,14 +70,14 @@ class PythonModule(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Nothing but that the module is ready: it has no parameters."""
+        """Mark the module as initialized. It has no parameters."""
         self.params_initialized = True
 
     def update(self) -> None:
-        """Nothing: it has no parameters."""
+        """Do nothing, because the module has no parameters."""
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Add the outputs and these labels to a metric, if it was bound with labels."""
+        """Update a metric with the outputs and the given labels, if the module was bound with labels."""
         if self._label_shapes is None:
             return
         if pre_sliced:
@@ -94,7 +94,7 @@ class PythonModule(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Take the shapes of data and labels, also new ones: there are no executors to keep."""
+        """Set the shapes of data and labels. It can be called repeatedly, because there are no executors."""
         if grad_req != "write":
             raise AssertionError(f"Python module only support write gradient, received grad_req={grad_req!r}")
         _check_names("data", self._data_names, data_shapes)
@@ -106,7 +106,7 @@ class PythonModule(BaseModule):
         self.binded = True
 
     def _compute_output_shapes(self) -> Any:
-        """(name, shape) of each output, from `_data_shapes` and `_label_shapes`: for subclasses."""
+        """Return (name, shape) for each output from `_data_shapes` and `_label_shapes`. Subclasses define it."""
         raise self._missing("_compute_output_shapes")
 
     def init_optimizer(
@@ -116,19 +116,21 @@ class PythonModule(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Nothing but that the module is ready: it has no parameters."""
+        """Mark the optimizer as initialized. The module has no parameters."""
         self.optimizer_initialized = True
 
 
 def _check_names(what: str, names: Sequence[str], shapes: Any) -> None:
     given = [each[0] for each in shapes]
     if given != list(names):
-        raise AssertionError(f"{what}_shapes must be those of {list(names)}, received {given}")
+        raise AssertionError(f"{what}_shapes must match the names {list(names)}, received {given}")
 
 
 class PythonLossModule(PythonModule):
-    """A loss at the end of a chain: its outputs are the scores it is given, and `grad_func(scores, labels)` their
-    gradients, as an array of either kind."""
+    """A loss at the end of a chain of modules.
+
+    Its outputs are its input scores. `grad_func(scores, labels)` returns their gradients as an NDArray or numpy array.
+    """
 
     def __init__(
         self,
@@ -142,7 +144,7 @@ class PythonLossModule(PythonModule):
         self._name = name
         for what, names in (("data_names", data_names), ("label_names", label_names)):
             if len(names) != 1:
-                raise AssertionError(f"a PythonLossModule takes one name as {what}, received {list(names)}")
+                raise AssertionError(f"PythonLossModule expects one name in {what}, received {list(names)}")
         if grad_func is not None and not callable(grad_func):
             raise AssertionError(f"grad_func must be callable, received {type(grad_func).__name__}")
         self._grad_func = grad_func
@@ -154,13 +156,13 @@ class PythonLossModule(PythonModule):
         return [(self._name + "_output", self._data_shapes[0][1])]
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Keep the scores, and the labels if it is for training."""
+        """Store the scores and, in training, the labels."""
         self._scores = data_batch.data[0]
         if self.for_training if is_train is None else is_train:
             self._labels = data_batch.label[0]
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The scores."""
+        """Return the scores."""
         self._refuse_contexts(merge_multi_context)
         return [self._scores]
 
@@ -172,20 +174,20 @@ class PythonLossModule(PythonModule):
         self._backward_impl()
 
     def _backward_impl(self) -> None:
-        """Set `_scores_grad` from `_scores` and `_labels`; subclasses may do so without a grad_func."""
+        """Set `_scores_grad` from `_scores` and `_labels`. Subclasses may override it instead of passing grad_func."""
         if self._grad_func is None:
             raise NotImplementedError(
-                "this PythonLossModule has no gradient: give it grad_func=..., or define _backward_impl"
+                "this PythonLossModule has no gradient. Pass grad_func=..., or define _backward_impl"
             )
         grad = self._grad_func(self._scores, self._labels)
         self._scores_grad = grad if isinstance(grad, NDArray) else make_array(grad)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradient of the scores."""
+        """Return the gradient of the scores."""
         self._refuse_contexts(merge_multi_context)
         return [self._scores_grad]
 
     @staticmethod
     def _refuse_contexts(merge_multi_context: bool) -> None:
         if merge_multi_context is not True:
-            raise AssertionError("a PythonLossModule runs on one context: merge_multi_context must be True")
+            raise AssertionError("PythonLossModule runs on one context, so merge_multi_context must be True")

@@ -1,4 +1,4 @@
-"""SequentialModule: modules in a row, each fed with the outputs of the one before."""
+"""SequentialModule: a chain of modules, each of which receives the outputs of the previous one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SequentialModule"]
 
 
 class SequentialModule(BaseModule):
-    """A chain of modules, made by `add`: forward goes through all of them, backward through all in reverse."""
+    """A chain of modules, built with `add`. Forward runs through all modules, backward in reverse order."""
 
     META_TAKE_LABELS = "take_labels"
     META_AUTO_WIRING = "auto_wiring"
@@ -30,15 +30,15 @@ class SequentialModule(BaseModule):
         self._label_shapes: Any = None
 
     def add(self, module: BaseModule, **kwargs: Any) -> SequentialModule:
-        """Add a module at the end; returns the chain itself.
+        """Append a module, and return the chain.
 
-        With `take_labels=True` it gets the labels of each batch; with `auto_wiring=True` the outputs before it are
-        its data whatever they are called.
+        With `take_labels=True`, the module receives the labels of each batch. With `auto_wiring=True`, its data are the
+        outputs of the previous module, whatever their names.
         """
         known = (self.META_TAKE_LABELS, self.META_AUTO_WIRING)
         for key in kwargs:
             if key not in known:
-                raise AssertionError(f'Unknown meta "{key}", a typo? Known are {" and ".join(known)}')
+                raise AssertionError(f'Unknown meta "{key}", a typo? Known keys are {" and ".join(known)}')
         self._modules.append(module)
         self._metas.append(kwargs)
         self.binded = self.params_initialized = self.optimizer_initialized = False
@@ -47,11 +47,11 @@ class SequentialModule(BaseModule):
     def _takes_labels(self, at: int) -> bool:
         return bool(self._metas[at].get(self.META_TAKE_LABELS))
 
-    # ---- what it is ----
+    # ---- inspection ----
 
     @property
     def data_names(self) -> list[str]:
-        """The names of the data that the first module takes."""
+        """The names of the first module's data inputs."""
         return self._modules[0].data_names if self._modules else []
 
     @property
@@ -61,13 +61,13 @@ class SequentialModule(BaseModule):
 
     @property
     def data_shapes(self) -> Any:
-        """Names and shapes of the data it is bound to."""
+        """Names and shapes of the bound data."""
         self._require("data_shapes", "binded")
         return self._modules[0].data_shapes
 
     @property
     def label_shapes(self) -> Any:
-        """Names and shapes of the labels it is bound to; None if no module takes labels."""
+        """Names and shapes of the bound labels, or None if no module takes labels."""
         self._require("label_shapes", "binded")
         return self._label_shapes
 
@@ -80,7 +80,7 @@ class SequentialModule(BaseModule):
     # ---- parameters ----
 
     def get_params(self) -> tuple[dict[str, NDArray], dict[str, NDArray]]:
-        """The parameters and the auxiliary states of all modules."""
+        """Return the parameters and the auxiliary states of all modules."""
         self._require("get_params", "binded", "params_initialized")
         arguments: dict[str, NDArray] = {}
         states: dict[str, NDArray] = {}
@@ -99,7 +99,7 @@ class SequentialModule(BaseModule):
         force_init: bool = False,
         allow_extra: bool = False,
     ) -> None:
-        """Initialise the parameters of all modules, each from what is its own."""
+        """Initialize the parameters of all modules."""
         if self.params_initialized and not force_init:
             return
         if not self.binded:
@@ -140,12 +140,12 @@ class SequentialModule(BaseModule):
         shared_module: BaseModule | None = None,
         grad_req: Any = "write",
     ) -> None:
-        """Bind every module to the outputs of the one before; the first to `data_shapes`."""
+        """Bind the first module to `data_shapes` and every other module to the outputs of the previous one."""
         if self.binded and not force_rebind:
             self.logger.warning("Already bound, ignoring bind()")
             return
         if inputs_need_grad and not for_training:
-            raise AssertionError("inputs_need_grad is for training: bind(..., for_training=True)")
+            raise AssertionError("inputs_need_grad=True requires for_training=True")
         if shared_module is not None:
             raise AssertionError("Shared module is not supported")
         if not self._modules:
@@ -180,7 +180,7 @@ class SequentialModule(BaseModule):
         optimizer_params: Any = (("learning_rate", 0.01),),
         force_init: bool = False,
     ) -> None:
-        """Choose the optimizer of every module."""
+        """Set the optimizer of every module."""
         self._require("init_optimizer", "binded", "params_initialized")
         if self.optimizer_initialized and not force_init:
             self.logger.warning("optimizer already initialized, ignoring.")
@@ -192,7 +192,7 @@ class SequentialModule(BaseModule):
         self.optimizer_initialized = True
 
     def install_monitor(self, mon: Any) -> None:
-        """Have a Monitor watch all modules."""
+        """Install a Monitor on all modules."""
         self._require("install_monitor", "binded")
         for module in self._modules:
             module.install_monitor(mon)
@@ -200,9 +200,9 @@ class SequentialModule(BaseModule):
     # ---- computing ----
 
     def forward(self, data_batch: Any, is_train: bool | None = None) -> None:
-        """Compute the outputs of every module, from those of the one before."""
+        """Compute the outputs of every module from those of the previous one."""
         self._require("forward", "binded", "params_initialized")
-        batch = copy.copy(data_batch)  # the program keeps its own
+        batch = copy.copy(data_batch)  # do not modify the caller's batch
         for at, module in enumerate(self._modules):
             module.forward(batch, is_train=is_train)
             if at + 1 < len(self._modules):
@@ -214,7 +214,7 @@ class SequentialModule(BaseModule):
                     ]
 
     def backward(self, out_grads: Any = None) -> None:
-        """Compute the gradients of every module, from those of its outputs."""
+        """Compute the gradients of every module from those of its outputs."""
         self._require("backward", "binded", "params_initialized")
         for at, module in reversed(list(enumerate(self._modules))):
             module.backward(out_grads=out_grads)
@@ -222,23 +222,23 @@ class SequentialModule(BaseModule):
                 out_grads = module.get_input_grads()
 
     def update(self) -> None:
-        """Change the parameters of every module by its gradients."""
+        """Update the parameters of every module with its gradients."""
         self._require("update", "binded", "params_initialized", "optimizer_initialized")
         for module in self._modules:
             module.update()
 
     def get_outputs(self, merge_multi_context: bool = True) -> list[Any]:
-        """The last module's outputs."""
+        """Return the last module's outputs."""
         self._require("get_outputs", "binded", "params_initialized")
         return self._modules[-1].get_outputs(merge_multi_context=merge_multi_context)
 
     def get_input_grads(self, merge_multi_context: bool = True) -> list[Any]:
-        """The gradients of the first module's data."""
+        """Return the gradients of the first module's data."""
         self._require("get_input_grads", "binded", "params_initialized", "inputs_need_grad")
         return self._modules[0].get_input_grads(merge_multi_context=merge_multi_context)
 
     def update_metric(self, eval_metric: Any, labels: Any, pre_sliced: bool = False) -> None:
-        """Have every module that takes labels add its outputs to a metric."""
+        """Update a metric with the outputs of every module that takes labels."""
         self._require("update_metric", "binded", "params_initialized")
         for at, module in enumerate(self._modules):
             if self._takes_labels(at):
@@ -246,8 +246,8 @@ class SequentialModule(BaseModule):
 
 
 def _renamed(names: list[str], shapes: Any) -> list[Any]:
-    """Descriptions of outputs under the names of the data that they become."""
+    """Return descriptions of outputs, renamed to the data inputs that they become."""
     if len(names) != len(shapes):
-        raise AssertionError(f"auto_wiring: a module takes {len(names)} inputs, {names}, and is given {len(shapes)}")
+        raise AssertionError(f"auto_wiring: a module expects {len(names)} inputs, {names}, received {len(shapes)}")
     types = [each.dtype if isinstance(each, DataDesc) else np.float32 for each in shapes]
     return [DataDesc(name, each[1], dtype) for name, each, dtype in zip(names, shapes, types, strict=True)]

@@ -1,4 +1,4 @@
-"""A Module as strategies of `step` see it: the arrays of its executors, its optimizer and updater."""
+"""The interface of a Module to the strategies of `step`: its executors' arrays, optimizer and updater."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 
 
 class _Listener:
-    """A call of `ready` for one parameter, until it is removed."""
+    """A registered `ready` callback for one parameter."""
 
     def __init__(self, listeners: dict[str, Callable[[], None]], name: str):
         self._listeners, self._name = listeners, name
 
     def remove(self) -> None:
-        """Call it no more."""
+        """Remove the callback."""
         self._listeners.pop(self._name, None)
 
 
 class TrainedArrays(Trained):
-    """The parameters of executors, with gradients in arrays of their own."""
+    """The parameters of executors and their gradient arrays."""
 
-    listeners: dict[str, Callable[[], None]]  # by parameter, called when its gradient has been written in backward
-    present: set[str]  # the parameters of the symbol that ran last, which may be one of several buckets
+    listeners: dict[str, Callable[[], None]]  # by parameter name; called in backward when the gradient has been written
+    present: set[str]  # the parameters of the symbol (e.g. bucket) that ran last
 
     def is_fresh(self, i: int, k: int) -> bool:
-        """A Module's update uses all gradients of the symbol that ran, as in MXNet."""
+        """Whether a gradient takes part in the update. As in MXNet, all gradients of the symbol that ran last do."""
         return self.names[i] in self.present
 
     def mark_used(self, i: int, k: int) -> None:
-        """A Module does not ask whether gradients are new."""
+        """Do nothing, because a Module does not check whether gradients are new."""
 
     def stamp(self, i: int) -> Stamp:
-        """Changes when a gradient on the first context is written."""
+        """Return a stamp that changes when a gradient on the first context is written."""
         return stamp(self.gradients[0][i]._data)
 
     def array(self, i: int, k: int) -> NDArray:
-        """The gradient on context k. MXNet keeps some by rows, so that optimizers leave other rows as they are."""
+        """Return the gradient on context k, row-sparse if it is in MXNet, so that optimizers skip the other rows."""
         array = self.gradients[k][i]
         return array.tostype("row_sparse") if i in self.sparse else array
 
@@ -61,10 +61,10 @@ class TrainedArrays(Trained):
 
 
 class ArrayTraining(Training):
-    """What a Module trains, and the modules that borrow its optimizer: buckets of one model.
+    """The training state of a Module, and of modules that borrow its optimizer, such as buckets of one model.
 
-    With `by_name` states are kept by the names of parameters, as a store keeps them. Else parameter i on context k is
-    number i * contexts + k, as in MXNet.
+    With `by_name`, states are stored by parameter name, as in a KVStore. Otherwise, the index of parameter i on
+    context k is i * contexts + k, as in MXNet.
     """
 
     def __init__(self, names: Sequence[str], contexts: int, optimizer: Optimizer, by_name: bool, sparse: set[str]):
@@ -74,21 +74,21 @@ class ArrayTraining(Training):
         self._updater = get_updater(optimizer)
         self._trained: TrainedArrays | None = None
         self._arrays: list[tuple[NDArray, NDArray]] = []
-        self._told: object = None  # the arrays of the executors whose parameters are `present`
-        self._seen: object = None  # those of the executors that stepped last
+        self._told: object = None  # the arrays of the executors that `present` describes
+        self._seen: object = None  # the arrays of the executors that stepped last
         self._group: DataParallelExecutorGroup | None = None
         self.listeners: dict[str, Callable[[], None]] = {}
         self.batch_size = 1
-        self._scale = self._rescaled = optimizer.rescale_grad  # as the program set it; as the last step did
+        self._scale = self._rescaled = optimizer.rescale_grad  # as set by the program; as set by the last step
 
     def use(self, group: DataParallelExecutorGroup) -> None:
-        """The next step is of these executors."""
+        """Use these executors in the next step."""
         self._group, self.batch_size = group, group.batch_size
         if self._trained is not None and group.param_arrays is not self._told:
             self._trained.present, self._told = set(_rows(group)), group.param_arrays
 
     def ready(self, name: str) -> None:
-        """A gradient has been written in backward."""
+        """Report that a gradient has been written in backward."""
         listener = self.listeners.get(name)
         if listener is not None:
             listener()
@@ -97,11 +97,11 @@ class ArrayTraining(Training):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer, whose states the updater holds."""
+        """The optimizer, whose states are in the updater."""
         return self._optimizer
 
     def trained(self) -> Trained:
-        """The parameters with gradients: the same object while the arrays stay."""
+        """Return the parameters with gradients. The object is the same while the arrays do not change."""
         group = self._group
         assert group is not None
         if self._trained is None or (group.param_arrays is not self._seen and self._have_changed(group)):
@@ -110,7 +110,7 @@ class ArrayTraining(Training):
         return self._trained
 
     def _have_changed(self, group: DataParallelExecutorGroup) -> bool:
-        """Whether the executors have other arrays, after `bind` with force_rebind=True."""
+        """Whether the executors have new arrays, e.g. after `bind` with force_rebind=True."""
         assert self._trained is not None
         mine = dict(zip(self._trained.names, self._arrays, strict=True))
         rows = _rows(group)
@@ -135,19 +135,19 @@ class ArrayTraining(Training):
         return made
 
     def rescale(self, divisor: float) -> None:
-        """Have the next update divide gradients by this number, beside what the program's `rescale_grad` does."""
-        if self._optimizer.rescale_grad != self._rescaled:  # the program has set another one
+        """Make the next update divide gradients by `divisor`, in addition to the program's `rescale_grad`."""
+        if self._optimizer.rescale_grad != self._rescaled:  # the program has changed it
             self._scale = self._optimizer.rescale_grad
         self._optimizer.rescale_grad = self._rescaled = self._scale / divisor
 
     def samples(self, divisor: float) -> float:
-        """The batch size; unknown if it is the divisor, which is constant here and says nothing of samples."""
+        """Return the batch size, or -1 (unknown) if it equals the divisor, which does not depend on the samples."""
         return -1 if self.batch_size == divisor else self.batch_size
 
     def update(self, places: Sequence[int], sums: Sequence[NDArray]) -> None:
         """Update these parameters on all contexts."""
         trained = self.trained()
-        if self._by_name:  # one state for all contexts, as in a store
+        if self._by_name:  # one state for all contexts, as in a KVStore
             first = [trained.weights[0][i] for i in places]
             self._updater([trained.keys[i] for i in places], list(sums), first)
             for replicas in trained.weights[1:]:
@@ -160,7 +160,7 @@ class ArrayTraining(Training):
             self._updater([self._index(trained.names[i], k) for i in places], beside, weights)
 
     def update_apart(self, places: Sequence[Sequence[int]]) -> None:
-        """Update the parameters `places[k]` on context k by the gradients there."""
+        """Update parameters `places[k]` on context k with the gradients of that context."""
         trained = self.trained()
         for k, mine in enumerate(places):
             if mine:
@@ -171,13 +171,13 @@ class ArrayTraining(Training):
         return name if self._by_name else self._numbers[name] * self._contexts + k
 
     def everything(self) -> list[torch.Tensor]:
-        """All parameters and auxiliary states."""
+        """Return all parameters and auxiliary states."""
         assert self._group is not None
         rows = [*self._group.param_arrays, *self._group.aux_arrays]
         return [array._data for row in rows for array in row]
 
     def everything_named(self) -> list[str]:
-        """What `everything` gives, by name."""
+        """Return the names of the tensors in `everything`."""
         assert self._group is not None
         rows = zip(
             [*self._group.param_names, *self._group.aux_names],
@@ -187,21 +187,21 @@ class ArrayTraining(Training):
         return [name for name, row in rows for _ in row]
 
     def updater(self) -> Updater:
-        """The one updater."""
+        """Return the updater."""
         return self._updater
 
     def indices(self) -> list[Key]:
-        """What the states in a file may belong to."""
+        """Return the keys that states in a file may have."""
         return [self._index(name, k) for name in self.names for k in range(self._contexts)]
 
     @contextmanager
     def own_keys(self, fname: str) -> Iterator[str]:
-        """A file with the states of `fname` under the keys that are used here: a store's are names, others numbers."""
+        """Yield a file with the states of `fname` under this object's keys: names as in a KVStore, or indices."""
         content = pathlib.Path(fname).read_bytes()
         try:
             states, optimizer = loads(content)
         except MXNetError:
-            states, optimizer = {}, None  # who reads it says what is wrong with it
+            states, optimizer = {}, None  # the reader of the file reports the error
         mine = self._with_own_keys(states) if optimizer is None else states
         if mine.keys() == states.keys():
             yield fname
@@ -213,7 +213,7 @@ class ArrayTraining(Training):
 
     def _with_own_keys(self, states: dict[Key, Any]) -> dict[Key, Any]:
         if states and all(isinstance(key, int) for key in states):
-            contexts = max(int(key) for key in states) // len(self.names) + 1  # of who wrote them
+            contexts = max(int(key) for key in states) // len(self.names) + 1  # of the process that wrote them
             if not self._by_name and (contexts == self._contexts or len(states) != len(self.trained()) * contexts):
                 return states
             states = {self.names[int(k) // contexts]: value for k, value in states.items() if int(k) % contexts == 0}
@@ -222,21 +222,21 @@ class ArrayTraining(Training):
         return states
 
     def take_updater(self, updater: Updater) -> None:
-        """Go on with an updater whose states came from a file."""
+        """Replace the updater with one whose states were loaded from a file."""
         self._updater = updater
         self.take_optimizer(updater.optimizer)
 
     def take_optimizer(self, optimizer: Optimizer) -> None:
-        """Go on with an optimizer that came from a file."""
+        """Replace the optimizer with one that was loaded from a file."""
         self._optimizer = optimizer
 
     def take_states(self, content: bytes) -> None:
-        """Go on from the optimizer and the states of another worker."""
+        """Load the optimizer and the states of another worker."""
         self._updater.set_states(content)
         self.take_optimizer(self._updater.optimizer)
 
 
 def _rows(group: DataParallelExecutorGroup) -> dict[str, tuple[list[NDArray], list[NDArray]]]:
-    """Weights and gradients, one for each context, of the parameters that have gradients."""
+    """Return weights and gradients, one per context, of the parameters with gradients."""
     rows = zip(group.param_names, group.param_arrays, group.grad_arrays or (), strict=True)
     return {name: (weights, gradients) for name, weights, gradients in rows if gradients[0] is not None}

@@ -1,7 +1,7 @@
-"""`mx.nd`: arrays, and every op of the table as a function on them.
+"""`mx.nd`: arrays, with every op of the op table as a function on them.
 
-An op's name decides where it is found: `_contrib_x` is `nd.contrib.x`, `_linalg_x` is `nd.linalg.x`, `_image_x`
-is `nd.image.x`, `_sparse_x` is `nd.sparse.x`, any other `_x` is `nd._internal._x`, and the rest are here.
+The prefix of an op's name selects its namespace: `_contrib_x` is `nd.contrib.x`, `_linalg_x` is `nd.linalg.x`,
+`_image_x` is `nd.image.x`, `_sparse_x` is `nd.sparse.x`, any other `_x` is `nd._internal._x`. All others are in `nd`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _place_functions() -> None:
     op.cast_storage = cast_storage  # type: ignore[attr-defined]
     for name, row in OPS.items():
         if name.startswith("_np"):
-            continue  # the rows of mx.np and mx.npx
+            continue  # ops of mx.np and mx.npx
         function = make_function(row, name, NDArray)
         for prefix, module in _PLACES.items():
             if name.startswith(prefix):
@@ -43,8 +43,8 @@ _place_functions()
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("np", "npx", "numpy", "numpy_extension"):  # loaded when first used: they are built on this room
+    if name in ("np", "npx", "numpy", "numpy_extension"):  # imported lazily, because they import this package
         return import_module("neomx.numpy_extension.fronts").of_arrays(name)
     if name in ("_DTYPE_MX_TO_NP", "_DTYPE_NP_TO_MX", "_GRAD_REQ_MAP"):
         return getattr(private_names, name)
-    raise AttributeError(f"mx.nd has no {name!r}.{suggest(name, globals())}")
+    raise AttributeError(f"module 'mx.nd' has no attribute {name!r}.{suggest(name, globals())}")

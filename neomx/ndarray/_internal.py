@@ -1,4 +1,4 @@
-"""Ops whose names begin with an underscore: what operators and old scripts call."""
+"""Ops whose names begin with an underscore, used by operators and old scripts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from ..base import MXNetError
 
 
 def _set_value(src: float, out: Any = None) -> Any:
-    """Fill the array `out` with a number."""
+    """Fill the array `out` with a value."""
     if out is None:
-        raise MXNetError("_set_value: expected an array to fill as out=")
+        raise MXNetError("_set_value: out must be an array")
     out[:] = src
     return out

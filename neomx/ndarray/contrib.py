@@ -1,4 +1,4 @@
-"""`mx.nd.contrib`: the ops called `_contrib_...` in the table, and functions made of ops."""
+"""`mx.nd.contrib`: the `_contrib_...` ops of the op table, and functions composed of ops."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from .ndarray import NDArray
 
 
 def isnan(data: NDArray) -> NDArray:
-    """1 where an element is not a number, else 0."""
+    """Return 1 for elements that are NaN, otherwise 0."""
     return data != data
 
 
 def isinf(data: NDArray) -> NDArray:
-    """1 where an element is infinite, else 0."""
+    """Return 1 for elements that are infinite, otherwise 0."""
     return data.abs() == math.inf
 
 
 def isfinite(data: NDArray) -> NDArray:
-    """1 where an element is neither infinite nor nan, else 0."""
+    """Return 1 for elements that are neither infinite nor NaN, otherwise 0."""
     return data - data == 0
 
 
 def rand_zipfian(
     true_classes: NDArray, num_sampled: int, range_max: int, ctx: Context | None = None
 ) -> tuple[NDArray, NDArray, NDArray]:
-    """Draw classes, small ones more often: P(c) = (log(c + 2) - log(c + 1)) / log(range_max + 1).
+    """Draw classes from a log-uniform (Zipfian) distribution: P(c) = (log(c + 2) - log(c + 1)) / log(range_max + 1).
 
-    Returns the classes drawn, and how often one expects to draw each true class and each of those drawn.
+    Returns the drawn classes, the expected count of each true class, and the expected count of each drawn class.
     """
     ctx = ctx or true_classes.context
     width = math.log(range_max + 1)

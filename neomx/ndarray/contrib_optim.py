@@ -1,6 +1,6 @@
-"""AdamW and LAMB as `mx.nd.contrib` has them: lists of arrays, and the gradients' scale as a number or an array.
+"""AdamW and LAMB of `mx.nd.contrib`, which accept lists of arrays and a gradient scale that is a number or an array.
 
-The ops behind them take the arrays of all weights in one row, and the scale as an array.
+The underlying ops take the arrays of all weights in one flat list, and the scale as an array.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .ndarray import NDArray
 
 
 def _function(name: str, arrays: str, numbers: str, renamed: dict[str, str], doc: str) -> Callable[..., Any]:
-    """A function of `arrays` (one each, or lists of them) and `numbers`, by position or by name."""
+    """Return a function of `arrays` (single arrays or lists of them) and `numbers`, by position or by name."""
     op = make_function(get_op("_" + name), name, NDArray)
     kinds, names = arrays.split(), arrays.split() + numbers.split()
 
@@ -30,7 +30,7 @@ def _function(name: str, arrays: str, numbers: str, renamed: dict[str, str], doc
         if name.startswith("multi"):
             if len({len(each) for each in lists}) != 1 or not lists[0]:
                 counts = dict(zip(kinds, map(len, lists), strict=True))
-                raise MXNetError(f"{name}: expected as many of each kind of array, received {counts}")
+                raise MXNetError(f"{name}: all lists of arrays must have the same length, received {counts}")
             count = "num_tensors" if "lamb" in name else "num_weights"
             given[count] = given.pop("size", 0) or given.get(count) or len(lists[0])
             lists = [array for row in zip(*lists, strict=True) for array in row]
@@ -52,31 +52,31 @@ def _scale(rescale_grad: float | NDArray, like: NDArray) -> NDArray:
 _ONE, _MANY = "weight grad mean var", "weights grads mean var"
 _LAMB = {"lrs": "learning_rates"}
 
-adamw_update = _function("adamw_update", _ONE, "rescale_grad lr eta", {}, "A step of AdamW.")
+adamw_update = _function("adamw_update", _ONE, "rescale_grad lr eta", {}, "Perform a step of AdamW.")
 mp_adamw_update = _function(
     "mp_adamw_update",
     f"{_ONE} weight32",
     "rescale_grad lr eta",
     {},
-    "A step of AdamW on a float16 weight and its float32 copy.",
+    "Perform a step of AdamW on a float16 weight and its float32 copy.",
 )
 multi_adamw_update = _function(
-    "multi_adamw_update", _MANY, "rescale_grad lrs wds etas", {}, "A step of AdamW on many weights."
+    "multi_adamw_update", _MANY, "rescale_grad lrs wds etas", {}, "Perform a step of AdamW on many weights."
 )
 multi_mp_adamw_update = _function(
     "multi_mp_adamw_update",
     f"{_MANY} weights32",
     "rescale_grad lrs wds etas",
     {},
-    "A step of AdamW on many float16 weights and their float32 copies.",
+    "Perform a step of AdamW on many float16 weights and their float32 copies.",
 )
 multi_lamb_update = _function(
-    "multi_lamb_update", _MANY, "step_count lrs wds", _LAMB, "A step of LAMB on many weights."
+    "multi_lamb_update", _MANY, "step_count lrs wds", _LAMB, "Perform a step of LAMB on many weights."
 )
 multi_mp_lamb_update = _function(
     "multi_mp_lamb_update",
     f"{_MANY} weights32",
     "step_count lrs wds",
     _LAMB,
-    "A step of LAMB on many float16 weights and their float32 copies.",
+    "Perform a step of LAMB on many float16 weights and their float32 copies.",
 )

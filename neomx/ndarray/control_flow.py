@@ -1,4 +1,4 @@
-"""`foreach`, `while_loop` and `cond` on arrays: Python's own loops and branches, recorded as they run."""
+"""`foreach`, `while_loop` and `cond` on arrays, executed as Python loops and branches and recorded as they run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .ndarray import NDArray
 
 
 def listed(value: Any, what: str, kind: type = NDArray) -> list[Any]:
-    """An array (or another `kind` of thing) or a nested list of them, flat."""
+    """Flatten an array (or an object of another `kind`) or a nested list of them."""
     if isinstance(value, kind):
         return [value]
     if isinstance(value, (list, tuple)):
@@ -23,7 +23,7 @@ def listed(value: Any, what: str, kind: type = NDArray) -> list[Any]:
 
 
 def shaped(flat: list[Any], like: Any) -> Any:
-    """The flat items in the nesting of `like`."""
+    """Return the flat items in the nesting of `like`."""
     items = iter(flat)
 
     def build(template: Any) -> Any:
@@ -37,12 +37,12 @@ def _stack(columns: list[list[NDArray]]) -> list[NDArray]:
 
 
 def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> Any:
-    """Call `body(slice, states) -> (outputs, states)` for each slice along axis 0; the outputs come back stacked."""
+    """Call `body(slice, states) -> (outputs, states)` for each slice along axis 0 and return the stacked outputs."""
     sequences = listed(data, "foreach: data")
     listed(init_states, "foreach: init_states")
     lengths = {len(s) for s in sequences}
     if len(lengths) != 1:
-        raise MXNetError(f"foreach: data must all have one length along axis 0, received {sorted(lengths)}")
+        raise MXNetError(f"foreach: all data must have the same size along axis 0, received {sorted(lengths)}")
     states, outputs, rows = init_states, None, []
     for i in range(lengths.pop()):
         outputs, states = body(shaped([s[i] for s in sequences], data), states)
@@ -55,9 +55,9 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any) -> Any:
 def while_loop(
     cond: Callable[..., Any], func: Callable[..., Any], loop_vars: Any, max_iterations: int | None = None
 ) -> Any:
-    """While `cond(*vars)`, call `func(*vars) -> (outputs, vars)`, at most `max_iterations` times.
+    """Call `func(*vars) -> (outputs, vars)` while `cond(*vars)` is true, at most `max_iterations` times.
 
-    The outputs come back stacked, with zeros after the last step up to `max_iterations` rows.
+    The outputs are stacked and padded with zeros to `max_iterations` rows.
     """
     if max_iterations is None:
         raise ValueError("max_iterations should be specified")
@@ -71,7 +71,7 @@ def while_loop(
         outputs, changed = func(*variables)
         changed = listed(changed, "while_loop: the variables that func returns")
         if len(changed) != len(variables):
-            raise ValueError(f"func must return {len(variables)} loop variable(s), it returned {len(changed)}")
+            raise ValueError(f"func must return {len(variables)} loop variable(s), but returned {len(changed)}")
         variables = changed
         rows.append(listed(outputs, "while_loop: an output of func"))
     stacked = []
@@ -83,7 +83,7 @@ def while_loop(
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any]) -> Any:
-    """`then_func()` if `pred` is not 0, else `else_func()`."""
+    """Return `then_func()` if `pred` is nonzero, otherwise `else_func()`."""
     return then_func() if _truth(pred, "cond: pred") else else_func()
 
 
@@ -92,4 +92,4 @@ def _truth(value: Any, what: str) -> bool:
         return bool(value.as_nd_ndarray().asscalar())
     if isinstance(value, (bool, int, float)):
         return bool(value)
-    raise MXNetError(f"{what} must give an NDArray of one element, received {type(value).__name__}")
+    raise MXNetError(f"{what} must evaluate to an NDArray with one element, received {type(value).__name__}")

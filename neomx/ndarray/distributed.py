@@ -1,4 +1,4 @@
-"""Tensors of which each worker holds a part, such as torch's DTensor: all that arrays need to know of them."""
+"""Support for tensors that are sharded between workers, such as torch's DTensor."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 
 class Distributed(Protocol):
-    """A tensor whose shape is that of the whole, and whose memory is this worker's part."""
+    """A sharded tensor: its shape is that of the whole tensor, its memory is this worker's shard."""
 
     _local_tensor: torch.Tensor
 
     def full_tensor(self) -> torch.Tensor:
-        """The whole, gathered: all workers that hold parts call it."""
+        """Gather and return the whole tensor. All workers with a shard must call it."""
 
 
 @cache
@@ -23,25 +23,25 @@ def _is_distributed(kind: type) -> bool:
 
 
 def is_distributed(tensor: torch.Tensor) -> TypeGuard[Distributed]:
-    """Whether this worker holds a part of it; asked of its class once, for every call of an op asks."""
+    """Whether a tensor is sharded. The result is cached by class, because every op call checks it."""
     return _is_distributed(type(tensor))
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """All of a tensor. All workers that hold parts of it call this."""
+    """Return the whole tensor. All workers with a shard must call it."""
     return tensor.full_tensor() if is_distributed(tensor) else tensor
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this worker has of a tensor, without a trace in the autograd graph."""
+    """Return this worker's shard of a tensor, detached from the autograd graph."""
     return tensor._local_tensor if is_distributed(tensor) else tensor
 
 
 def explained(message: str) -> str:
-    """An error of torch about arrays of both kinds in one op, as what to do about it; any other as it is."""
+    """Return a remedy for torch's error about mixed kinds of tensors, and any other message unchanged."""
     if "mixed torch.Tensor and DTensor" not in message:
         return message
     return (
-        "cannot mix an array that workers hold in parts with one that each has whole. Gather it first, with "
-        "nd.array(x.asnumpy()) on all workers; for scores in training use SoftmaxCrossEntropyLoss, which takes parts"
+        "cannot mix sharded and replicated arrays. Gather the sharded array first, with nd.array(x.asnumpy()) on all "
+        "workers; for scores in training use SoftmaxCrossEntropyLoss, which accepts sharded arrays"
     )

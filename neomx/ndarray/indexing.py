@@ -1,5 +1,8 @@
-"""What `x[key]` means on tensors: MXNet's rules, which are numpy's but for negative steps being a copy,
-booleans being numbers, and no result having zero dimensions unless mx.util.np_shape is on."""
+"""Indexing of tensors, `x[key]`, with MXNet's rules.
+
+They are numpy's rules, except that negative steps return a copy, booleans are numbers, and no result has zero
+dimensions unless mx.util.np_shape is on.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ _Basic = (int, np.integer, slice, type(None), type(Ellipsis))
 
 
 class Index:
-    """A key sorted out for one shape.
+    """A key normalized for one shape.
 
-    basic     slices (with positive steps), ints, None: applied first, gives a view
-    flips     the axes of that view to be reversed, for slices with negative steps
+    basic     slices (with positive steps), ints, None: applied first, returns a view
+    flips     axes of that view to reverse, for slices with negative steps
     advanced  index arrays for the flipped view, or None
     """
 
     __slots__ = ("basic", "flips", "advanced")
 
     def __init__(self, key: Any, shape: tuple[int, ...], device: torch.device):
-        if type(key) is slice and shape:  # the common case, in short
+        if type(key) is slice and shape:  # fast path for the common case
             key, reverse = forward_slice(key, shape[0])
             self.basic, self.flips, self.advanced = (key,), [0] if reverse else [], None
             return
@@ -51,7 +54,7 @@ class Index:
                 advanced.append(slice(None))
             elif isinstance(item, (int, np.integer)):
                 position = _checked(int(item), size, axis - 1)
-                if has_arrays:  # beside index arrays a number is one of them
+                if has_arrays:  # a number next to index arrays is treated as one
                     basic.append(slice(None))
                     advanced.append(torch.tensor([position], device=device))
                 else:
@@ -69,7 +72,7 @@ class Index:
                 raise ValueError(f"index arrays of shapes {', '.join(map(str, shapes))} do not broadcast") from None
 
     def read(self, data: torch.Tensor) -> torch.Tensor:
-        """The selected elements: a view for basic keys, else a copy."""
+        """Return the selected elements: a view for basic keys, otherwise a copy."""
         result = data[self.basic]
         if self.flips:
             result = result.flip(self.flips)
@@ -78,7 +81,7 @@ class Index:
         return result if modes.np_shape else never_0d(result)
 
     def write(self, data: torch.Tensor, value: Any) -> None:
-        """Set the selected elements to `value`, a number or a tensor that broadcasts to them."""
+        """Set the selected elements to `value`, a number or a tensor that is broadcast."""
         target = data[self.basic]
         if not self.flips:
             if self.advanced is not None:
@@ -94,7 +97,7 @@ class Index:
 
 
 def _expand(key: tuple[Any, ...], ndim: int) -> list[Any]:
-    """The key with its Ellipsis, or the missing end, written out as full slices."""
+    """Replace the Ellipsis, or the missing trailing indices, by full slices."""
     used = sum(item is not None and item is not Ellipsis for item in key)
     if used > ndim:
         raise IndexError(f"too many indices: {used} for an array of {ndim} dimensions")
@@ -123,7 +126,7 @@ def _index_tensor(item: Any, size: int, axis: int, device: torch.device) -> torc
             )
         array = np.asarray(data)
         if array.dtype.kind not in "biuf" and array.size:
-            raise ValueError(f"an index array must have numbers in it, received {item!r:.80}")
+            raise ValueError(f"an index array must contain numbers, received {item!r:.80}")
         array = array.astype(np.int64)
         if array.size:
             _checked(int(array.min()), size, axis)

@@ -1,7 +1,7 @@
-"""Recorded integers and booleans. torch keeps only floats in its graph, so another tensor stands there for them.
+"""Recorded integer and boolean arrays. Torch's graph only supports floats, so each has a float proxy in the graph.
 
-That tensor has the shape of the integers and takes no memory. It is the floats that they were cast from, a view of
-what stands for others, or the result of an op that is differentiated as if it had been called on floats.
+The proxy has the shape of the integers and uses no memory. It is the float tensor that they were cast from, a view of
+another proxy, or the result of an op that is differentiated as if it had been called on floats.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Tensor = torch.Tensor
 
 
 def nothing_like(integers: Tensor) -> Tensor:
-    """A tensor of floats with the shape of `integers`, without memory of its own."""
+    """Return a float tensor with the shape of `integers` that uses no memory."""
     return torch.zeros((), device=integers.device).expand(integers.shape)
 
 
 class _OnIntegers(torch.autograd.Function):
-    """Stands for integers that an op computed from recorded integers.
+    """The proxy of integers that an op computed from recorded integers.
 
-    The gradient is that of the op on floats; as in MXNet it is cut to integers on its way.
+    Its gradient is that of the op on floats. As in MXNet, it is truncated to integers on the way.
     """
 
     @staticmethod
@@ -44,7 +44,7 @@ class _OnIntegers(torch.autograd.Function):
             try:
                 result = ctx.call(*floats)
             except RuntimeError:
-                result = grad  # an op of integers alone, such as `&`, has no gradient in MXNet either
+                result = grad  # an integer-only op, such as `&`, has no gradient in MXNet either
         if result.requires_grad:
             found = torch.autograd.grad(result, variables, grad.to(result.dtype), allow_unused=True)
         grads = iter([None if each is None else each.trunc().to(grad.dtype) for each in found])
@@ -54,13 +54,13 @@ class _OnIntegers(torch.autograd.Function):
 def place_of_result(
     result: Tensor, call: Callable[..., Any], inputs: Sequence[Tensor | None], places: Sequence[Tensor | None]
 ) -> Tensor:
-    """What stands for integers that `call` computes from `inputs`, for which `places` stand."""
+    """Return the proxy of integers that `call` computes from `inputs` with the proxies `places`."""
     place: Tensor = _OnIntegers.apply(call, inputs, result, *places)
     return place
 
 
 def derived(data: Tensor, of: Callable[[Tensor], Tensor]) -> Tensor:
-    """`of(data)`, a view or a copy of a recorded tensor, in the graph as well."""
+    """Return `of(data)`, a view or a copy of a recorded tensor, that is also in the graph."""
     result = of(data)
     place = None if data.is_floating_point() else stand_in(data)
     if place is not None:

@@ -1,4 +1,4 @@
-"""From an op of the table to a call on arrays: unwrap, call, wrap."""
+"""Call an op of the op table on arrays: unwrap the inputs, call the op, and wrap the results."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from . import distributed
 from .history import Source, Step, step
 from .integers import nothing_like, place_of_result
 
-# What keeps its class when `apply` adds the call to the message of an op's error.
+# Exception types that are kept when `apply` adds the call to the message of an op's error.
 _KEPT_ERRORS = (OutOfBoundsError, InvalidValueError, InvalidDTypeError)
 
 
 def apply(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
-    """Call `op` on arrays (or None) and converted attributes; wrap what it returns in `cls`."""
+    """Call `op` on arrays (or None) and converted attributes, and wrap the results in `cls`."""
     if op.on_arrays is not None:
         arrays, attrs = op.on_arrays(arrays, attrs)
     ctx: Context | None = None
     tensors: list[Any] = []
-    graph = modes.recording  # whether autograd may take part; if not, the call is short
+    graph = modes.recording  # whether autograd may be involved; if not, use the fast path
     for array in arrays:
         if (
             array is None
@@ -73,12 +73,14 @@ def _apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any
 
 
 def _unwrapped(op: Op, arrays: Sequence[Any], attrs: dict[str, Any]) -> tuple[list[Any], Context | None]:
-    """The tensors of any dense arrays, and the context of the first; raises if devices or dtypes must not differ."""
+    """Return the tensors of dense arrays, and the context of the first. Raise an error for mixed devices or dtypes."""
     given = [array for array in arrays if array is not None]
     for array in given:
         if array._ctx.device != given[0]._ctx.device:
             contexts = f"{given[0]._ctx} and {array._ctx}"
-            raise failure(op, arrays, attrs, f"arrays on two devices, {contexts}. Use as_in_context")
+            raise failure(
+                op, arrays, attrs, f"all arrays must be on the same device, received {contexts}. Use as_in_context"
+            )
         if (
             op.same_dtype
             and array._data.dtype is not given[0]._data.dtype
@@ -98,13 +100,13 @@ def _recorded(
     ctx: Context,
     cls: type,
 ) -> Any:
-    """The rest of `apply` where autograd takes part: while recording, or with an input that is in a graph."""
+    """The part of `apply` for calls that involve autograd: while recording, or with an input in a graph."""
     recording, recorded = modes.recording, False
     for tensor in tensors:
         if tensor is not None and (tensor.requires_grad or (recording and stand_in(tensor) is not None)):
             recorded = True
             break
-    # Only what comes from a variable can build a graph: just then torch's grad mode must be ours.
+    # Only inputs that depend on a variable extend a graph, so set torch's grad mode only for those.
     switch = recorded and is_grad_enabled() is not recording
     if switch:
         set_grad_enabled(recording)
@@ -126,7 +128,7 @@ def _recorded(
 
 
 def _results(op: Op, returned: Any, inputs: Sequence[torch.Tensor | None]) -> Sequence[torch.Tensor]:
-    """What an op returned, a tensor or several, as a sequence of tensors with memory of their own."""
+    """Return an op's result, one tensor or several, as a sequence of tensors that do not share memory with inputs."""
     results: Sequence[torch.Tensor] = (returned,) if isinstance(returned, torch.Tensor) else returned
     return [own(result, inputs) for result in results] if op.may_alias else results
 
@@ -140,9 +142,9 @@ def _delivered(
     cls: type,
     call: Step | None = None,
 ) -> Any:
-    """Deliver the results: in `out`, or as one array if the op returned a tensor, or as a list of arrays.
+    """Return the results: in `out`, as one array if the op returned a tensor, or as a list of arrays.
 
-    `call` is the history of recorded arrays.
+    `call` becomes the history of recorded arrays.
     """
     if out is not None:
         return store(op.name, results, out, converts=op.on_arrays is not None, call=call)
@@ -155,32 +157,32 @@ def _delivered(
 
 
 def own(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """`result`, copied if it shares memory with an input: an op of MXNet returns memory of its own.
+    """Return `result`, copied if it shares memory with an input, because MXNet's ops return new memory.
 
-    A result in the autograd graph may stay a view: nothing may be written to it while recording.
+    A result in the autograd graph may be a view, because writing to it while recording is an error.
     """
     return result if is_compiling() or result.grad_fn is not None else _unshared(result, inputs)
 
 
 def _unshared(result: torch.Tensor, inputs: Sequence[torch.Tensor | None]) -> torch.Tensor:
-    """`result`, copied if it shares memory with an input."""
-    base = result._base  # of a view: it tells sooner than addresses do
+    """Return `result`, copied if it shares memory with an input."""
+    base = result._base  # for a view, this is faster than comparing addresses
     for tensor in inputs:
         if tensor is not None and (tensor is base or _memory(tensor) == _memory(result)):
-            # torch takes longer when it is told the format.
+            # Passing the memory format would be slower.
             return result.clone() if result.is_contiguous() else result.clone(memory_format=torch.contiguous_format)
     return result
 
 
 def _memory(tensor: torch.Tensor) -> int:
-    """Where the memory begins that this process has of a tensor."""
+    """Return the address of the local memory of a tensor."""
     if type(tensor) is not torch.Tensor:
         tensor = distributed.local(tensor)
     return tensor.untyped_storage().data_ptr()
 
 
 class _Joined(torch.autograd.Function):
-    """Makes one node of an op's results in the autograd graph, above what they were computed from."""
+    """Joins the results of an op in one node of the autograd graph, above the nodes that computed them."""
 
     @staticmethod
     def forward(ctx: Any, inputs: int, *tensors: Any) -> Any:
@@ -190,7 +192,7 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor | None) -> Any:
-        # No zeros for the inputs: those would cost a backward, and make NaN of 1 / 0 on their way.
+        # No zeros for the inputs: they would require a backward pass, and could turn into NaN, e.g. for 1 / 0.
         return None, *(None,) * ctx.inputs, *grads
 
 
@@ -201,10 +203,10 @@ def join(
     attrs: dict[str, Any] | None = None,
     always: bool = False,
 ) -> Sequence[torch.Tensor]:
-    """An op's results as MXNet records them.
+    """Put an op's results into the autograd graph as MXNet does.
 
-    They are in the graph also where the op has no gradient (x > 0, argmax), so that backward may start there, and when
-    backward has gone through one of them, it has gone through all. With `always` it goes on to each of the inputs.
+    They are in the graph even if the op has no gradient (x > 0, argmax), so that backward may start there. After
+    backward has gone through one of them, all are released. With `always`, backward continues to each of the inputs.
     """
     if len(results) == 1 and results[0].requires_grad and not always:
         return results
@@ -226,7 +228,7 @@ def join(
 
 
 def _one_output(op: Op, attrs: dict[str, Any], number: int, *tensors: Any) -> torch.Tensor:
-    """One of the outputs of an op."""
+    """Return one of the outputs of an op."""
     results = op.fn(*tensors, **attrs)
     output: torch.Tensor = results if isinstance(results, torch.Tensor) else results[number]
     return output
@@ -238,12 +240,12 @@ def _joined(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor | Non
 
 
 def in_graph(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The tensor from which backward starts for `tensor`; None if it was not recorded."""
+    """Return the tensor from which backward starts for `tensor`, or None if it was not recorded."""
     return tensor if tensor.requires_grad else stand_in(tensor)
 
 
 def on_tape(array: Any, history: Source) -> Any:
-    """`array`, of which backward will know that it was recorded; where torch drives, it need not."""
+    """Return `array` after registering it as recorded for backward. This is not needed if torch runs backward."""
     if modes.plain:
         return array
     array._history = history
@@ -258,16 +260,16 @@ def on_tape(array: Any, history: Source) -> Any:
 def store(
     name: str, results: Sequence[torch.Tensor], out: Any, converts: bool = False, call: Step | None = None
 ) -> Any:
-    """Write results into the arrays of `out=`, which must have their dtype unless mixed precision `converts` them.
+    """Write results into the arrays of `out=`, which must have the same dtype unless mixed precision `converts` them.
 
-    Arrays that join the autograd graph so have `call` as their history.
+    Arrays that join the autograd graph in this way get `call` as their history.
     """
     targets = out if isinstance(out, (list, tuple)) else (out,)
     if len(targets) != len(results) or not all(hasattr(t, "_assign") for t in targets):
         raise MXNetError(f"{name}: out= must be {len(results)} array(s), received {out!r:.80}")
     for number, (target, result) in enumerate(zip(targets, results, strict=True)):
         if target.shape != tuple(result.shape):
-            raise MXNetError(f"{name}: out= has shape {target.shape}, the result has {tuple(result.shape)}")
+            raise MXNetError(f"{name}: out= has shape {target.shape}, but the result has shape {tuple(result.shape)}")
         if target._data.dtype is not result.dtype and not converts:
             expected, received = NAME_OF_TORCH[result.dtype], NAME_OF_TORCH[target._data.dtype]
             raise InvalidDTypeError(f"{name}: out= must have the dtype of the result, {expected}, received {received}")
@@ -278,7 +280,7 @@ def store(
 
 
 def _describe(op: Op, attrs: dict[str, Any], out: Any) -> None:
-    """Let an op that creates an array learn from `out=` what the call did not say: shape, dtype, context."""
+    """For an op that creates an array, take shape, dtype and context from `out=` if they are not given."""
     first = out[0] if isinstance(out, (list, tuple)) else out
     if hasattr(first, "_data"):
         for name, value in (("shape", first.shape), ("dtype", NAME_OF_TORCH[first._data.dtype]), ("ctx", first._ctx)):
@@ -289,7 +291,7 @@ def _describe(op: Op, attrs: dict[str, Any], out: Any) -> None:
 def failure(
     op: Op, arrays: Sequence[Any], attrs: dict[str, Any], message: str, kind: type[MXNetError] = MXNetError
 ) -> MXNetError:
-    """An error that names the op and everything it received."""
+    """Return an error that names the op and all of its inputs."""
     received = []
     for i, array in enumerate(arrays):
         if array is not None:
@@ -301,10 +303,10 @@ def failure(
 
 
 def make_function(op: Op, name: str, cls: type, inputs: type[Accepting] | None = None) -> Callable[..., Any]:
-    """The function `nd.<name>` of an op. It returns arrays of `cls`, and takes those too unless `inputs` says other."""
+    """Return the function `nd.<name>` of an op. It returns arrays of `cls`, and accepts `inputs`, by default `cls`."""
     accepting = cls if inputs is None else inputs
 
-    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # a name is for symbols
+    def function(*args: Any, out: Any = None, name: Any = None, **kwargs: Any) -> Any:  # `name` is only used by symbols
         arrays, attrs = op.bind(args, kwargs, accepting)
         if out is not None and op.needs_ctx and not arrays:
             _describe(op, attrs, out)

@@ -1,4 +1,4 @@
-"""The two kinds of arrays, of `mx.nd` and of `mx.np`: conversions that share memory, also inside lists."""
+"""Conversions between `mx.nd` and `mx.np` arrays that share memory, also inside lists."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def as_np(value: Any) -> Any:
-    """`value` with `mx.np` arrays or symbols in place of those of `mx.nd` and `mx.sym`."""
+    """Replace `mx.nd` arrays and `mx.sym` symbols in `value` with those of `mx.np`."""
     return _each(value, "as_np_ndarray")
 
 
 def as_nd(value: Any) -> Any:
-    """`value` with arrays or symbols of `mx.nd` and `mx.sym` in place of those of `mx.np`."""
+    """Replace `mx.np` arrays and symbols in `value` with those of `mx.nd` and `mx.sym`."""
     return _each(value, "as_nd_ndarray")
 
 
@@ -28,7 +28,7 @@ def _each(value: Any, convert: str) -> Any:
 
 
 def on_np(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, which works with `mx.nd` arrays, taking and returning `mx.np` arrays."""
+    """Wrap a function of `mx.nd` arrays to accept and return `mx.np` arrays."""
 
     @wraps(function)
     def converting(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def on_np(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def by_mode(function: Function) -> Function:
-    """`function`, which works with `mx.nd` arrays; in NumPy mode it takes and returns `mx.np` arrays."""
+    """Wrap a function of `mx.nd` arrays to accept and return `mx.np` arrays in NumPy mode."""
     converting = on_np(function)
 
     @wraps(function)

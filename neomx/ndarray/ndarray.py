@@ -1,4 +1,4 @@
-"""NDArray: MXNet's array, holding a torch tensor and the context it lives on."""
+"""NDArray: MXNet's array, which wraps a torch tensor and its context."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from .private_names import PrivateNames
 
 
 def _method(name: str) -> Callable[..., Any]:
-    """A method that calls the op `name` with the array as its first argument."""
+    """Return a method that calls the op `name` with the array as its first argument."""
 
     def method(self: NDArray, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         op = OPS[name]
         arrays, attrs = op.bind((self, *args), kwargs, NDArray)
         return apply(op, arrays, attrs, out, NDArray)
 
-    method.__name__, method.__doc__ = name, f"`nd.{name}` of this array."
+    method.__name__, method.__doc__ = name, f"Apply `nd.{name}` to this array."
     return method
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
-    """A binary operator: one op for two arrays, another for an array and a number."""
+    """Return a binary operator, with one op for two arrays and another for an array and a number."""
 
     def binary(self: NDArray, other: Any) -> Any:
-        # Looked up each time: torch.compile can follow a global, not what a closure keeps.
+        # Looked up on each call, because torch.compile can trace a global but not a closure variable.
         if isinstance(other, NDArray):
             return apply(OPS[array_op], (self, other), {}, None, NDArray)
         if isinstance(other, numeric_types):
@@ -51,7 +51,7 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
 
 
 def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor] | None = None) -> Callable[..., Any]:
-    """An operator that writes its result back: `direct`ly where torch's own operation is MXNet's, else by `out=`."""
+    """Return an in-place operator. It uses `direct` where torch's operation equals MXNet's, otherwise `out=`."""
     with_array, with_scalar = OPS[array_op], OPS[scalar_op]
 
     def binary(self: NDArray, other: Any) -> Any:
@@ -82,32 +82,32 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
 
 def _not_supported(other: Any) -> Any:
     raise TypeError(
-        f"an NDArray cannot be combined with {type(other).__name__}. Expected an NDArray or a number; "
-        "make an array of it with mx.nd.array(...)"
+        f"expected an NDArray or a number as operand of an NDArray, received {type(other).__name__}. "
+        "Convert it with mx.nd.array(...)"
     )
 
 
 class NDArray(PrivateNames):
     """An n-dimensional array on a context.
 
-    It holds a torch tensor, which `mx.nd.from_torch` and `.to_torch()` exchange without a copy.
+    It wraps a torch tensor, which `mx.nd.from_torch` and `.to_torch()` exchange without a copy.
     """
 
     __slots__ = ("_data", "_ctx", "_grad", "_history", "__weakref__")
     __array_priority__ = 1000.0
-    _sparse = False  # whether ops must ask `sparse_ops` what to do
-    _kind: type[NDArray]  # the class of arrays made from this one: NDArray, or np's ndarray
-    _gradient_kind: type[Gradient]  # the class of its gradient
+    _sparse = False  # whether ops must use the rules in `sparse_ops`
+    _kind: type[NDArray]  # the class of arrays created from this one: NDArray, or mx.np.ndarray
+    _gradient_kind: type[Gradient]  # the class of the gradient
 
     def __init__(self, data: torch.Tensor, ctx: Context | None = None):
         self._data = data
         self._ctx = current_context() if ctx is None else ctx
         self._grad: NDArray | None = None
-        self._history: Source = None  # what it was computed from, if that was recorded
+        self._history: Source = None  # the call that computed it, if it was recorded
 
     @classmethod
     def accepts(cls, value: Any) -> bool:
-        """Whether `value` may be an input of an op called on this kind of array."""
+        """Whether `value` may be an input of an op on this kind of array."""
         return isinstance(value, NDArray) and value._kind is cls._kind
 
     @classmethod
@@ -116,43 +116,43 @@ class NDArray(PrivateNames):
         if isinstance(value, NDArray):
             expected, received = ("nd", "np") if cls._kind is NDArray else ("np", "nd")
             raise TypeError(
-                f"{argument} must be an mx.{expected} array, received one of mx.{received}. "
+                f"{argument} must be an mx.{expected} array, received an mx.{received} array. "
                 f"Use x.as_{expected}_ndarray(), which shares memory, or the function of the other namespace"
             )
         raise MXNetError(f"{argument} must be an {cls.__name__}, received {type(value).__name__} {value!r:.80}")
 
-    # ---- what it is ----
+    # ---- attributes ----
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each dimension."""
+        """The size of each dimension."""
         return tuple(self._data.shape)
 
     @property
     def dtype(self) -> Any:
-        """The numpy type of its elements, such as `numpy.float32`."""
+        """The numpy type of the elements, such as `numpy.float32`."""
         return NUMPY_OF_TORCH[self._data.dtype]
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return self._data.numel()
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """The number of dimensions."""
         return self._data.dim()
 
     @property
     def context(self) -> Context:
-        """The device it lives on."""
+        """The device of the array."""
         return self._ctx
 
     ctx = context
 
     @property
     def stype(self) -> str:
-        """How it is stored: 'default', 'row_sparse' or 'csr'."""
+        """The storage type: 'default', 'row_sparse' or 'csr'."""
         return "default"
 
     @property
@@ -162,37 +162,37 @@ class NDArray(PrivateNames):
 
     @property
     def writable(self) -> bool:
-        """Whether it may be written to: always."""
+        """Whether the array may be written to: always True."""
         return True
 
     @property
     def handle(self) -> torch.Tensor:
-        """What stands behind the array; MXNet's C handle, here the tensor."""
+        """The torch tensor. In MXNet, this is a C handle."""
         return self._data
 
     @property
     def grad(self) -> NDArray | None:
-        """The gradient buffer that `attach_grad` made, else None."""
+        """The gradient buffer created by `attach_grad`, or None."""
         return self._grad
 
-    # ---- out of neomx and back ----
+    # ---- conversion ----
 
     def to_torch(self) -> torch.Tensor:
-        """The tensor it holds; both share memory, and gradients flow through it."""
+        """Return the wrapped tensor. It shares memory with the array, and gradients flow through it."""
         return self._data
 
     def asnumpy(self) -> np.ndarray:
-        """A numpy copy; of an array that several workers hold together, the whole, for which all of them must ask."""
+        """Return a numpy copy. A sharded array is gathered, so all workers with a shard must call this."""
         data = whole(self._data.detach())
         if data.dtype is torch.bfloat16:
             data = data.float()
         try:
             return np.array(data.numpy(force=True), order="C")
         except ValueError as error:  # a file may have empty arrays of any shape
-            raise MXNetError(f"numpy has no arrays of shape {self.shape}: {error}") from error
+            raise MXNetError(f"numpy does not support shape {self.shape}: {error}") from error
 
     def asscalar(self) -> Any:
-        """The number in an array of one element."""
+        """Return the value of an array with one element."""
         if self.size != 1:
             raise ValueError(f"The current array is not a scalar: it has shape {self.shape}")
         return self.asnumpy().reshape(-1)[0]
@@ -208,7 +208,7 @@ class NDArray(PrivateNames):
         return self._data.__dlpack_device__()
 
     def to_dlpack_for_read(self) -> Any:
-        """A DLPack capsule of its memory."""
+        """Return a DLPack capsule of the array's memory."""
         return torch.utils.dlpack.to_dlpack(self._data.detach())
 
     to_dlpack_for_write = to_dlpack_for_read
@@ -217,7 +217,7 @@ class NDArray(PrivateNames):
         return _unpickle, (self.asnumpy(), self._data.dtype, self._ctx, self._kind)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the values of one of MXNet's own pickles, which makes an array of nothing and then calls this."""
+        """Set the values from a pickle of MXNet, which creates an empty object and then calls this method."""
         from .serialize import array_frombuffer
 
         read = array_frombuffer(state["handle"])
@@ -233,11 +233,11 @@ class NDArray(PrivateNames):
     # ---- copies and views ----
 
     def copy(self) -> NDArray:
-        """A copy on the same context."""
+        """Return a copy on the same context."""
         return self.copyto(self._ctx)
 
     def copyto(self, other: NDArray | Context) -> NDArray:
-        """Copy into another array, or to another context as a new array."""
+        """Copy into another array, or to a new array on a context."""
         if isinstance(other, Context):
             data, device = self._data, other.check().device
             if modes.recording and not modes.plain and in_graph(data) is not None:
@@ -257,18 +257,18 @@ class NDArray(PrivateNames):
         raise TypeError(f"copyto expects an NDArray or a Context, received {type(other).__name__}")
 
     def as_in_context(self, context: Context) -> NDArray:
-        """This array if it lives there already, else a copy there."""
+        """Return this array if it is on the context, otherwise a copy on that context."""
         return self if context is self._ctx else self.copyto(context)
 
     as_in_ctx = as_in_context
 
     def as_nd_ndarray(self) -> NDArray:
-        """This array, which is an `nd` array already."""
+        """Return this array, which is already an `mx.nd` array."""
         return self
 
     def as_np_ndarray(self) -> NDArray:
-        """An `mx.np` array that shares this array's memory, gradient and place in the autograd graph."""
-        return self._as_kind(import_module("neomx.numpy").ndarray)  # a room above this one
+        """Return an `mx.np` array that shares this array's memory, gradient and position in the autograd graph."""
+        return self._as_kind(import_module("neomx.numpy").ndarray)  # imported lazily: it imports this package
 
     def _as_kind(self, kind: type[NDArray]) -> NDArray:
         twin = kind(self._data, self._ctx)
@@ -278,18 +278,18 @@ class NDArray(PrivateNames):
         return on_tape(twin, self._history) if modes.recording and self._history is not None else twin
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
-        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
+        """Return a copy with elements of `dtype`; with `copy=False`, the array itself if it already has that dtype."""
         wanted = to_torch(dtype)
         if not copy and wanted is self._data.dtype:
             return self
         return apply(OPS["cast"], (self,), {"dtype": wanted}, None, NDArray)
 
     def detach(self) -> NDArray:
-        """The same memory, outside the autograd graph."""
+        """Return an array with the same memory, outside the autograd graph."""
         return self._kind(self._data.data, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
-        """This array stored as 'default', 'row_sparse' or 'csr'."""
+        """Return this array with storage type 'default', 'row_sparse' or 'csr'."""
         if stype == "default":
             return self
         from .sparse_array import cast_storage
@@ -297,9 +297,9 @@ class NDArray(PrivateNames):
         return cast_storage(self, stype)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """A view with another shape. MXNet's codes 0 to -4 work; `reverse=True` reads them from the right."""
+        """Return a view with another shape. It may contain MXNet's codes 0 to -4, read from the right if `reverse`."""
         if kwargs and (unknown := kwargs.keys() - {"shape", "reverse"}):
-            raise TypeError(f"Got unknown keywords in reshape: {', '.join(unknown)}. Accepted are shape and reverse.")
+            raise TypeError(f"Got unknown keywords in reshape: {', '.join(unknown)}. Expected shape or reverse.")
         if not shape and not kwargs.get("shape"):
             raise AssertionError("Shape must be provided: reshape((2, 3)), reshape(2, 3) or reshape(shape=(2, 3))")
         if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)):
@@ -314,7 +314,7 @@ class NDArray(PrivateNames):
         return self._kind(data.view(wanted), self._ctx)
 
     def expand_dims(self, axis: int, inplace: bool = False) -> NDArray:
-        """`nd.expand_dims` of this array; with `inplace` a view of it."""
+        """Apply `nd.expand_dims` to this array; with `inplace`, return a view."""
         if not inplace:
             return apply(OPS["expand_dims"], (self,), {"axis": axis}, None, NDArray)
         if not -self.ndim - 1 <= axis <= self.ndim:
@@ -323,25 +323,25 @@ class NDArray(PrivateNames):
         return self.reshape((*self.shape[:place], 1, *self.shape[place:]))
 
     def flatten(self, inplace: bool = False) -> NDArray:
-        """`nd.flatten` of this array; with `inplace` a view of it."""
+        """Apply `nd.flatten` to this array; with `inplace`, return a view."""
         return self.reshape((0, -1)) if inplace else apply(OPS["flatten"], (self,), {}, None, NDArray)
 
     def squeeze(self, axis: Any = None, inplace: bool = False) -> NDArray:
-        """`nd.squeeze` of this array; with `inplace` a view of it."""
+        """Apply `nd.squeeze` to this array; with `inplace`, return a view."""
         if not inplace:
             op = OPS["squeeze"]
             return apply(op, (self,), {"axis": op.convert("axis", axis)}, None, NDArray)
         axes = [i for i, n in enumerate(self.shape) if n == 1] if axis is None else _as_tuple(axis)
         for i in axes:
             if not -self.ndim <= i < self.ndim or self.shape[i] != 1:
-                raise AssertionError(f"squeeze: expected axes of length 1, received {axis} for shape {self.shape}")
+                raise AssertionError(f"squeeze: expected axes of size 1, received {axis} for shape {self.shape}")
         left = {i % self.ndim for i in axes}
         return self.reshape(tuple(n for i, n in enumerate(self.shape) if i not in left) or (1,))
 
     def _view(self, of: Callable[[torch.Tensor], torch.Tensor], how: Any, attrs: Any) -> NDArray:
-        """`of` this array's tensor: sharing memory outside the autograd graph, recorded inside.
+        """Apply `of` to the tensor. The result shares memory outside the autograd graph, and is recorded inside it.
 
-        Its history has `how` and `attrs`; for READ, `attrs` is the key.
+        Its history contains `how` and `attrs`. For READ, `attrs` is the key.
         """
         data = self._data
         if modes.plain:
@@ -353,7 +353,7 @@ class NDArray(PrivateNames):
         return self._kind(of(data.data if data.requires_grad else data), self._ctx)
 
     def _recorded(self, of: Callable[[torch.Tensor], torch.Tensor], ctx: Context, how: Any, attrs: Any) -> NDArray:
-        """`of` this array's tensor, which is in the autograd graph, as an array of the graph on `ctx`."""
+        """Apply `of` to the array's tensor, which is in the autograd graph, and return a recorded array on `ctx`."""
         data = self._data
         with torch.enable_grad():
             result = derived(data, of)
@@ -361,7 +361,7 @@ class NDArray(PrivateNames):
         return on_tape(self._kind(result, ctx), step(how, attrs, (self,)))
 
     def wait_to_read(self) -> None:
-        """Wait until it is computed."""
+        """Wait until the array is computed."""
         if self._ctx.device_type == "gpu":
             torch.accelerator.synchronize(self._data.device)
 
@@ -371,18 +371,18 @@ class NDArray(PrivateNames):
 
     def __getitem__(self, key: Any) -> NDArray:
         if type(key) is int and -self._data.shape[0] <= key < self._data.shape[0] and self._data.dim() > 1:
-            return self._view(lambda data: data[key], READ, key)  # a row: the common case, in short
+            return self._view(lambda data: data[key], READ, key)  # a row: fast path for the common case
         if type(key) is slice and key == slice(None):
             return self
         index = Index(key, self.shape, self._data.device)
         result = self._view(index.read, READ, index)
         if not result._data.is_contiguous() and in_graph(result._data) is None:
-            result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
+            result._data = result._data.contiguous()  # MXNet only shares contiguous memory
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not self.shape and isinstance(key, slice) and key == slice(None):
-            key = ()  # x[:] = v writes all there is, of a scalar too
+            key = ()  # x[:] = v writes the whole array, including a scalar
         index = Index(key, self.shape, self._data.device)
         target = self._writable_data(value)
         if isinstance(value, NDArray):
@@ -390,21 +390,21 @@ class NDArray(PrivateNames):
         elif not isinstance(value, (int, float)):
             value = torch.as_tensor(np.asarray(value))
         elif not target.is_floating_point():
-            value = torch.tensor(int(value))  # cut to an integer, which wraps around in a short dtype
+            value = torch.tensor(int(value))  # truncate to an integer, which wraps around in a narrow dtype
         if isinstance(value, torch.Tensor):
             value = value.to(target.device, target.dtype)
         try:
             index.write(target, value)
         except RuntimeError as error:
             raise ValueError(
-                f"x[{key!r}] = value: an array of shape {self.shape} cannot take a value of shape "
-                f"{tuple(np.shape(value))} there: {error}"
+                f"x[{key!r}] = value: cannot assign a value of shape {tuple(np.shape(value))} to that part of an array "
+                f"of shape {self.shape}: {error}"
             ) from error
 
     def _writable_data(self, *values: Any) -> torch.Tensor:
-        """The tensor to write to in place: its `.data`, whose version torch's backward does not check.
+        """Return the tensor for in-place writes: its `.data`, whose version counter torch's backward does not check.
 
-        What backward needs is read from memory as it is then, as in MXNet.
+        As in MXNet, backward reads the current contents of memory.
         """
         data = self._data
         if modes.recording and (
@@ -415,11 +415,11 @@ class NDArray(PrivateNames):
                 "supported while recording with autograd. Do them outside `autograd.record()`, or write x = x + y"
             )
         if data.requires_grad and data._is_view():
-            data.data = data.data.clone(memory_format=torch.contiguous_format)  # results of ops share no memory
+            data.data = data.data.clone(memory_format=torch.contiguous_format)  # results of ops do not share memory
         return data.data
 
     def _assign(self, result: torch.Tensor) -> None:
-        """Overwrite the whole array with a tensor of its shape; one from the graph joins the array to the graph."""
+        """Overwrite the whole array with a tensor of its shape. If the tensor is in the graph, the array joins it."""
         if modes.recording and in_graph(result) is not None and in_graph(self._data) is None:
             self._data = result.to(self._data.dtype)
             return
@@ -427,7 +427,7 @@ class NDArray(PrivateNames):
 
     def __len__(self) -> int:
         if not self._data.dim():
-            raise TypeError("len() of an array without dimensions")
+            raise TypeError("len() of an array with zero dimensions")
         return self._data.shape[0]
 
     def __iter__(self) -> Iterator[NDArray]:
@@ -450,11 +450,11 @@ class NDArray(PrivateNames):
     # ---- autograd ----
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        """Make it a variable: `backward` leaves its gradient in `.grad`, by 'write', 'add' or not ('null')."""
+        """Make the array a variable. `backward` writes ('write') or adds ('add') to `.grad`, or ignores it ('null')."""
         Gradient.attach(self, grad_req, stype=stype)
 
     def backward(self, out_grad: NDArray | None = None, retain_graph: bool = False, train_mode: bool = True) -> None:
-        """Compute the gradients of this array with respect to the variables it was computed from."""
+        """Compute the gradients of this array with respect to the variables that it depends on."""
         from ..autograd import backward
 
         backward([self], None if out_grad is None else [out_grad], retain_graph, train_mode)
@@ -556,7 +556,7 @@ class NDArray(PrivateNames):
     split = _method("split")
 
     def split_v2(self, *args: Any, **kwargs: Any) -> Any:
-        """`nd.split_v2` of this array."""
+        """Apply `nd.split_v2` to this array."""
         from .utils import split_v2
 
         return split_v2(self, *args, **kwargs)
@@ -578,7 +578,7 @@ class NDArray(PrivateNames):
 
 
 class GradientBuffer(NDArray):
-    """Memory for gradients that counts the program's writes to it: a gradient that has been sent may be sent again."""
+    """A gradient buffer that counts writes by the program, because a sent gradient that changed must be sent again."""
 
     __slots__ = ()
 
@@ -590,28 +590,28 @@ class GradientBuffer(NDArray):
         self._count_write()
         return super()._writable_data(*values)
 
-    # Arrays that share this memory do not count what is written through them, so that taking one counts as a write.
+    # Writes through arrays that share this memory are not counted, so creating such an array counts as a write.
 
     def __getitem__(self, key: Any) -> Any:
         self._count_write()
         return super().__getitem__(key)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> Any:
-        """`nd.reshape` of this array, whose memory the result shares."""
+        """Apply `nd.reshape` to this array. The result shares its memory."""
         self._count_write()
         return super().reshape(*shape, **kwargs)
 
     def detach(self) -> NDArray:
-        """An array with the same memory, outside of autograd's graph."""
+        """Return an array with the same memory, outside the autograd graph."""
         self._count_write()
         return super().detach()
 
 
 class Gradient(GradientBuffer):
-    """The gradient of a variable: whatever torch keeps in the tensor's `.grad`, as an array.
+    """The gradient of a variable, which wraps the `.grad` of its tensor.
 
-    MXNet overwrites a gradient on each backward where torch adds to it, so for 'write' a hook drops the
-    old one as the new one arrives.
+    MXNet overwrites a gradient on each backward, but torch adds to it. For 'write', a hook therefore drops the old
+    gradient when the new one arrives.
     """
 
     __slots__ = ("_leaf",)
@@ -635,13 +635,13 @@ class Gradient(GradientBuffer):
 
     @staticmethod
     def attach(array: NDArray, grad_req: str, buffer: NDArray | None = None, stype: str | None = None) -> None:
-        """Make `array` a variable whose gradient goes to `buffer`, or to memory of its own, stored as `stype`."""
+        """Make `array` a variable whose gradient goes to `buffer`, or to new memory with storage type `stype`."""
         if grad_req not in ("write", "add", "null"):
             raise ValueError(f"grad_req must be 'write', 'add' or 'null', received {grad_req!r}")
         if buffer is not None and buffer._sparse:
             raise MXNetError("a sparse array cannot be a gradient buffer. Use x.attach_grad(stype=...)")
         leaf = array._data
-        if isinstance(leaf, torch.nn.Parameter):  # others hold it too: it stays the same object
+        if isinstance(leaf, torch.nn.Parameter):  # other objects reference it, so it must stay the same object
             leaf.grad = None
             for key in _overwrites(leaf):
                 del leaf._backward_hooks[key]  # type: ignore[union-attr]
@@ -669,13 +669,13 @@ NDArray._kind, NDArray._gradient_kind = NDArray, Gradient
 
 
 class _Overwrite:
-    """A hook that has each backward replace a gradient, or, where someone holds that memory, write over it."""
+    """A hook that makes each backward replace a gradient, or overwrite it in place if the program references it."""
 
-    __torch_unserializable__ = True  # who unpickles the tensor attaches another
+    __torch_unserializable__ = True  # unpickling the tensor attaches a new one
 
     def __init__(self, in_place: bool):
         self.in_place = in_place
-        self.keepers: list[weakref.ref[torch.Tensor]] = []  # tensors of one variable: any may get the gradient
+        self.keepers: list[weakref.ref[torch.Tensor]] = []  # tensors of one variable, any of which may get the gradient
 
     def __call__(self, _: torch.Tensor) -> None:
         if Backward.accumulating:
@@ -688,7 +688,7 @@ class _Overwrite:
                         keeper.grad.zero_()
 
     def watch(self, leaf: torch.Tensor) -> None:
-        """Fire when a gradient for `leaf` is there."""
+        """Run this hook when the gradient of `leaf` is ready."""
         self.keepers = [reference for reference in self.keepers if reference() is not None] + [weakref.ref(leaf)]
         leaf.register_hook(self)
 
@@ -698,7 +698,7 @@ def _overwrites(leaf: torch.Tensor) -> dict[int, _Overwrite]:
 
 
 def inherit_overwriting(leaf: torch.Tensor, before: torch.Tensor) -> None:
-    """Have gradients of `leaf` overwrite as those of `before` do, of which it takes the place."""
+    """Make gradients of `leaf` overwrite as those of `before`, which it replaces."""
     if not _overwrites(leaf):
         for hook in _overwrites(before).values():
             hook.watch(leaf)
@@ -709,7 +709,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context, kind: type[NDArray] = NDArray) -> NDArray:
-    """A pickled array comes back to its context, or to the CPU where that device is not there."""
+    """Restore a pickled array on its context, or on the CPU if that device is not available."""
     try:
         ctx.check()
     except MXNetError:
@@ -718,11 +718,11 @@ def _unpickle(data: np.ndarray, dtype: torch.dtype, ctx: Context, kind: type[NDA
 
 
 def __getattr__(name: str) -> Any:
-    """MXNet's `ndarray.ndarray` also holds the functions that ours keeps in `utils`, which needs this module first."""
+    """Provide the functions of MXNet's `ndarray.ndarray` that neomx defines in `utils`, which imports this module."""
     from . import private_names, utils
 
     if name in utils.__all__:
         return getattr(utils, name)
     if not name.startswith("__") and hasattr(private_names, name):
         return getattr(private_names, name)
-    raise AttributeError(f"mx.nd.ndarray has no {name!r}")
+    raise AttributeError(f"module 'mx.nd.ndarray' has no attribute {name!r}")

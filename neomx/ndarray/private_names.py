@@ -1,4 +1,4 @@
-"""MXNet's private names of arrays and of `mx.nd.ndarray`, which programs and libraries read."""
+"""MXNet's private attributes of arrays and of `mx.nd.ndarray` that programs and libraries use."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ py_slice = slice
 
 
 class PrivateNames:
-    """Those of any array."""
+    """The private attributes of all arrays."""
 
     __slots__ = ()
 
     def _at(self, idx: int) -> NDArray:
-        """Row `idx`, a view."""
+        """Return a view of row `idx`."""
         return self[idx]  # type: ignore[index, no-any-return]
 
     def _slice(self, start: int | None, stop: int | None) -> NDArray:
-        """Rows `start` to `stop`, a view."""
+        """Return a view of rows `start` to `stop`."""
         return self[start:stop]  # type: ignore[index, no-any-return]
 
     def _full(self, value: Any) -> NDArray:
-        """Fill it with a number."""
+        """Fill the array with a value."""
         self[:] = value  # type: ignore[index]
         return self  # type: ignore[return-value]
 
     def _sync_copyfrom(self, source_array: Any) -> None:
-        """Take the values of a numpy array of its shape."""
+        """Copy the values of a numpy array of the same shape."""
         source = np.asarray(source_array)
         if source.shape != self.shape:  # type: ignore[attr-defined]
             raise ValueError(f"Shape inconsistent: expected {self.shape}, received {source.shape}")  # type: ignore[attr-defined]
@@ -48,7 +48,7 @@ class PrivateNames:
 
     @property
     def _fresh_grad(self) -> bool:
-        """Whether a backward has written its gradient since a Trainer used it."""
+        """Whether a backward pass has written the gradient since a Trainer used it."""
         return is_fresh(self)
 
     @_fresh_grad.setter
@@ -57,7 +57,7 @@ class PrivateNames:
 
 
 class SparsePrivateNames:
-    """Those of a sparse array: the arrays that say where its values belong."""
+    """The private attributes of sparse arrays: the index arrays."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""`mx.nd.random`: numbers, or arrays of them, as a distribution's parameters."""
+"""`mx.nd.random`: random samples. Distribution parameters are numbers or arrays."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _DRAWS = {
 
 
 def _draw(name: str, parameters: tuple[Any, ...], shape: Any, dtype: Any, ctx: Context | None, out: Any) -> NDArray:
-    """Draw by the op for numbers or, where the parameters are arrays, by the one for arrays."""
+    """Draw with the op for numbers, or with the op for arrays if the parameters are arrays."""
     with_numbers, with_arrays = _DRAWS[name]
     arrays = [isinstance(value, NDArray) for value in parameters]
     if all(arrays):
@@ -73,31 +73,31 @@ def _draw(name: str, parameters: tuple[Any, ...], shape: Any, dtype: Any, ctx: C
 def uniform(
     low: Any = 0, high: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Uniform numbers from `low` up to `high`."""
+    """Draw samples from a uniform distribution over [`low`, `high`)."""
     return _draw("uniform", (low, high), shape, dtype, ctx, out)
 
 
 def normal(
     loc: Any = 0, scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Normal numbers of mean `loc` and standard deviation `scale`."""
+    """Draw samples from a normal distribution with mean `loc` and standard deviation `scale`."""
     return _draw("normal", (loc, scale), shape, dtype, ctx, out)
 
 
 def randn(*shape: int, **kwargs: Any) -> NDArray:
-    """Normal numbers; the shape is given as arguments: `randn(2, 3, loc=1, scale=2)`."""
+    """Draw normal samples of the shape given as arguments: `randn(2, 3, loc=1, scale=2)`."""
     return normal(kwargs.pop("loc", 0), kwargs.pop("scale", 1), shape, **kwargs)
 
 
 def poisson(lam: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None) -> NDArray:
-    """Poisson counts of rate `lam`."""
+    """Draw samples from a Poisson distribution with rate `lam`."""
     return _draw("poisson", (lam,), shape, dtype, ctx, out)
 
 
 def exponential(
     scale: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Exponential numbers of mean `scale`, one over the rate that `nd.random_exponential` takes."""
+    """Draw exponential samples with mean `scale`, which is the reciprocal of `lam` in `nd.random_exponential`."""
     if isinstance(scale, Real) and scale <= 0:
         raise MXNetError(f"random.exponential: scale must be positive, received {scale}")
     rate = 1.0 / scale if isinstance(scale, (Real, NDArray)) else scale
@@ -107,28 +107,28 @@ def exponential(
 def gamma(
     alpha: Any = 1, beta: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Gamma numbers of shape `alpha` and scale `beta`: their mean is alpha * beta."""
+    """Draw gamma samples with shape `alpha` and scale `beta`. Their mean is alpha * beta."""
     return _draw("gamma", (alpha, beta), shape, dtype, ctx, out)
 
 
 def negative_binomial(
     k: Any = 1, p: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Counts of failures before the `k`-th success of probability `p`."""
+    """Draw the number of failures before the `k`-th success, with success probability `p`."""
     return _draw("negative_binomial", (k, p), shape, dtype, ctx, out)
 
 
 def generalized_negative_binomial(
     mu: Any = 1, alpha: Any = 1, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Counts of mean `mu` and variance mu + alpha * mu * mu."""
+    """Draw negative binomial samples with mean `mu` and variance mu + alpha * mu * mu."""
     return _draw("generalized_negative_binomial", (mu, alpha), shape, dtype, ctx, out)
 
 
 def multinomial(data: NDArray, shape: Any = None, get_prob: bool = False, out: Any = None, dtype: Any = "int32") -> Any:
-    """Classes drawn by the probabilities in the last axis of `data`; with `get_prob` their log-probabilities too.
+    """Draw classes with the probabilities in the last axis of `data`; with `get_prob`, also return log-probabilities.
 
-    `log_prob.backward(reward)` then is the gradient of REINFORCE.
+    `log_prob.backward(reward)` then computes the REINFORCE gradient.
     """
     return _multinomial(data, shape=() if shape is None else shape, get_prob=get_prob, dtype=dtype, out=out)
 
@@ -136,12 +136,12 @@ def multinomial(data: NDArray, shape: Any = None, get_prob: bool = False, out: A
 def randint(
     low: int, high: int, shape: Any = None, dtype: Any = None, ctx: Context | None = None, out: Any = None
 ) -> NDArray:
-    """Integers from `low` up to, but not including, `high`: int32 unless `dtype` says int64."""
+    """Draw integers from [`low`, `high`), as int32 or int64."""
     return _randint(low, high, shape=shape, dtype=dtype, **({"ctx": ctx} if ctx else {}), out=out)
 
 
 def shuffle(data: NDArray, out: Any = None) -> NDArray:
-    """`data` with its rows in random order."""
+    """Return `data` with its rows in random order."""
     return _shuffle(data, out=out)
 
 

@@ -1,4 +1,4 @@
-"""`mx.nd.save` and `mx.nd.load`: arrays to and from MXNet's `.params` files."""
+"""`mx.nd.save` and `mx.nd.load`: save and load arrays in MXNet's `.params` format."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .sparse_array import BaseSparseNDArray, CSRNDArray, RowSparseNDArray
 
 
 def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray], *, np_shape: bool | None = None) -> None:
-    """Write one array, a list of arrays, or a dict from names to arrays; the file is complete or not there.
+    """Write an array, a list of arrays, or a dict from names to arrays. The file is written atomically.
 
-    `np_shape` writes the form that holds scalars and empty arrays; unless told, NumPy's shapes being on decides.
+    `np_shape` selects the format that supports scalars and empty arrays. By default, it depends on the np_shape mode.
     """
     if isinstance(data, NDArray):
         data = [data]
@@ -36,14 +36,14 @@ def save(fname: str, data: NDArray | list[NDArray] | dict[str, NDArray], *, np_s
 
 
 def load(fname: str) -> list[NDArray] | dict[str, NDArray]:
-    """The arrays of a file: a dict if they have names, else a list."""
+    """Load the arrays of a file: a dict if they have names, otherwise a list."""
     if not isinstance(fname, (str, os.PathLike)):
         raise TypeError(f"load: fname must be a string, received {type(fname).__name__}")
     return _arrays(*params.read(fname))
 
 
 def load_frombuffer(buf: bytes | str) -> list[NDArray] | dict[str, NDArray]:
-    """The arrays of a file whose bytes are in memory."""
+    """Load arrays from the bytes of a file."""
     if isinstance(buf, str):
         buf = buf.encode()
     if not isinstance(buf, (bytes, bytearray, memoryview)):
@@ -52,17 +52,17 @@ def load_frombuffer(buf: bytes | str) -> list[NDArray] | dict[str, NDArray]:
 
 
 def save_tobuffer(data: dict[str, NDArray]) -> bytes:
-    """The bytes of a file of arrays with names, which `load_frombuffer` reads."""
+    """Return named arrays as the bytes of a file, which `load_frombuffer` reads."""
     return params.encode([_record(array) for array in data.values()], list(data))
 
 
 def array_frombuffer(buf: bytes | bytearray) -> NDArray:
-    """The array in bytes that hold it alone, as MXNet's pickles do."""
+    """Load a single array from bytes, as in MXNet's pickles."""
     return _array(params.read_array(buf))
 
 
 def array_tobuffer(array: NDArray) -> bytes:
-    """The bytes of one array alone, which `array_frombuffer` reads."""
+    """Return a single array as bytes, which `array_frombuffer` reads."""
     return params.encode_array(_record(array))
 
 
@@ -79,7 +79,7 @@ def _arrays(records: list[params.Record], names: list[str]) -> Any:
 
 
 def _array(record: params.Record) -> NDArray:
-    """An array on the GPU that it was saved from, if that is there, else on the CPU."""
+    """Return an array on the GPU that it was saved from, or on the CPU if there is no such GPU."""
     kind, number = record.device
     ctx = Context("gpu", number) if kind == 2 and 0 <= number < num_gpus() else Context("cpu", 0)
     data = record.data.to(ctx.device)

@@ -1,4 +1,4 @@
-"""`mx.nd.sparse`: making sparse arrays, and the ops that are at home with them."""
+"""`mx.nd.sparse`: functions that create sparse arrays, and ops that support them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ __all__ = [
 
 Tensor = torch.Tensor
 
-# The ops that `mx.nd.sparse` offers: with sparse arrays they give sparse ones where that makes sense.
+# The ops that `mx.nd.sparse` offers: with sparse arrays, they return sparse results where possible.
 _NAMES = """
 ElementWiseSum Embedding FullyConnected LinearRegressionOutput LogisticRegressionOutput MAERegressionOutput abs
 adam_update add_n arccos arccosh arcsin arcsinh arctan arctanh broadcast_add broadcast_div broadcast_minus
@@ -56,11 +56,11 @@ sum tan tanh trunc where zeros_like
 OP_NAMES = frozenset(_NAMES.split())
 
 
-# ---- making them ----
+# ---- creation ----
 
 
 def _values(source: Any, dtype: Any, device: torch.device) -> Tensor:
-    """Values as a tensor: of `dtype`, or of the source's own dtype if it has one, or float32."""
+    """Return values as a tensor of `dtype`, of the source's dtype if it has one, or of float32."""
     if isinstance(source, NDArray):
         source = source._data.detach()
     elif not isinstance(source, torch.Tensor):
@@ -68,7 +68,7 @@ def _values(source: Any, dtype: Any, device: torch.device) -> Tensor:
         try:
             source = torch.from_numpy(np.array(source))
         except TypeError:
-            raise ValueError(f"expected something like an array, received {source!r:.80}") from None
+            raise ValueError(f"expected an array-like object, received {source!r:.80}") from None
     return source.to(device, to_torch(dtype) if dtype is not None else source.dtype, copy=True)
 
 
@@ -77,7 +77,7 @@ def _index(source: Any, device: torch.device) -> Tensor:
 
 
 def _sized(result: BaseSparseNDArray) -> Any:
-    """The array, if as many indices as values are given; where they point, `check_format` or the first op finds."""
+    """Check the numbers of indices and values. `check_format` or the first op checks the indices themselves."""
     values, indices = result._parts[:2]
     of_one = result._shape[1:] if result.stype == "row_sparse" else ()
     if result.stype == "csr" and len(result._shape) != 2 or values.dim() != 1 + len(of_one):
@@ -87,7 +87,7 @@ def _sized(result: BaseSparseNDArray) -> Any:
     if values.shape[1:] != of_one or len(values) != len(indices):
         raise MXNetError(
             f"a {result.stype} array of shape {result._shape} cannot have values {list(values.shape)} and indices "
-            f"{list(indices.shape)}: expected one index for each value, and rows of the array's own shape"
+            f"{list(indices.shape)}: expected one index for each value, and rows that match the array's shape"
         )
     result.doubt()
     return result
@@ -104,10 +104,10 @@ def _is_shape(value: Any) -> bool:
 
 
 def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> CSRNDArray:
-    """A csr array from one of
+    """Return a csr array from one of
 
     - a dense matrix (a list, a numpy array, an NDArray), a csr array or a scipy.sparse matrix
-    - (rows, columns): of zeros
+    - (rows, columns): an array of zeros
     - (data, indices, indptr)
     - (data, (row indices, column indices))
     """
@@ -123,43 +123,50 @@ def csr_matrix(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: 
             if shape is None:
                 shape = (len(indptr) - 1, int(indices.max()) + 1 if len(indices) else 0)
             return _sized(CSRNDArray((data, indices, indptr), tuple(shape), ctx))
-        raise ValueError(f"csr_matrix: expected a tuple of 2 or 3, received {len(arg1)}")
+        raise ValueError(f"csr_matrix: expected a tuple of 2 or 3 items, received {len(arg1)}")
     return _from_matrix(CSRNDArray, arg1, shape, ctx, dtype)
 
 
 def _csr_of_coordinates(arg1: Any, shape: Any, ctx: Context, dtype: Any) -> CSRNDArray:
     data, (rows, columns) = arg1
-    dtype = dtype or (data.dtype if isinstance(data, NDArray) else np.asarray(data).dtype)  # scipy's, as in MXNet
+    dtype = dtype or (
+        data.dtype if isinstance(data, NDArray) else np.asarray(data).dtype
+    )  # the dtype that scipy would use, as in MXNet
     data, rows, columns = _values(data, dtype, ctx.device), _index(rows, ctx.device), _index(columns, ctx.device)
     if not len(data) == len(rows) == len(columns):
-        raise ValueError(f"csr_matrix: {len(data)} values, {len(rows)} row and {len(columns)} column indices")
+        raise ValueError(
+            f"csr_matrix: expected one row and one column index per value, received {len(data)} values, "
+            f"{len(rows)} row and {len(columns)} column indices"
+        )
     if shape is None:
         shape = (int(rows.max()) + 1, int(columns.max()) + 1) if len(data) else (0, 0)
     for index, bound in zip((rows, columns), shape, strict=True):
         if len(index) and not (int(index.min()) >= 0 and int(index.max()) < bound):
-            raise ValueError(f"csr_matrix: an index lies outside the shape {tuple(shape)}")
-    key, inverse = torch.unique(rows * shape[1] + columns, return_inverse=True)  # two at one place add up
+            raise ValueError(f"csr_matrix: an index is out of bounds for shape {tuple(shape)}")
+    key, inverse = torch.unique(rows * shape[1] + columns, return_inverse=True)  # duplicates are summed
     summed = torch.zeros(len(key), dtype=data.dtype, device=data.device).index_add_(0, inverse, data)
     parts = summed, key % max(shape[1], 1), row_starts(key // max(shape[1], 1), shape[0])
     return CSRNDArray(parts, tuple(shape), ctx)
 
 
 def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, dtype: Any = None) -> RowSparseNDArray:
-    """A row_sparse array from one of
+    """Return a row_sparse array from one of
 
     - dense data (a list, a numpy array, an NDArray) or a row_sparse array
-    - a shape, (5, 2) or longer: of zeros
+    - a shape with at least two dimensions: an array of zeros
     - (data, row indices)
     """
     ctx = (ctx or current_context()).check()
     device = ctx.device
     if isinstance(arg1, tuple):
         if len(arg1) < 2:
-            raise ValueError(f"row_sparse_array: expected a tuple of 2 or more, received {len(arg1)}")
+            raise ValueError(f"row_sparse_array: expected a tuple of 2 or more items, received {len(arg1)}")
         if _is_shape(arg1):
             return _same_shape(zeros("row_sparse", arg1, ctx, dtype), shape)
         if len(arg1) != 2:
-            raise ValueError(f"row_sparse_array: expected (data, indices) or a shape, received a tuple of {len(arg1)}")
+            raise ValueError(
+                f"row_sparse_array: expected (data, indices) or a shape, received a tuple of length {len(arg1)}"
+            )
         data, indices = _values(arg1[0], dtype, device), _index(arg1[1], device)
         if shape is None:
             shape = (int(indices.max()) + 1 if len(indices) else 0, *data.shape[1:])
@@ -168,7 +175,7 @@ def row_sparse_array(arg1: Any, shape: Any = None, ctx: Context | None = None, d
 
 
 def _from_matrix(cls: type[BaseSparseNDArray], source: Any, shape: Any, ctx: Context, dtype: Any) -> Any:
-    """A sparse array of `cls` from an array, sparse already or dense."""
+    """Return a sparse array of class `cls` from a sparse or dense array."""
     if isinstance(source, BaseSparseNDArray) or is_scipy(source):
         result = array(source, ctx, dtype)
         if not isinstance(result, cls):
@@ -176,9 +183,9 @@ def _from_matrix(cls: type[BaseSparseNDArray], source: Any, shape: Any, ctx: Con
         return _same_shape(result, shape)
     dense = _values(source, dtype, ctx.device)
     if cls is CSRNDArray and dense.dim() != 2:
-        raise ValueError(f"a csr array has 2 dimensions, received the shape {tuple(dense.shape)}")
+        raise ValueError(f"a csr array must have 2 dimensions, received shape {tuple(dense.shape)}")
     if not dense.dim():
-        raise ValueError("a row_sparse array needs at least one dimension")
+        raise ValueError("a row_sparse array must have at least one dimension")
     return _same_shape(cls(cls._compress(dense), tuple(dense.shape), ctx), shape)
 
 
@@ -187,7 +194,7 @@ def is_scipy(source: Any) -> bool:
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """A copy of a sparse array or of a scipy.sparse matrix."""
+    """Return a copy of a sparse array or of a scipy.sparse matrix."""
     ctx = (ctx or current_context()).check()
     if isinstance(source_array, BaseSparseNDArray):
         return source_array.copyto(ctx).astype(dtype or source_array.dtype, copy=False)
@@ -201,7 +208,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
 
 
 def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None, **kwargs: Any) -> NDArray:
-    """An array of zeros, stored as `stype`."""
+    """Return an array of zeros with storage type `stype`."""
     if stype == "default":
         from .utils import zeros as dense_zeros
 
@@ -215,7 +222,7 @@ def zeros(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None,
 
 
 def empty(stype: str, shape: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """As `zeros`: a sparse array without stored values."""
+    """Like `zeros`: return an array of zeros."""
     if stype not in STORAGES:
         raise ValueError(f"unknown storage type {stype!r}. Expected 'row_sparse' or 'csr'")
     return zeros(stype, shape, ctx, dtype)
@@ -240,9 +247,23 @@ def _arithmetic(name: str, scalar_op: str, reverse_op: str, python: Callable[[An
     return function
 
 
-add = _arithmetic("add", "_plus_scalar", "_plus_scalar", lambda a, b: a + b, "a + b, sparse if both are.")
-subtract = _arithmetic("sub", "_minus_scalar", "_rminus_scalar", lambda a, b: a - b, "a - b, sparse if both are.")
-multiply = _arithmetic("mul", "_mul_scalar", "_mul_scalar", lambda a, b: a * b, "a * b, sparse if one is.")
-divide = _arithmetic("div", "_div_scalar", "_rdiv_scalar", lambda a, b: a / b, "a / b.")
+add = _arithmetic(
+    "add",
+    "_plus_scalar",
+    "_plus_scalar",
+    lambda a, b: a + b,
+    "Return a + b. The result is sparse if both arguments are.",
+)
+subtract = _arithmetic(
+    "sub",
+    "_minus_scalar",
+    "_rminus_scalar",
+    lambda a, b: a - b,
+    "Return a - b. The result is sparse if both arguments are.",
+)
+multiply = _arithmetic(
+    "mul", "_mul_scalar", "_mul_scalar", lambda a, b: a * b, "Return a * b. The result is sparse if one argument is."
+)
+divide = _arithmetic("div", "_div_scalar", "_rdiv_scalar", lambda a, b: a / b, "Return a / b.")
 for _function, _name in ((add, "add"), (subtract, "subtract"), (multiply, "multiply"), (divide, "divide")):
     _function.__name__ = _function.__qualname__ = _name

@@ -1,6 +1,6 @@
-"""Arrays of which only the rows (row_sparse) or the elements (csr) that matter are stored.
+"""Sparse arrays, which store only some rows (row_sparse) or elements (csr).
 
-Any op takes them, as dense arrays where it knows nothing better; what it does better is in `sparse_ops`.
+All ops accept them. An op without a rule in `sparse_ops` converts them to dense arrays.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Tensor = torch.Tensor
 
 
 class NotSupportedForSparseNDArray(MXNetError):
-    """What a sparse array cannot do."""
+    """An operation that sparse arrays do not support."""
 
     def __init__(self, function: Any, alias: str | None, *args: Any):
         name = getattr(function, "__name__", str(function))
@@ -34,7 +34,7 @@ class NotSupportedForSparseNDArray(MXNetError):
 
 
 def elementwise(name: str, scalar_op: str, in_place: bool = False) -> Callable[..., Any]:
-    """An operator that keeps storage: two arrays of one shape meet element by element, others broadcast."""
+    """Return an operator that keeps the storage type: elementwise for equal shapes, otherwise with broadcasting."""
     same, broad, with_scalar = OPS["elemwise_" + name], OPS["broadcast_" + name], OPS[scalar_op]
 
     def binary(self: NDArray, other: Any) -> Any:
@@ -51,8 +51,8 @@ def elementwise(name: str, scalar_op: str, in_place: bool = False) -> Callable[.
 class BaseSparseNDArray(SparsePrivateNames, NDArray):
     """A sparse array.
 
-    `_parts` are its tensors: the values, then the indices that say where they belong. While it takes part in
-    autograd the dense tensor `_graph` is what it holds, and the parts are made from that when asked for.
+    `_parts` are its tensors: the values, then the indices. While the array takes part in autograd, the dense tensor
+    `_graph` holds its elements, and the parts are computed from it on demand.
     """
 
     __slots__ = ("_stored", "_shape", "_graph", "_doubted")
@@ -71,11 +71,11 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         self._doubted = False
 
     def doubt(self) -> None:
-        """Have the parts, which a program gave, checked before anything is computed from them."""
+        """Mark the parts, which a program supplied, as unchecked. They are checked before the first computation."""
         self._doubted = True
 
     def trust(self) -> None:
-        """Raise unless every stored element has a place in the array: ops rely on that."""
+        """Raise MXNetError if the index of a stored element is out of bounds. Ops rely on valid indices."""
         if self._doubted:
             problem = self._shape_problem() or self._place_problem()
             if problem:
@@ -84,12 +84,12 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
     @classmethod
     def _compress(cls, dense: Tensor) -> tuple[Tensor, ...]:
-        """The parts of a dense tensor: what is not zero."""
+        """Return the parts of a dense tensor, which contain its nonzero elements."""
         raise NotImplementedError
 
     @classmethod
     def _nothing(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
-        """The parts of an array of zeros."""
+        """Return the parts of an array of zeros."""
         raise NotImplementedError
 
     def _densify(self) -> Tensor:
@@ -131,11 +131,11 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         return self._parts[1]
 
     def _index_tensors(self) -> tuple[Tensor, ...]:
-        """The index tensors in the order that files have them."""
+        """Return the index tensors in the order used in files."""
         return self._parts[:0:-1]
 
     def _dense(self) -> NDArray:
-        """The same elements and history as a dense array."""
+        """Return a dense array with the same elements and history."""
         dense = NDArray(self._data, self._ctx)
         dense._history = self._history
         return dense
@@ -144,7 +144,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         return self._graph is not None and self._graph.requires_grad
 
     def _like(self, values: Tensor) -> BaseSparseNDArray:
-        """The same places with other values."""
+        """Return an array with the same indices and other values."""
         return STORAGES[self.stype]((values, *self._parts[1:]), self._shape, self._ctx)
 
     def _assign(self, result: Tensor) -> None:
@@ -156,34 +156,34 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
     def _writable_data(self, *values: Any) -> Tensor:
         if modes.recording and self._in_graph():
-            raise MXNetError("a sparse array of a computational graph cannot be written to while recording")
+            raise MXNetError("cannot write to a sparse array of a computational graph while recording")
         return self._values
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each dimension."""
+        """The size of each dimension."""
         return self._shape
 
     @property
     def dtype(self) -> Any:
-        """The numpy type of its elements."""
+        """The numpy type of the elements."""
         return NUMPY_OF_TORCH[self._values.dtype]
 
     @property
     def size(self) -> int:
-        """How many elements it has, stored or not."""
+        """The number of elements, stored or not."""
         return math.prod(self._shape)
 
     @property
     def ndim(self) -> int:
-        """How many dimensions it has."""
+        """The number of dimensions."""
         return len(self._shape)
 
     def __len__(self) -> int:
         return self._shape[0]
 
     def wait_to_read(self) -> None:
-        """Wait until it is computed."""
+        """Wait until the array is computed."""
         NDArray(self._values, self._ctx).wait_to_read()
 
     wait_to_write = wait_to_read
@@ -195,11 +195,11 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
     @property
     def indices(self) -> NDArray:
-        """A copy of the indices of the stored rows (row_sparse), or of the stored elements' columns (csr)."""
+        """A copy of the indices of the stored rows (row_sparse), or of the columns of the stored elements (csr)."""
         return NDArray(self._indices.clone(), self._ctx)
 
     def copyto(self, other: NDArray | Context) -> NDArray:
-        """Copy into another array, dense or of the same storage, or to another context as a new array."""
+        """Copy into another array, which is dense or has the same storage type, or to a new array on a context."""
         if isinstance(other, Context):
             device = other.check().device
             if modes.recording and self._in_graph():
@@ -210,7 +210,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
             )
         if isinstance(other, BaseSparseNDArray):
             if other.stype != self.stype:
-                raise TypeError(f"copyto: a {self.stype} array cannot be copied into one stored as {other.stype}")
+                raise TypeError(f"copyto: cannot copy a {self.stype} array into a {other.stype} array")
             if other is not self:
                 if other.shape != self.shape:
                     raise MXNetError(f"copyto: expected a target of shape {self.shape}, received {other.shape}")
@@ -220,7 +220,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         return super().copyto(other)
 
     def astype(self, dtype: Any, copy: bool = True) -> NDArray:
-        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
+        """Return a copy with elements of `dtype`; with `copy=False`, the array itself if it already has that dtype."""
         wanted = to_torch(dtype)
         if not copy and wanted is self._values.dtype:
             return self
@@ -233,28 +233,28 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         return STORAGES[self.stype](parts, self._shape, self._ctx)
 
     def detach(self) -> NDArray:
-        """The same values, outside the autograd graph."""
+        """Return an array with the same values, outside the autograd graph."""
         return STORAGES[self.stype](self._parts, self._shape, self._ctx)
 
     def tostype(self, stype: str) -> NDArray:
-        """This array stored as 'default' or as it is."""
+        """Return this array with storage type 'default' or its own storage type."""
         if stype not in ("default", self.stype):
-            raise ValueError(f"cast_storage from {self.stype} to {stype} is not supported. Go through 'default'")
+            raise ValueError(f"cast_storage from {self.stype} to {stype} is not supported. Convert to 'default' first")
         return cast_storage(self, stype)
 
     def reshape(self, *shape: Any, **kwargs: Any) -> NDArray:
-        """Not for sparse arrays."""
+        """Raise NotSupportedForSparseNDArray."""
         raise NotSupportedForSparseNDArray("reshape", None)
 
     def _view(self, of: Callable[[Tensor], Tensor], how: Any, attrs: Any) -> NDArray:
         raise NotSupportedForSparseNDArray("a view", None)
 
     def attach_grad(self, grad_req: str = "write", stype: str | None = None) -> None:
-        """Make it a variable whose gradient is stored as `stype`, or as the array is."""
+        """Make the array a variable whose gradient has storage type `stype`, by default that of the array."""
         super().attach_grad(grad_req, stype or self.stype)
 
     def check_format(self, full_check: bool = True) -> None:
-        """Raise an error unless the indices are valid; `full_check` looks at each of them."""
+        """Raise MXNetError if the indices are invalid. `full_check` checks all of them."""
         values, indices = self._parts[:2]
         problem = self._shape_problem() or (self._index_problem() if full_check else "")
         if problem:
@@ -267,16 +267,16 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         raise NotImplementedError
 
     def _place_problem(self) -> str:
-        """What keeps a stored element from having a place."""
+        """Return a description of an index that is out of bounds, or ''."""
         raise NotImplementedError
 
     def _index_problem(self) -> str:
-        """What is wrong with the indices, their order included."""
+        """Return a description of invalid indices, including their order, or ''."""
         raise NotImplementedError
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if not (isinstance(key, slice) and key == slice(None)):
-            raise ValueError(f"a {self.stype} array can only be assigned to as a whole: x[:] = value")
+            raise ValueError(f"a {self.stype} array only supports assignment to the whole array: x[:] = value")
         if isinstance(value, NDArray):
             value.copyto(self)
             return
@@ -291,12 +291,12 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         self._assign(dense.to(dtype).broadcast_to(self._shape))
 
     def _zeros(self, values: Tensor) -> Tensor:
-        """Zeros for the whole array, which a file may have given a shape that does not fit into memory."""
+        """Return zeros of the array's shape, which may come from a file and may not fit into memory."""
         try:
             return torch.zeros(self._shape, dtype=values.dtype, device=values.device)
         except (RuntimeError, TypeError, MemoryError) as error:
             raise MXNetError(
-                f"cannot make a {self.stype} array of shape {self._shape} dense, which takes "
+                f"cannot convert a {self.stype} array of shape {self._shape} to dense, which requires "
                 f"{math.prod(self._shape) * values.dtype.itemsize} bytes: {error!s:.200}"
             ) from error
 
@@ -308,15 +308,15 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
         return _unpickle, (self.stype, tuple(part.detach().cpu() for part in self._parts), self._shape, self._ctx)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the parts of one of MXNet's own pickles, which makes an array of nothing and then calls this."""
+        """Set the parts from a pickle of MXNet, which creates an empty object and then calls this method."""
         from .serialize import array_frombuffer
 
         read = array_frombuffer(state["handle"])
         if not isinstance(read, type(self)):
-            raise MXNetError(f"expected the bytes of a {self.stype} array in the pickle, received a {read.stype} array")
+            raise MXNetError(f"expected a {self.stype} array in the pickle, received a {read.stype} array")
         BaseSparseNDArray.__init__(self, read._parts, read.shape, read.context)
 
-    # Not the reflected ones: dense * csr is what the dense array says.
+    # Without reflected operators: the dense array computes dense * csr.
     __add__ = elementwise("add", "_plus_scalar")
     __sub__ = elementwise("sub", "_minus_scalar")
     __mul__ = elementwise("mul", "_mul_scalar")
@@ -328,8 +328,7 @@ class BaseSparseNDArray(SparsePrivateNames, NDArray):
 
 
 class CSRNDArray(BaseSparseNDArray):
-    """A matrix of which single elements are stored, row after row: `data`, their columns `indices`, and in `indptr`
-    where each row begins."""
+    """A matrix that stores single elements, row by row: `data`, their columns `indices` and the row starts `indptr`."""
 
     __slots__ = ()
 
@@ -340,7 +339,7 @@ class CSRNDArray(BaseSparseNDArray):
 
     @property
     def indptr(self) -> NDArray:
-        """A copy of the positions where rows begin; row i has the elements indptr[i] to indptr[i + 1] - 1."""
+        """A copy of the row starts. Row i contains the elements indptr[i] to indptr[i + 1] - 1."""
         return NDArray(self._indptr.clone(), self._ctx)
 
     @property
@@ -349,7 +348,7 @@ class CSRNDArray(BaseSparseNDArray):
 
     @property
     def _rows(self) -> Tensor:
-        """The row of each stored element."""
+        """Return the row of each stored element."""
         return row_of_each(self._indptr)
 
     @classmethod
@@ -360,7 +359,7 @@ class CSRNDArray(BaseSparseNDArray):
     @classmethod
     def _nothing(cls, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> tuple[Tensor, ...]:
         if len(shape) != 2:
-            raise ValueError(f"a csr array has 2 dimensions, received the shape {shape}")
+            raise ValueError(f"a csr array must have 2 dimensions, received shape {shape}")
         index = torch.zeros(shape[0] + 1, dtype=torch.int64, device=device)
         return torch.zeros(0, dtype=dtype, device=device), index[:0], index
 
@@ -370,7 +369,7 @@ class CSRNDArray(BaseSparseNDArray):
         return result.index_put_((self._rows, columns), values, accumulate=values.dtype is not torch.bool)
 
     def _coo_key(self) -> Tensor:
-        """One number for each stored element, in row-major order."""
+        """Return one number for each stored element, in row-major order."""
         return self._rows * self._shape[1] + self._indices
 
     def __getitem__(self, key: Any) -> NDArray:
@@ -383,7 +382,7 @@ class CSRNDArray(BaseSparseNDArray):
             begin = int(key) % count
             key = slice(begin, begin + 1)
         if not isinstance(key, slice):
-            raise ValueError(f"a csr array takes an int or a slice of rows, received {key!r}")
+            raise ValueError(f"the index of a csr array must be an int or a slice of rows, received {key!r}")
         begin, end, step = key.indices(count)
         if step != 1:
             raise ValueError("CSRNDArray only supports continuous slicing on axis 0")
@@ -394,22 +393,22 @@ class CSRNDArray(BaseSparseNDArray):
         )
 
     def asscipy(self) -> Any:
-        """A scipy.sparse.csr_matrix of its values."""
+        """Return a scipy.sparse.csr_matrix with the same elements."""
         parts = tuple(part.detach().cpu().numpy() for part in self._parts)
         return import_scipy().csr_matrix(parts, shape=self._shape, dtype=self.dtype)
 
     def _shape_problem(self) -> str:
         values, columns, starts = self._parts
         if values.shape != columns.shape or starts.shape != (self._shape[0] + 1,):
-            return f"expected as many values as indices and {self._shape[0] + 1} entries in indptr"
+            return f"expected equal numbers of values and indices, and {self._shape[0] + 1} entries in indptr"
         return ""
 
     def _place_problem(self) -> str:
         values, columns, starts = self._parts
         if int(starts[0]) != 0 or int(starts[-1]) != len(values) or bool((starts[1:] < starts[:-1]).any()):
-            return f"indptr must rise from 0 to {len(values)}"
+            return f"indptr must increase from 0 to {len(values)}"
         if len(columns) and (int(columns.min()) < 0 or int(columns.max()) >= self._shape[1]):
-            return f"indices must lie in 0 .. {self._shape[1] - 1}"
+            return f"indices must be in 0 .. {self._shape[1] - 1}"
         return ""
 
     def _index_problem(self) -> str:
@@ -418,11 +417,11 @@ class CSRNDArray(BaseSparseNDArray):
             return problem
         columns, rows = self._indices, self._rows
         falls = (columns[1:] <= columns[:-1]) & (rows[1:] == rows[:-1])
-        return "indices must ascend in each row" if bool(falls.any()) else ""
+        return "indices must be ascending in each row" if bool(falls.any()) else ""
 
 
 class RowSparseNDArray(BaseSparseNDArray):
-    """An array of which some rows are stored: `data`, and in `indices` which rows they are."""
+    """An array that stores some rows: `data`, and their row numbers in `indices`."""
 
     __slots__ = ()
 
@@ -447,7 +446,7 @@ class RowSparseNDArray(BaseSparseNDArray):
         return result.index_copy_(0, rows, values)
 
     def _at_rows(self, rows: Tensor) -> Tensor:
-        """The values of these rows, which may lack some: zeros there."""
+        """Return the values of the given rows, with zeros for rows that are not stored."""
         values, stored = self._parts
         if self._has_all_rows():
             return values[rows]
@@ -461,12 +460,12 @@ class RowSparseNDArray(BaseSparseNDArray):
         return result
 
     def _has_all_rows(self) -> bool:
-        """Whether every row is stored, in order: then row i is at place i."""
+        """Whether all rows are stored in order, so that row i is at position i."""
         stored = self._indices
         return len(stored) == self._shape[0] and bool((stored[1:] > stored[:-1]).all())
 
     def _put_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Overwrite rows, adding those that are not stored yet."""
+        """Overwrite rows, adding those that are not yet stored."""
         if self._stored is not None and self._graph is None and self._has_all_rows():
             self._values[rows] = values
             return
@@ -476,7 +475,7 @@ class RowSparseNDArray(BaseSparseNDArray):
         self._parts = merged, union
 
     def retain(self, indices: NDArray) -> RowSparseNDArray:
-        """The given rows, the others gone."""
+        """Return an array that contains only the given rows."""
         return apply(OPS["_sparse_retain"], (self, indices), {}, None, NDArray)
 
     def __getitem__(self, key: Any) -> NDArray:
@@ -487,25 +486,25 @@ class RowSparseNDArray(BaseSparseNDArray):
     def _shape_problem(self) -> str:
         values, rows = self._parts
         if values.shape[1:] != self._shape[1:] or rows.shape != values.shape[:1]:
-            return "expected one index for each row of values, and rows of the array's own shape"
+            return "expected one index for each row of values, and rows that match the array's shape"
         return ""
 
     def _place_problem(self) -> str:
         rows = self._indices
         if len(rows) and (int(rows.min()) < 0 or int(rows.max()) >= self._shape[0]):
-            return f"indices must lie in 0 .. {self._shape[0] - 1}"
+            return f"indices must be in 0 .. {self._shape[0] - 1}"
         return ""
 
     def _index_problem(self) -> str:
         rows = self._indices
-        return self._place_problem() or ("indices must ascend" if bool((rows[1:] <= rows[:-1]).any()) else "")
+        return self._place_problem() or ("indices must be ascending" if bool((rows[1:] <= rows[:-1]).any()) else "")
 
 
 STORAGES: dict[str, type[BaseSparseNDArray]] = {"csr": CSRNDArray, "row_sparse": RowSparseNDArray}
 
 
 class _SparseGradient(BaseSparseNDArray):
-    """The gradient of a variable, stored sparsely: whatever torch keeps in the tensor's `.grad`."""
+    """The gradient of a variable with sparse storage. It wraps the `.grad` of the tensor."""
 
     __slots__ = ()
     _leaf: Tensor
@@ -549,7 +548,7 @@ class _RowSparseGradient(_SparseGradient, RowSparseNDArray):
 
 
 def gradient(leaf: Tensor, ctx: Context, stype: str) -> NDArray:
-    """What `.grad` of a variable is that asked for a sparse gradient."""
+    """Return the `.grad` array of a variable with a sparse gradient."""
     if stype == "csr":
         return _CSRGradient(leaf, ctx)
     if stype == "row_sparse":
@@ -558,11 +557,12 @@ def gradient(leaf: Tensor, ctx: Context, stype: str) -> NDArray:
 
 
 def row_of_each(starts: Tensor) -> Tensor:
+    """Return the row of each element, given the row starts."""
     return torch.repeat_interleave(torch.arange(len(starts) - 1, device=starts.device), starts.diff())
 
 
 def row_starts(rows: Tensor, count: int) -> Tensor:
-    """indptr of elements in these rows."""
+    """Return the row starts (indptr) of elements in these rows."""
     starts = torch.zeros(count + 1, dtype=torch.int64, device=rows.device)
     torch.cumsum(torch.bincount(rows, minlength=count), dim=0, out=starts[1:])
     return starts
@@ -577,16 +577,16 @@ def _unpickle(stype: str, parts: tuple[Tensor, ...], shape: tuple[int, ...], ctx
 
 
 def cast_storage(data: NDArray, stype: str, out: NDArray | None = None, **kwargs: Any) -> NDArray:
-    """`data` stored as 'default', 'row_sparse' or 'csr'."""
+    """Return `data` with storage type 'default', 'row_sparse' or 'csr'."""
     if not isinstance(data, NDArray):
         raise MXNetError(f"cast_storage: argument data must be an NDArray, received {type(data).__name__}")
     stype = OPS["cast_storage"].convert("stype", stype)
     if data._sparse and stype not in ("default", data.stype):
-        raise MXNetError(f"cast_storage: from {data.stype} to {stype} is not supported. Go through 'default'")
+        raise MXNetError(f"cast_storage: from {data.stype} to {stype} is not supported. Convert to 'default' first")
     if stype == "csr" and data.ndim != 2:
-        raise ValueError(f"a csr array has 2 dimensions, received the shape {data.shape}")
+        raise ValueError(f"a csr array must have 2 dimensions, received shape {data.shape}")
     if stype == "default":
-        # A sparse array's dense tensor is new unless it is in the graph, where nothing may be written to it.
+        # A sparse array's dense tensor is a new one, unless it is in the graph, where writing to it is forbidden.
         result = NDArray(data._data if data._sparse else data._data.clone(), data._ctx)
     elif data._sparse:
         result = data.copy()
@@ -602,8 +602,9 @@ def cast_storage(data: NDArray, stype: str, out: NDArray | None = None, **kwargs
 
 
 def import_scipy() -> Any:
+    """Return the module scipy.sparse, or raise ImportError with installation instructions."""
     try:
         import scipy.sparse
     except ImportError:
-        raise ImportError('this needs scipy, which is not installed: pip install "neomx[scipy]"') from None
+        raise ImportError('scipy is required and not installed. Install it with: pip install "neomx[scipy]"') from None
     return scipy.sparse

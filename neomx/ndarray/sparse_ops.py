@@ -1,8 +1,8 @@
-"""What ops do with sparse arrays where they know better than to make them dense.
+"""Rules of ops that compute on sparse arrays without converting them to dense ones.
 
-A rule takes (op, arrays, attributes with defaults, out) and gives an array, or None where it does not apply and the
-op computes on dense arrays, as MXNet does. It sees stored values only, so while autograd records one of its inputs
-the dense computation is recorded and the rule merely says how the result is stored.
+A rule takes (op, arrays, attributes with defaults, out) and returns an array, or None if it does not apply. In that
+case, the op computes on dense arrays, as in MXNet. Rules only see stored values. If autograd records an input, the
+dense computation is recorded, and the rule only determines the storage type of the result.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORDS = {"dot"}  # rules that compute in the autograd graph themselves
 
 
 def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any, cls: type) -> Any:
-    """`invoke.apply` for a call with a sparse array among its inputs."""
+    """Implementation of `invoke.apply` for calls with a sparse input."""
     for array in arrays:
         if array is not None and array._sparse:
             array.trust()
@@ -64,13 +64,13 @@ def apply_sparse(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any,
 
 
 def _changed(op: Op, arrays: Sequence[Any], dense: Sequence[Any], out: Any) -> list[int]:
-    """The places of the sparse arrays whose dense copies an op has changed."""
+    """Return the positions of sparse arrays whose dense copies the op has modified."""
     if not op.variadic:
         places = [op.input_index[name] for name in op.mutates if op.input_index[name] < len(arrays)]
         return [i for i in places if arrays[i] is not None and arrays[i]._sparse]
     if not op.mutates:
         return []
-    written = out if isinstance(out, (list, tuple)) else [out]  # it has the results already
+    written = out if isinstance(out, (list, tuple)) else [out]  # the results are already in out
     return [
         i
         for i, (array, copy) in enumerate(zip(arrays, dense, strict=True))
@@ -91,7 +91,7 @@ def _store(op: Op, result: NDArray, out: Any) -> Any:
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enter a rule for these ops."""
+    """Register a rule for these ops."""
 
     def enter(function: Rule) -> Rule:
         for name in names:
@@ -107,12 +107,12 @@ def _stypes(*arrays: Any) -> tuple[str, ...]:
 
 def _check_alike(a: NDArray, b: NDArray) -> None:
     if a.shape != b.shape:
-        raise MXNetError(f"expected two arrays of one shape, got {a.shape} and {b.shape}")
+        raise MXNetError(f"expected two arrays of the same shape, got {a.shape} and {b.shape}")
     if a.dtype != b.dtype:
         raise MXNetError("expected arrays of one dtype. Use astype")
 
 
-# ---- one array: f(0) = 0 keeps the pattern ----
+# ---- one array: f(0) = 0 keeps the sparsity pattern ----
 
 
 _KEEP_ZERO = """
@@ -155,7 +155,7 @@ def _square_sum(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) 
 
 @rule("BatchNorm", "BatchNorm_v1")
 def _batch_norm(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
-    raise MXNetError("expected dense arrays, received sparse ones. Call tostype('default') first")
+    raise MXNetError("expected dense arrays, received sparse arrays. Call tostype('default') first")
 
 
 @rule("zeros_like")
@@ -169,7 +169,7 @@ def _zeros_like(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) 
 def _retain(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     array, wanted = arrays
     if array.stype != "row_sparse":
-        raise MXNetError(f"expected a row_sparse array, received a {array.stype} one")
+        raise MXNetError(f"expected a row_sparse array, received a {array.stype} array")
     rows = wanted._data.detach().reshape(-1).long()
     if rows.numel() and not (int(rows.min()) >= 0 and int(rows.max()) < array.shape[0]):
         raise MXNetError(f"expected row indices in 0 .. {array.shape[0] - 1}")
@@ -182,7 +182,7 @@ def _take(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any
     if _stypes(array, indices) != ("csr", "default") or attrs["axis"] != 0 or attrs["mode"] == "raise":
         return None
     if indices.ndim != 1:
-        raise MXNetError(f"expected indices of one dimension for a csr array, received {indices.ndim}")
+        raise MXNetError(f"expected one-dimensional indices for a csr array, received {indices.ndim} dimensions")
     rows = op.fn(array._data.detach(), indices._data, **attrs)
     return cast_storage(NDArray(rows, array._ctx), "csr")
 
@@ -238,7 +238,7 @@ def _concat(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> A
     if set(_stypes(*arrays)) != {"csr"} or attrs["dim"] not in (0, -2):
         return None
     if len({array.shape[1] for array in arrays}) > 1:
-        raise MXNetError("expected matrices with as many columns")
+        raise MXNetError("expected matrices with the same number of columns")
     rows = torch.cat([array._indptr.diff() for array in arrays])
     starts = torch.cat((rows.new_zeros(1), rows.cumsum(0)))
     parts = torch.cat([a._values.detach() for a in arrays]), torch.cat([a._indices for a in arrays]), starts
@@ -254,7 +254,7 @@ def _csr_of_keys(keys: Tensor, values: Tensor, like: CSRNDArray) -> CSRNDArray:
 
 
 def _merge_csr(op: Op, a: CSRNDArray, b: CSRNDArray) -> CSRNDArray:
-    """`op` where either has an element; what becomes zero is dropped."""
+    """Apply `op` at the elements that are stored in either array, and drop zeros from the result."""
     left, right = a._coo_key(), b._coo_key()
     keys, places = torch.unique(torch.cat((left, right)), return_inverse=True)
     sides = []
@@ -266,7 +266,7 @@ def _merge_csr(op: Op, a: CSRNDArray, b: CSRNDArray) -> CSRNDArray:
 
 
 def _merge_rows(op: Op, a: RowSparseNDArray, b: RowSparseNDArray) -> RowSparseNDArray:
-    """`op` on the rows that either has."""
+    """Apply `op` to the rows that are stored in either array."""
     rows = torch.unique(torch.cat((a._indices, b._indices)))
     return RowSparseNDArray((op.fn(a._at_rows(rows), b._at_rows(rows)), rows), a.shape, a._ctx)
 
@@ -321,9 +321,9 @@ def _add_n(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> An
 
 
 class _CsrDot(torch.autograd.Function):
-    """csr times dense, or the csr transposed times dense.
+    """Product of a csr matrix, or its transpose, with a dense matrix.
 
-    With `rows_only` the gradient of the dense side is a sparse tensor of the rows that the csr has columns for.
+    With `rows_only`, the gradient of the dense matrix is sparse, with one row per stored column of the csr matrix.
     """
 
     @staticmethod
@@ -351,7 +351,7 @@ def _csr_times(csr: CSRNDArray, dense: Tensor, transpose: bool) -> Tensor:
 
 
 def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The rows that csr.T times dense has, and their values; `among`: the only rows of dense that are not zero."""
+    """Return the nonzero rows of csr.T times dense, and their values. `among` are the only nonzero rows of dense."""
     values, columns, rows = csr._values.detach(), csr._indices, csr._rows
     if among is not None:
         there = torch.isin(rows, among)
@@ -363,7 +363,7 @@ def _transposed_rows(csr: CSRNDArray, dense: Tensor, among: Tensor | None = None
 
 
 def _multiply(values: Tensor, columns: Tensor, starts: Tensor, dense: Tensor) -> Tensor:
-    """A csr matrix, given by its parts, times a dense one."""
+    """Return the product of a csr matrix, given by its parts, and a dense matrix."""
     if values.dtype in (torch.float32, torch.float64) and len(values):
         _expect_the_warning()
         shape = (len(starts) - 1, dense.shape[0])
@@ -374,7 +374,7 @@ def _multiply(values: Tensor, columns: Tensor, starts: Tensor, dense: Tensor) ->
 
 @functools.cache
 def _expect_the_warning() -> None:
-    """torch says once in a process that its csr tensors are in beta; matrix products have long been right."""
+    """Suppress torch's warning that csr tensors are in beta. Matrix products are reliable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.sparse_csr_tensor([0], [], [], (0, 0))
@@ -388,7 +388,7 @@ def _dot(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
     if "csr" in stypes and (a.ndim != 2 or b.ndim != 2):
         raise MXNetError(f"expected two matrices, got {a.ndim} and {b.ndim} dimensions")
     if "csr" in stypes and a.shape[0 if left else 1] != b.shape[1 if right else 0]:
-        raise MXNetError(f"expected inner dimensions of one length, got {a.shape} and {b.shape}")
+        raise MXNetError(f"expected equal inner dimensions, got {a.shape} and {b.shape}")
     if a.dtype != b.dtype:
         raise MXNetError("expected arrays of one dtype. Use astype")
     result = None
@@ -406,7 +406,7 @@ def _dot(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
 
 
 def _columns_of(csr: CSRNDArray, transposed: bool, product: Tensor) -> tuple[Tensor, ...]:
-    """The parts of dense times csr: in each row all columns that the csr has elements in, zeros among them."""
+    """Return the parts of dense times csr: every row has all nonempty columns of the csr matrix, including zeros."""
     columns = torch.unique(csr._rows if transposed else csr._indices)
     starts = torch.arange(len(product) + 1, device=columns.device) * len(columns)
     return product[:, columns].reshape(-1), columns.repeat(len(product)), starts
@@ -431,7 +431,7 @@ def _csr_dot(a: CSRNDArray, b: Any, left: bool, right: bool) -> NDArray:
     return RowSparseNDArray(None, tuple(tensor.shape), a._ctx, tensor) if left else NDArray(tensor, a._ctx)
 
 
-# ---- optimizers: a row_sparse gradient changes only its rows ----
+# ---- optimizers: a row_sparse gradient updates only its rows ----
 
 
 _LAZY = {"sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", "_sparse_adagrad_update"}
@@ -439,7 +439,7 @@ _LAZY = {"sgd_update", "sgd_mom_update", "adam_update", "ftrl_update", "_sparse_
 
 @rule(*_LAZY)
 def _lazy_update(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any) -> Any:
-    """The op itself, on the rows that the gradient has."""
+    """Apply the op to the rows of the gradient."""
     weight, grad, *states = arrays
     targets = [weight, *states]
     stypes = set(_stypes(*targets))
@@ -448,7 +448,7 @@ def _lazy_update(op: Op, arrays: Sequence[Any], attrs: dict[str, Any], out: Any)
     if op.name == "ftrl_update" and stypes != {"row_sparse"}:
         return None
     if any(target.shape != grad.shape for target in targets):
-        raise MXNetError(f"expected arrays of the gradient's shape {grad.shape}")
+        raise MXNetError(f"all arrays must have the gradient's shape {grad.shape}")
     rows = grad._indices
     with torch.no_grad():
         weight_rows, *state_rows = (

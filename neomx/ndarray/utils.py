@@ -1,4 +1,4 @@
-"""Functions on arrays that are not ops: making them from Python data, joining lists, waiting."""
+"""Functions on arrays that are not ops: creation from Python data, concatenation, and synchronization."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _NUMPY_NAMES = frozenset(NAME_OF_TORCH.values()) - {"bfloat16"}
 
 
 def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """An array from a list, a numpy array or another array; float32 unless told, or unless it is an NDArray."""
+    """Create an array from a list or another array. The default dtype is that of an NDArray, otherwise float32."""
     ctx = (ctx or current_context()).check()
     if isinstance(source_array, NDArray):
         if source_array._sparse:
@@ -84,7 +84,7 @@ def array(source_array: Any, ctx: Context | None = None, dtype: Any = None) -> N
         source_array = [item.asnumpy() if isinstance(item, NDArray) else item for item in source_array]
     try:
         data = np.array(source_array, order="C")
-        if data.dtype.kind in "OUS":  # None and digits, which numpy makes numbers of if asked to
+        if data.dtype.kind in "OUS":  # None and strings of digits, which numpy can convert to numbers
             data = data.astype(np.float32)
         tensor = torch.from_numpy(data)
         if tensor.is_complex():
@@ -108,7 +108,7 @@ def zeros(
     out: NDArray | None = None,
     **kwargs: Any,
 ) -> NDArray:
-    """An array of zeros."""
+    """Return an array of zeros."""
     if stype not in (None, "default"):
         from .sparse import zeros as sparse_zeros
 
@@ -119,21 +119,21 @@ def zeros(
 def ones(
     shape: Any, ctx: Context | None = None, dtype: Any = None, out: NDArray | None = None, **kwargs: Any
 ) -> NDArray:
-    """An array of ones."""
+    """Return an array of ones."""
     return _create("_ones", ctx, out, shape=shape, dtype=dtype or "float32", **kwargs)
 
 
 def full(
     shape: Any, val: Any, ctx: Context | None = None, dtype: Any = np.float32, out: NDArray | None = None
 ) -> NDArray:
-    """An array filled with `val`, a number or an array that broadcasts."""
+    """Return an array filled with `val`, a number or an array that is broadcast."""
     result = empty(shape, ctx, dtype) if out is None else out
     result[:] = val
     return result
 
 
 def empty(shape: Any, ctx: Context | None = None, dtype: Any = None, stype: str | None = None) -> NDArray:
-    """An array whose elements may be anything."""
+    """Return an array with arbitrary elements."""
     return zeros(shape, ctx, dtype, stype)
 
 
@@ -146,24 +146,24 @@ def arange(
     ctx: Context | None = None,
     dtype: Any = np.float32,
 ) -> NDArray:
-    """Evenly spaced numbers from `start` (or 0) up to but without `stop`, each `repeat` times."""
+    """Return evenly spaced values from [`start`, `stop`), or [0, `start`) without `stop`, each `repeat` times."""
     return _create("_arange", ctx, start=start, stop=stop, step=step, repeat=repeat, dtype=dtype or np.float64)
 
 
 def linspace(
     start: float, stop: float, num: int, endpoint: bool = True, ctx: Context | None = None, dtype: Any = np.float32
 ) -> NDArray:
-    """`num` evenly spaced numbers from `start` to `stop`."""
+    """Return `num` evenly spaced values from `start` to `stop`."""
     return _create("_linspace", ctx, start=start, stop=stop, num=num, endpoint=endpoint, dtype=dtype or np.float64)
 
 
 def eye(N: int, M: int = 0, k: int = 0, ctx: Context | None = None, dtype: Any = None) -> NDArray:
-    """Ones on the `k`-th diagonal, zeros elsewhere."""
+    """Return an N x M array with ones on the `k`-th diagonal and zeros elsewhere."""
     return _create("_eye", ctx, N=N, M=M, k=k, dtype=dtype or "float32")
 
 
 def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
-    """An array of a numpy array's dtype, sharing its memory unless told not to."""
+    """Return an array with the dtype of a numpy array. It shares its memory unless `zero_copy` is False."""
     if ndarray.dtype.name not in _NUMPY_NAMES:
         raise ValueError(f"{ndarray.dtype} is not supported. Expected one of {', '.join(sorted(_NUMPY_NAMES))}")
     if not zero_copy:
@@ -173,15 +173,15 @@ def from_numpy(ndarray: np.ndarray, zero_copy: bool = True) -> NDArray:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")
         tensor = torch.from_numpy(ndarray)
-    ndarray.flags["WRITEABLE"] = False  # as MXNet does: two owners, one writer
+    ndarray.flags["WRITEABLE"] = False  # as in MXNet: only the new array may write to the shared memory
     return NDArray(tensor, cpu(0))
 
 
 def histogram(a: NDArray, bins: int | NDArray = 10, range: Any = None) -> Any:
-    """[how many elements fall between neighbouring edges, the edges].
+    """Return [the number of elements in each bin, the bin edges].
 
-    `bins` are the edges, or the number of equal parts of `range`, which is the array's own without one. MXNet then
-    answers with a tuple, in float32 instead of int64.
+    `bins` is an array of edges, or the number of equal parts of `range`, which defaults to the range of the array. In
+    the latter case, the result is a tuple in float32 instead of int64, as in MXNet.
     """
     if isinstance(bins, NDArray):
         return apply(OPS["_histogram"], (a, bins), {}, None, NDArray)
@@ -209,7 +209,7 @@ def _all_finite(name: str) -> Any:
         return out
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "1 if all elements are finite, else 0; with init_output=False, 0 if `out` held 0 before."
+    function.__doc__ = "Return 1 if all elements are finite, otherwise 0. With init_output=False, keep a 0 in `out`."
     return function
 
 
@@ -217,27 +217,27 @@ all_finite, multi_all_finite = _all_finite("all_finite"), _all_finite("multi_all
 
 
 def from_torch(tensor: torch.Tensor, ctx: Context | None = None) -> NDArray:
-    """An array that holds `tensor`: shared memory, and one autograd graph."""
+    """Return an array that wraps `tensor`. They share memory and the autograd graph."""
     return NDArray(tensor, context_of(tensor.device) if ctx is None else ctx)
 
 
 def from_dlpack(dlpack: Any) -> NDArray:
-    """An array that shares the memory of a DLPack capsule or of any object that offers one."""
+    """Return an array that shares the memory of a DLPack capsule or of an object that supports DLPack."""
     return from_torch(torch.from_dlpack(dlpack))
 
 
 def to_dlpack_for_read(data: NDArray) -> Any:
-    """A DLPack capsule of an array's memory, to read from."""
+    """Return a DLPack capsule of an array's memory for reading."""
     return data.to_dlpack_for_read()
 
 
 def to_dlpack_for_write(data: NDArray) -> Any:
-    """A DLPack capsule of an array's memory, to write to."""
+    """Return a DLPack capsule of an array's memory for writing."""
     return data.to_dlpack_for_write()
 
 
 def waitall() -> None:
-    """Wait until everything is computed, on all devices."""
+    """Wait until all computations on all devices are complete."""
     for device in range(num_gpus()):
         torch.accelerator.synchronize(device)
 
@@ -252,15 +252,15 @@ def concatenate(arrays: Sequence[NDArray], axis: int = 0, always_copy: bool = Tr
 
 
 def moveaxis(tensor: NDArray, source: Any, destination: Any) -> NDArray:
-    """Move axes to other positions; the rest keep their order."""
+    """Move axes to other positions. The other axes keep their order."""
 
     def axes(given: Any, name: str) -> list[int]:
         numbers = [given] if isinstance(given, int) else list(given)
         if not all(-tensor.ndim <= axis < tensor.ndim for axis in numbers):
-            raise ValueError(f"{name} must name axes of an array of {tensor.ndim} dimensions, received {given}")
+            raise ValueError(f"{name} must contain axes of an array with {tensor.ndim} dimensions, received {given}")
         numbers = [axis % tensor.ndim for axis in numbers]
         if len(set(numbers)) != len(numbers):
-            raise ValueError(f"{name} names an axis twice: {given}")
+            raise ValueError(f"{name} contains an axis twice: {given}")
         return numbers
 
     sources, destinations = axes(source, "source"), axes(destination, "destination")
@@ -294,7 +294,7 @@ def onehot_encode(indices: NDArray, out: NDArray) -> NDArray:
 
 
 def imdecode(*args: Any, **kwargs: Any) -> NDArray:
-    """Removed in MXNet 1.x in favour of `mx.image.imdecode`."""
+    """Raise MXNetError. MXNet 1.x replaced it with `mx.image.imdecode`."""
     raise MXNetError("nd.imdecode: use mx.image.imdecode")
 
 
@@ -317,7 +317,7 @@ def _function(
         raise TypeError(f"{name}: expected NDArrays or numbers, received {type(lhs).__name__} and {type(rhs).__name__}")
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}; each side an array or a number."
+    function.__doc__ = f"{doc}. Each argument is an array or a number."
     return function
 
 
@@ -326,9 +326,9 @@ def _arithmetic(name: str, op: str, scalar: str, reverse: str, python: Callable[
 
 
 def _question(name: str, mirrored: str, python: Callable[[Any, Any], Any], doc: str) -> Any:
-    """A comparison or a logical function; `mirrored` is the one with the sides exchanged."""
+    """Return a comparison or a logical function. `mirrored` is the one with swapped arguments."""
     names = f"broadcast_{name}", f"_{name}_scalar", f"_{mirrored}_scalar"
-    return _function(name, *names, lambda a, b: int(bool(python(a, b))), f"1 where {doc}, else 0")
+    return _function(name, *names, lambda a, b: int(bool(python(a, b))), f"1 where {doc}, otherwise 0")
 
 
 add = _arithmetic("add", "add", "plus", "plus", operator.add, "lhs + rhs")
@@ -336,21 +336,21 @@ subtract = _arithmetic("subtract", "sub", "minus", "rminus", operator.sub, "lhs 
 multiply = _arithmetic("multiply", "mul", "mul", "mul", operator.mul, "lhs * rhs")
 divide = true_divide = _arithmetic("divide", "div", "div", "rdiv", operator.truediv, "lhs / rhs")
 modulo = _arithmetic("modulo", "mod", "mod", "rmod", operator.mod, "lhs modulo rhs")
-maximum = _arithmetic("maximum", "maximum", "maximum", "maximum", max, "The larger one")
-minimum = _arithmetic("minimum", "minimum", "minimum", "minimum", min, "The smaller one")
+maximum = _arithmetic("maximum", "maximum", "maximum", "maximum", max, "Elementwise maximum")
+minimum = _arithmetic("minimum", "minimum", "minimum", "minimum", min, "Elementwise minimum")
 equal = _question("equal", "equal", operator.eq, "lhs == rhs")
 not_equal = _question("not_equal", "not_equal", operator.ne, "lhs != rhs")
 greater = _question("greater", "lesser", operator.gt, "lhs > rhs")
 greater_equal = _question("greater_equal", "lesser_equal", operator.ge, "lhs >= rhs")
 lesser = _question("lesser", "greater", operator.lt, "lhs < rhs")
 lesser_equal = _question("lesser_equal", "greater_equal", operator.le, "lhs <= rhs")
-logical_and = _question("logical_and", "logical_and", lambda a, b: a and b, "neither is 0")
-logical_or = _question("logical_or", "logical_or", lambda a, b: a or b, "one is not 0")
-logical_xor = _question("logical_xor", "logical_xor", lambda a, b: bool(a) ^ bool(b), "just one is not 0")
+logical_and = _question("logical_and", "logical_and", lambda a, b: a and b, "both are nonzero")
+logical_or = _question("logical_or", "logical_or", lambda a, b: a or b, "at least one is nonzero")
+logical_xor = _question("logical_xor", "logical_xor", lambda a, b: bool(a) ^ bool(b), "exactly one is nonzero")
 
-_power = _arithmetic("power", "power", "power", "rpower", operator.pow, "base to the exp")
+_power = _arithmetic("power", "power", "power", "rpower", operator.pow, "Elementwise power")
 
 
 def power(base: Any, exp: Any) -> Any:
-    """`base` to the `exp`; each side an array or a number."""
+    """Elementwise `base` raised to the power `exp`. Each argument is an array or a number."""
     return _power(base, exp)

@@ -1,4 +1,4 @@
-"""Calls an op of the table on `mx.np` arrays or on symbols, so that one definition of a function serves both."""
+"""Call an op of the op table on `mx.np` arrays or on symbols, so that one function definition serves both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .symbol import NpSymbol
 
 
 class _Front(threading.local):
-    symbols = False  # whether functions without array arguments make symbols
+    symbols = False  # whether functions without array arguments return symbols
 
 
 _front = _Front()
@@ -25,7 +25,7 @@ _front = _Front()
 
 @contextmanager
 def making_symbols() -> Iterator[None]:
-    """Have functions that take no array (zeros, arange, random numbers) make symbols."""
+    """Make functions without array arguments (zeros, arange, random numbers) return symbols."""
     before, _front.symbols = _front.symbols, True
     try:
         yield
@@ -34,7 +34,7 @@ def making_symbols() -> Iterator[None]:
 
 
 def symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` of `mx.np` as `mx.sym.np` has it."""
+    """Return the `mx.sym.np` version of a function of `mx.np`."""
 
     @wraps(function)
     def on_symbols(*args: Any, **kwargs: Any) -> Any:
@@ -45,9 +45,9 @@ def symbolic(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(name: str, arrays: Sequence[Any] = (), out: Any = None, **attrs: Any) -> Any:
-    """The op `name` of arrays or symbols. Attributes are as a program gives them; the op converts them.
+    """Call the op `name` on arrays or symbols. The op converts the attributes from the values that a program passes.
 
-    An op that takes no array makes one on `ctx=`, or a symbol while the program is `making_symbols`.
+    An op without array inputs returns an array on `ctx=`, or a symbol inside `making_symbols`.
     """
     for array in arrays:
         if type(array) is not ndarray:
@@ -59,12 +59,12 @@ def call(name: str, arrays: Sequence[Any] = (), out: Any = None, **attrs: Any) -
 
 
 def call_any(name: str, args: Sequence[Any], attrs: dict[str, Any], out: Any = None) -> Any:
-    """The op `name` of any arguments, which are checked: arrays or symbols first, attributes also by position."""
+    """Call the op `name` with checked arguments: arrays or symbols first, then attributes by position or by name."""
     op = OPS[name]
     for arg in args:
         if isinstance(arg, Symbol):
             return _symbol(name, args, attrs)
-    if op.variadic:  # which would take what is no array for an attribute
+    if op.variadic:  # otherwise, an argument that is not an array would become an attribute
         for arg in args:
             if not isinstance(arg, ndarray):
                 ndarray.refuse(arg, f"{name}: an argument")
@@ -78,7 +78,7 @@ def _symbol(name: str, args: Sequence[Any], attrs: dict[str, Any]) -> NpSymbol:
 
 
 def hint(name: str) -> str:
-    """What the automatic name of a node of this op begins with: `_npi_add` gives add0, add1, ..."""
+    """Return the base of automatic node names of this op: `_npi_add` becomes add0, add1, ..."""
     for prefix in ("_npi_", "_npx_", "_np_"):
         if name.startswith(prefix):
             return name.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""Arrays out of nothing, out of Python data, or with the shape of another array; triangles and diagonals."""
+"""Array creation: from shapes, from Python data, or like another array; triangles and diagonals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray:
-    """An array of any data. Without a dtype, arrays and numpy's numbers keep theirs, all else becomes float32."""
+    """Create an array from data. Without a dtype, arrays and numpy scalars keep theirs; otherwise it is float32."""
     ctx = (ctx or current_context()).check()
     if isinstance(object, NDArray) and not isinstance(object, ndarray):
         raise ValueError("expected data for an mx.np array, received an mx.nd array. Use x.as_np_ndarray()")
@@ -65,7 +65,7 @@ def array(object: Any, dtype: Any = None, ctx: Context | None = None) -> ndarray
 
 
 def _without_arrays(value: Any) -> Any:
-    """Nested lists with numpy arrays in place of ours."""
+    """Return nested lists with numpy arrays in place of `mx.np` arrays."""
     if isinstance(value, NDArray):
         return value.asnumpy()
     return [_without_arrays(item) for item in value] if isinstance(value, (list, tuple)) else value
@@ -73,7 +73,7 @@ def _without_arrays(value: Any) -> Any:
 
 def _only_rows_first(order: str) -> None:
     if order != "C":
-        raise NotImplementedError(f"arrays are stored in order 'C' alone, received order={order!r}")
+        raise NotImplementedError(f"only order='C' is supported, received order={order!r}")
 
 
 def _or_float32(dtype: Any) -> Any:
@@ -84,26 +84,26 @@ def _or_float32(dtype: Any) -> Any:
 
 
 def zeros(shape: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None) -> Any:
-    """An array of zeros, float32 unless told."""
+    """Return an array of zeros, of dtype float32 by default."""
     _only_rows_first(order)
     return call("_npi_zeros", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def ones(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
-    """An array of ones, float32 unless told."""
+    """Return an array of ones, of dtype float32 by default."""
     _only_rows_first(order)
     return call("_npi_ones", ctx=ctx, shape=shape, dtype=_or_float32(dtype))
 
 
 def empty(shape: Any, dtype: Any = onp.float32, order: str = "C", ctx: Context | None = None) -> Any:
-    """An array of any values: here zeros, float32 unless told."""
+    """Return an array with arbitrary elements (here zeros), of dtype float32 by default."""
     return zeros(shape, dtype, order, ctx)
 
 
 def full(
     shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None
 ) -> Any:
-    """An array filled with a number, or with an array that is broadcast to its shape."""
+    """Return an array filled with a number, or with an array that is broadcast to the shape."""
     _only_rows_first(order)
     if isinstance(fill_value, (ndarray, Symbol)):
         filled = broadcast_to(fill_value, shape)
@@ -116,27 +116,27 @@ def full(
 def full_like(
     a: Any, fill_value: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None
 ) -> Any:
-    """An array of the shape of `a`, and of its dtype unless told, filled with a number."""
+    """Return an array with the shape of `a`, and by default its dtype, filled with a number."""
     _only_rows_first(order)
-    if dtype is None:  # which files do not list
+    if dtype is None:  # not written to files
         return call("_npi_full_like", (a,), out, fill_value=fill_value)
     return call("_npi_full_like", (a,), out, fill_value=fill_value, dtype=dtype)
 
 
 def zeros_like(a: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None) -> Any:
-    """Zeros of the shape of `a`, and of its dtype unless told."""
+    """Return zeros with the shape of `a`, and by default its dtype."""
     return full_like(a, 0, dtype, order, ctx, out)
 
 
 def ones_like(a: Any, dtype: Any = None, order: str = "C", ctx: Context | None = None, out: Any = None) -> Any:
-    """Ones of the shape of `a`, and of its dtype unless told."""
+    """Return ones with the shape of `a`, and by default its dtype."""
     return full_like(a, 1, dtype, order, ctx, out)
 
 
 def empty_like(prototype: Any, dtype: Any = None, order: str = "C", subok: bool = False, shape: Any = None) -> Any:
-    """An array of any values, here zeros, of the shape of `prototype`, and of its dtype unless told."""
+    """Return arbitrary elements (here zeros) with the shape of `prototype`, and by default its dtype."""
     if subok or shape is not None:
-        raise NotImplementedError("empty_like takes no other shape and makes no subclass: leave subok and shape out")
+        raise NotImplementedError("empty_like does not support subok and shape. Omit them")
     return zeros_like(prototype, dtype, order)
 
 
@@ -144,7 +144,7 @@ def empty_like(prototype: Any, dtype: Any = None, order: str = "C", subok: bool 
 
 
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, ctx: Context | None = None) -> Any:
-    """Numbers from `start` up to but without `stop`, float32 unless told; `arange(stop)` begins with 0."""
+    """Return values from [`start`, `stop`), of dtype float32 by default. `arange(stop)` starts from 0."""
     if stop is None:
         start, stop = 0, 0 if start is None else start
     if step is None:
@@ -164,9 +164,9 @@ def linspace(
     axis: int = 0,
     ctx: Context | None = None,
 ) -> Any:
-    """`num` evenly spaced numbers from `start` to `stop`, with or without `stop` itself.
+    """Return `num` evenly spaced values from `start` to `stop`, including `stop` if `endpoint`.
 
-    With `retstep` also the distance between two of them.
+    With `retstep`, also return the distance between values.
     """
     _only_numbers(start, stop, axis)
     attrs = {} if dtype is None else {"dtype": dtype}
@@ -187,7 +187,7 @@ def logspace(
     axis: int = 0,
     ctx: Context | None = None,
 ) -> Any:
-    """Powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
+    """Return powers of `base` whose exponents are evenly spaced from `start` to `stop`."""
     _only_numbers(start, stop, axis)
     attrs = {} if dtype is None else {"dtype": dtype}
     return call("_npi_logspace", ctx=ctx, start=start, stop=stop, num=num, endpoint=endpoint, base=base, **attrs)
@@ -199,17 +199,17 @@ def _only_numbers(start: Any, stop: Any, axis: int) -> None:
 
 
 def hanning(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
-    """The Hann window of M points."""
+    """Return the Hann window with M points."""
     return call("_npi_hanning", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
 def hamming(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
-    """The Hamming window of M points."""
+    """Return the Hamming window with M points."""
     return call("_npi_hamming", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
 def blackman(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> Any:
-    """The Blackman window of M points."""
+    """Return the Blackman window with M points."""
     return call("_npi_blackman", ctx=ctx, M=M, dtype=_or_float32(dtype))
 
 
@@ -217,7 +217,7 @@ def blackman(M: int, dtype: Any = onp.float32, ctx: Context | None = None) -> An
 
 
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = onp.float32, **kwargs: Any) -> Any:
-    """N x M zeros (N x N without M) with ones on the k-th diagonal."""
+    """Return an N x M (by default N x N) array of zeros with ones on the k-th diagonal."""
     ctx = kwargs.pop("ctx", None)
     if kwargs:
         raise NotImplementedError(f"eye does not support the argument {', '.join(kwargs)}")
@@ -225,7 +225,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = onp.float32, **kw
 
 
 def identity(n: int, dtype: Any = None, ctx: Context | None = None) -> Any:
-    """n x n zeros with ones on the diagonal."""
+    """Return the n x n identity matrix."""
     if not isinstance(n, (int, onp.integer)):
         raise TypeError(f"n must be an integer, received {type(n).__name__}")
     if n < 0:
@@ -234,18 +234,18 @@ def identity(n: int, dtype: Any = None, ctx: Context | None = None) -> Any:
 
 
 def indices(dimensions: Any, dtype: Any = onp.int32, ctx: Context | None = None) -> Any:
-    """For each dimension the positions along it, in an array of those dimensions."""
+    """Return, for each dimension, an array of the given dimensions with the indices along it."""
     if not isinstance(dimensions, (tuple, list)):
         raise ValueError(f"dimensions must be a tuple of ints, received {dimensions!r:.80}")
     return call("_npi_indices", ctx=ctx, dimensions=tuple(dimensions), dtype=dtype)
 
 
 def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
-    """For each array its values in a grid that all arrays span; with 'xy' the first two axes are exchanged."""
+    """Return coordinate matrices from coordinate vectors; with 'xy', the first two axes are swapped."""
     if indexing not in ("xy", "ij"):
         raise ValueError(f"indexing must be 'xy' or 'ij', received {indexing!r}")
     if sparse or not copy:
-        raise NotImplementedError("meshgrid makes full copies: leave out sparse and copy")
+        raise NotImplementedError("meshgrid returns full copies. Omit sparse and copy")
     places = list(range(len(xi)))
     if indexing == "xy" and len(xi) > 1:
         places[:2] = [1, 0]
@@ -257,34 +257,34 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
 
 
 def tril(m: Any, k: int = 0) -> Any:
-    """Zeros above the k-th diagonal."""
+    """Return a copy with zeros above the k-th diagonal."""
     return call("_npi_tril", (m,), k=k)
 
 
 def diag(array: Any, k: int = 0) -> Any:
-    """The k-th diagonal of a matrix, or the matrix with that diagonal."""
+    """Return the k-th diagonal of a matrix, or a matrix with the given diagonal."""
     return call("_np_diag", (array,), k=k)
 
 
 def diagflat(array: Any, k: int = 0) -> Any:
-    """The matrix with the flattened array as its k-th diagonal."""
+    """Return a matrix with the flattened array as its k-th diagonal."""
     return call("_np_diagflat", (array,), **unless(k=(k, 0)))
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """A diagonal of two dimensions, as the last dimension of the result."""
+    """Return the diagonals of two axes, as the last axis of the result."""
     return call("_np_diagonal", (a,), **unless(offset=(offset, 0), axis1=(axis1, 0), axis2=(axis2, 1)))
 
 
 def diag_indices_from(arr: Any) -> Any:
-    """For each dimension the positions of the diagonal; the dimensions of `arr` are equal."""
+    """Return the indices of the diagonal, one array per dimension. All dimensions of `arr` must be equal."""
     if isinstance(arr, Symbol):
         return call("_npi_diag_indices_from", (arr,))
     if arr.ndim < 2 or len(set(arr.shape)) > 1:
-        raise ValueError(f"expected 2 dimensions or more, all of one length, received shape {arr.shape}")
+        raise ValueError(f"expected at least 2 dimensions, all of the same size, received shape {arr.shape}")
     return tuple(call("_npi_diag_indices_from", (arr,)))
 
 
 def copy(a: Any, out: Any = None) -> Any:
-    """A copy."""
+    """Return a copy."""
     return call("_np_copy", (a,), out)

@@ -1,7 +1,7 @@
-"""What NumPy's own functions do with arrays of `mx.np`: `numpy.mean(x)`, `numpy.sin(x)`.
+"""Dispatch of NumPy's own functions on `mx.np` arrays: `numpy.mean(x)`, `numpy.sin(x)`.
 
-Those that MXNet implements are called here, are recorded by autograd and give `mx.np` arrays. All others compute with
-NumPy on the CPU: arrays are converted, and so are results.
+Functions that MXNet implements are called in `mx.np`. Autograd records them, and they return `mx.np` arrays. All
+others run in NumPy on the CPU, with arrays and results converted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as onp
 import torch
 
-from .. import numpy as np  # this room, whose names are all there when functions are called
+from .. import numpy as np  # this package; its names are complete when functions are called
 from ..base import MXNetError, modes
 from ..context import Context
 from ..dtype import to_torch
 from ..ndarray.ndarray import NDArray
 
-# NumPy's functions in place of which mx.np's are called.
+# NumPy functions that are replaced by those of mx.np.
 FUNCTIONS = frozenset([
     "all", "any", "sometrue", "argmin", "argmax", "around", "round", "round_", "argsort", "sort", "append",
     "broadcast_arrays", "broadcast_to", "clip", "concatenate", "copy", "cumsum", "diag", "diagonal", "diagflat",
@@ -33,7 +33,7 @@ FUNCTIONS = frozenset([
     "linalg.norm", "linalg.cholesky", "linalg.inv", "linalg.solve", "linalg.tensorinv", "linalg.tensorsolve",
     "linalg.pinv", "linalg.eigvals", "linalg.eig", "linalg.eigvalsh", "linalg.eigh",
 ])  # fmt: skip
-# The same for ufuncs. Some have other names of their own than those they are called by: mod is `remainder`.
+# The same for ufuncs. The `__name__` of some differs from the name they are called by: mod is `remainder`.
 UFUNCS = frozenset([
     "abs", "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cbrt", "ceil", "copysign", "cos", "cosh", "degrees",
@@ -45,19 +45,19 @@ UFUNCS = frozenset([
 
 
 def _own(path: str) -> Callable[..., Any]:
-    """The function of `mx.np` at that path."""
+    """Return the function of `mx.np` at the path."""
     space, _, name = path.rpartition(".")
     return getattr(getattr(np, space) if space else np, name)
 
 
 def array_function(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """Call NumPy's function `func`, or mx.np's in place of it, on arguments among which are arrays of mx.np."""
+    """Call NumPy's function `func`, or its mx.np replacement, on arguments that include mx.np arrays."""
     path = f"{func.__module__}.{func.__name__}".removeprefix("numpy.")
     return _own(path)(*args, **kwargs) if path in FUNCTIONS else in_numpy(func, args, kwargs)
 
 
 def array_ufunc(ufunc: onp.ufunc, method: str, inputs: Any, kwargs: dict[str, Any]) -> Any:
-    """The same for a ufunc; anything but a plain call (`numpy.add.reduce`) is not implemented."""
+    """Like `array_function`, for a ufunc. Only plain calls are implemented, not e.g. `numpy.add.reduce`."""
     if method != "__call__":
         return NotImplemented
     out = kwargs.get("out")
@@ -71,14 +71,14 @@ def array_ufunc(ufunc: onp.ufunc, method: str, inputs: Any, kwargs: dict[str, An
 
 
 def in_numpy(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """What NumPy's function gives for arrays of mx.np, with arrays of mx.np in place of NumPy's."""
+    """Call NumPy's function on mx.np arrays, and convert its results to mx.np arrays."""
     arrays = list(_arrays_in((args, kwargs)))
     if not arrays:
         return func(*args, **kwargs)
     name = func.__name__
     if modes.recording and any(array.to_torch().requires_grad for array in arrays):
         raise ValueError(
-            f"{name} computes with NumPy, which autograd cannot record. Call it outside of autograd.record(), or on "
+            f"{name} runs in NumPy, which autograd cannot record. Call it outside of autograd.record(), or on "
             "x.detach()"
         )
     args, kwargs = _to_numpy((args, kwargs))
@@ -86,7 +86,7 @@ def in_numpy(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any
 
 
 def computed_by_numpy(func: Callable[..., Any]) -> Callable[..., Any]:
-    """`func`, written for NumPy's arrays, for those of mx.np too."""
+    """Wrap a function of NumPy arrays to accept and return mx.np arrays."""
 
     @wraps(func)
     def on_arrays(*args: Any, **kwargs: Any) -> Any:
@@ -119,8 +119,8 @@ def _from_numpy(value: Any, name: str, ctx: Context) -> Any:
             dtype = to_torch(value.dtype)
         except MXNetError:
             raise ValueError(
-                f"{name}: NumPy's result has the dtype {value.dtype}, which mx.np does not support. Call numpy.{name} "
-                "on x.asnumpy() for it"
+                f"{name}: NumPy's result has dtype {value.dtype}, which mx.np does not support. Call numpy.{name} on "
+                "x.asnumpy() instead"
             ) from None
         kind: Any = np.ndarray
         return kind(torch.from_numpy(onp.array(value, order="C")).to(ctx.device, dtype), ctx)

@@ -1,6 +1,6 @@
-"""Functions of single elements: of one array, or of two that broadcast.
+"""Elementwise functions of one array, or of two arrays that are broadcast.
 
-A number may stand in place of an array. Functions of numbers alone are NumPy's, and return NumPy's numbers.
+An argument may be a number. Functions of numbers alone are NumPy's, and return NumPy scalars.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as onp
 
-from .. import numpy as np  # this room, whose names are all there when functions are called
+from .. import numpy as np  # this package; its names are complete when functions are called
 from ..base import numeric_types
 from ..ndarray.invoke import apply
 from ..ops.table import OPS
@@ -99,7 +99,7 @@ __all__ = [
 
 Function = Callable[..., Any]
 
-# The keywords of NumPy's ufuncs, with the one value of each that is implemented.
+# The keywords of NumPy's ufuncs, with the only supported value of each.
 _KEYWORDS: dict[str, Any] = {"where": True, "casting": "same_kind", "order": "K", "dtype": None, "subok": True}
 
 
@@ -118,7 +118,7 @@ def _named(function: Function, name: str, doc: str | None) -> Function:
 
 
 def _of_numbers(name: str) -> Function:
-    """NumPy's function of that name; some names are MXNet's alone, or no longer in NumPy."""
+    """Return NumPy's function of that name. Some names only exist in MXNet, or were removed from NumPy."""
     function: Function = getattr(onp, "around" if name == "round_" else name)
     return function
 
@@ -143,7 +143,7 @@ def _unary_of_other(name: str, op_name: str, x: Any, out: Any, **attrs: Any) -> 
 
 
 def _apply_binary(name: str, array_op: str, scalar_op: str, left_op: str, x1: Any, x2: Any, out: Any) -> Any:
-    """A function of two: `scalar_op` is for a number on the right, `left_op` for one on the left."""
+    """Apply a binary function. `scalar_op` is for a number on the right, `left_op` for a number on the left."""
     if isinstance(x1, ndarray):
         if isinstance(x2, ndarray):
             return apply(OPS[array_op], (x1, x2), {}, out, ndarray)
@@ -175,7 +175,7 @@ def _binary(name: str, array_op: str, scalar_op: str | None = None, left_op: str
 
 
 def _plain_binary(name: str, array_op: str, left_op: str) -> Function:
-    """A function of two that takes none of NumPy's keywords but `out`."""
+    """Return a binary function that accepts no NumPy keyword except `out`."""
     scalar_op = f"{array_op}_scalar"
 
     def function(x1: Any, x2: Any, out: Any = None) -> Any:
@@ -280,9 +280,9 @@ def nan_to_num(
     neginf: float | None = None,
     **kwargs: Any,
 ) -> Any:
-    """x with numbers for nan and the infinities: by default the largest of its dtype for the latter.
+    """Replace nan and infinities with numbers. Infinities become the largest finite values of the dtype by default.
 
-    With `copy=False` they are written into x.
+    With `copy=False`, x is modified in place.
     """
     attrs = {"nan": nan, "posinf": posinf, "neginf": neginf}
     if isinstance(x, ndarray):
@@ -291,7 +291,7 @@ def nan_to_num(
 
 
 def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
-    """a cut to [a_min, a_max]; either bound may be None."""
+    """Limit the elements of a to [a_min, a_max]. Either bound may be None."""
     if a_min is None or a_max is None:
         if a_min is a_max:
             raise ValueError("clip: expected a_min, a_max or both, received None for both")
@@ -302,12 +302,12 @@ def clip(a: Any, a_min: Any, a_max: Any, out: Any = None) -> Any:
 
 
 def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """x where condition is true, else y; without x and y, the indices of the elements that are not 0."""
+    """Return x where condition is true, otherwise y. Without x and y, return the indices of nonzero elements."""
     if x is None and y is None:
         return np.nonzero(condition)
     if x is None or y is None:
         raise TypeError("where: expected both x and y or neither")
-    if type(condition) is type(x) is type(y) is ndarray:  # mostly, in short
+    if type(condition) is type(x) is type(y) is ndarray:  # fast path for the common case
         return call("_npi_where", (condition, x, y))
     if isinstance(condition, numeric_types):
         return x if condition else y

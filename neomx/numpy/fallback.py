@@ -1,4 +1,4 @@
-"""Functions that MXNet leaves to NumPy: they compute on the CPU, and autograd does not record them (see `dispatch`)."""
+"""Functions that MXNet delegates to NumPy. They run on the CPU, and autograd does not record them (see `dispatch`)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ from numpy import (
     vander,
 )
 
-from .. import numpy as np  # this room, whose names are all there when functions are called
+from .. import numpy as np  # this package; its names are complete when functions are called
 from .dispatch import computed_by_numpy
 
 __all__ = [
@@ -98,43 +98,43 @@ __all__ = [
     "triu_indices_from", "union1d", "unpackbits", "unwrap", "vander",
 ]  # fmt: skip
 
-# ---- what later versions of NumPy dropped or changed ----
+# ---- functions that later versions of NumPy removed or changed ----
 
 
 @computed_by_numpy
 def alltrue(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Whether all elements are true: `all`, by an older name."""
+    """Whether all elements are true. Alias of `all`."""
     return onp.all(a, axis=axis, out=out, keepdims=keepdims)
 
 
 @computed_by_numpy
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
-    """How many elements are not 0: an int, or an array of counts along axes."""
+    """Return the number of nonzero elements: an int, or an array of counts along axes."""
     count = onp.count_nonzero(a, axis=axis, keepdims=keepdims)
-    return int(count) if axis is None and not keepdims else count  # later versions of NumPy give one of its integers
+    return int(count) if axis is None and not keepdims else count  # later versions of NumPy return a NumPy integer
 
 
 @computed_by_numpy
 def in1d(ar1: Any, ar2: Any, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Which elements of `ar1`, as a vector, are in `ar2`."""
+    """Whether each element of the flattened `ar1` is in `ar2`."""
     return onp.isin(onp.ravel(ar1), ar2, assume_unique=assume_unique, invert=invert)
 
 
 @computed_by_numpy
 def msort(a: Any) -> Any:
-    """A copy sorted along the first axis."""
+    """Return a copy sorted along the first axis."""
     return onp.sort(a, axis=0)
 
 
 @computed_by_numpy
 def trapz(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
-    """The integral of y by the trapezoidal rule."""
+    """Integrate y using the trapezoidal rule."""
     rule: Any = getattr(onp, "trapezoid", None) or onp.trapz  # type: ignore[attr-defined]  # its name before NumPy 2
     return rule(y, x=x, dx=dx, axis=axis)
 
 
 def genfromtxt(*args: Any, **kwargs: Any) -> Any:
-    """An array of the numbers in a text file, read by NumPy's function of that name."""
+    """Load an array from a text file with NumPy's function of the same name."""
     return np.array(onp.genfromtxt(*args, **kwargs))
 
 
@@ -143,7 +143,7 @@ def _financial(name: str) -> Any:
         raise RuntimeError(f"{name} was removed from NumPy 1.20. Use numpy_financial.{name} on x.asnumpy()")
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = "Removed from NumPy: raises RuntimeError."
+    function.__doc__ = "Raise RuntimeError. NumPy has removed this function."
     return function
 
 

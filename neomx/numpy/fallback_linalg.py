@@ -1,4 +1,4 @@
-"""Functions of linear algebra that MXNet leaves to NumPy (see `dispatch`)."""
+"""Linear algebra functions that MXNet delegates to NumPy (see `dispatch`)."""
 
 from __future__ import annotations
 

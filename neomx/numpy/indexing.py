@@ -1,4 +1,4 @@
-"""What `x[key]` means for `mx.np` arrays and symbols: NumPy's rules, with MXNet's on which results share memory."""
+"""Indexing of `mx.np` arrays and symbols, `x[key]`, with NumPy's rules. MXNet defines which results share memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _EVERYTHING = slice(None)
 
 
 class NpIndex(Index):
-    """A key sorted out for one shape, as `Index`, with boolean masks and scalar results.
+    """A key normalized for one shape, like `Index`, with boolean masks and scalar results.
 
-    Index arrays have one dimension at least, which keeps torch from taking them for numbers: a number beside index
-    arrays is an array of length 1, and without any array all are numbers. True and False are a new axis of length 1
-    and an index array of one position or none.
+    Index arrays have at least one dimension, because torch treats tensors without dimensions as numbers. A number next
+    to index arrays becomes an array of length 1. True and False add a new axis of size 1, indexed by an array with one
+    position or none.
     """
 
     __slots__ = ()
@@ -66,7 +66,7 @@ class NpIndex(Index):
         self.basic, self.advanced = tuple(basic), tuple(advanced) if has_arrays else None
 
     def read(self, data: Tensor) -> Tensor:
-        """The selected elements: a view for basic keys, else a copy."""
+        """Return the selected elements: a view for basic keys, otherwise a copy."""
         result = data[self.basic]
         if self.flips:
             result = result.flip(self.flips)
@@ -74,7 +74,7 @@ class NpIndex(Index):
 
 
 def _sorted_out(item: Any, device: torch.device) -> Any:
-    """One item of a key as an int, a slice, None, Ellipsis, or a tensor: indices, or a mask, or True or False."""
+    """Normalize an item of a key: an int, a slice, None, Ellipsis, or a tensor of indices, a mask, or True or False."""
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (bool, onp.bool_)):
@@ -95,14 +95,14 @@ def _sorted_out(item: Any, device: torch.device) -> Any:
 
 
 def _width(item: Any) -> int:
-    """How many axes of the array an item of a key takes."""
+    """Return the number of array axes that an item of a key indexes."""
     if item is None or item is Ellipsis:
         return 0
     return item.dim() if isinstance(item, Tensor) and item.dtype is torch.bool else 1
 
 
 def _without_ellipsis(items: list[Any], ndim: int) -> list[Any]:
-    """The key with its Ellipsis, or the missing end, written out as full slices."""
+    """Replace the Ellipsis, or the missing trailing indices, by full slices."""
     used = sum(map(_width, items))
     if used > ndim:
         raise IndexError(f"too many indices: {used} for an array of {ndim} dimensions")
@@ -120,7 +120,7 @@ def _position(index: int, length: int, axis: int) -> int:
 
 
 def _checked(item: Tensor, shape: Sequence[int], axis: int) -> Tensor:
-    """An index array or a mask that fits the array. A CPU's kernels check positions themselves."""
+    """Return an index array or a mask after checking it. CPU kernels check indices themselves."""
     if item.dtype is torch.bool:
         for i, length in enumerate(item.shape):
             if length != shape[axis + i]:
@@ -135,7 +135,7 @@ def _checked(item: Tensor, shape: Sequence[int], axis: int) -> Tensor:
 
 
 def _is_plain(key: Any) -> bool:
-    """Whether torch reads a key as numpy does, and refuses it in the same cases: ints and slices without a step."""
+    """Whether torch treats a key as numpy does, including errors: ints and slices without a step."""
     for item in key if type(key) is tuple else (key,):
         if type(item) is not int and (type(item) is not slice or item.step is not None):
             return False
@@ -143,12 +143,12 @@ def _is_plain(key: Any) -> bool:
 
 
 def _is_index(tensor: Tensor) -> bool:
-    """Whether torch takes a tensor for what numpy takes it for, and checks it: indices or a mask, on a CPU."""
+    """Whether torch treats a tensor as numpy does, and checks it: indices or a mask on the CPU."""
     return tensor.dtype in (torch.int64, torch.bool) and tensor.dim() > 0 and tensor.is_cpu
 
 
 class Indexed(NDArray):
-    """Reading and writing the elements of an `mx.np` array."""
+    """Access to the elements of an `mx.np` array by index."""
 
     __slots__ = ()
 
@@ -163,7 +163,7 @@ class Indexed(NDArray):
             index = self._index(key)
             result = self._view(index.read, READ, index)
         if not result._data.is_contiguous() and in_graph(result._data) is None:
-            result._data = result._data.contiguous()  # MXNet shares memory only where it is in one piece
+            result._data = result._data.contiguous()  # MXNet only shares contiguous memory
         return result
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -177,8 +177,8 @@ class Indexed(NDArray):
                 index.write(target, value)
         except RuntimeError as error:
             raise InvalidValueError(
-                f"x[{key!r:.80}] = value: an array of shape {self.shape} cannot take a value of shape "
-                f"{tuple(onp.shape(value))} there: {error}"
+                f"x[{key!r:.80}] = value: cannot assign a value of shape {tuple(onp.shape(value))} to that part of an "
+                f"array of shape {self.shape}: {error}"
             ) from error
 
     def _index(self, key: Any) -> NpIndex:
@@ -186,11 +186,11 @@ class Indexed(NDArray):
 
 
 def _assignable(value: Any, target: Tensor) -> Any:
-    """A value as a number or a tensor of the dtype of `target`, in memory of its own."""
+    """Return a value as a number or a tensor with the dtype of `target`, in separate memory."""
     if isinstance(value, (bool, int, float)):
         if target.is_floating_point():
             return value
-        # Cut to an integer, which wraps around in a short dtype.
+        # Truncate to an integer, which wraps around in a narrow dtype.
         return bool(value) if target.dtype is torch.bool else torch.tensor(int(value)).to(target.device, target.dtype)
     if isinstance(value, NDArray):
         if not isinstance(value, Indexed):

@@ -35,10 +35,10 @@ __all__ = [
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """A norm of vectors (one axis) or matrices (two). Without `axis` and `ord` it is the 2-norm of all elements.
+    """Norm of vectors (one axis) or matrices (two axes). Without `axis` and `ord`, the 2-norm of all elements.
 
-    With `ord` alone, an array of more than two dimensions is a batch of matrices. `"inf"` and `"-inf"` without an axis
-    are those of all elements.
+    With only `ord`, an array of more than two dimensions is a batch of matrices. `"inf"` and `"-inf"` without an axis
+    apply to all elements.
     """
     axis = (axis,) if isinstance(axis, int) else axis
     if ord is None:
@@ -56,12 +56,12 @@ def _norm(x: Any, ord: Any, axis: Any, keepdims: bool, flag: int) -> Any:
 
 
 def svd(a: Any) -> Any:
-    """The U, L and V of A = U diag(L) V, with L descending."""
+    """Singular value decomposition. Return U, L and V with A = U diag(L) V and descending L."""
     return _tuple(call("_npi_svd", (a,)))
 
 
 def cholesky(a: Any) -> Any:
-    """The lower triangular L with L L' = A, for symmetric, positive definite matrices."""
+    """Return the lower triangular L with L L' = A, for symmetric positive definite matrices."""
     return call("_npi_cholesky", (a,))
 
 
@@ -81,17 +81,17 @@ def slogdet(a: Any) -> Any:
 
 
 def solve(a: Any, b: Any) -> Any:
-    """The x of a x = b."""
+    """Solve a x = b for x."""
     return call("_npi_solve", (a, b))
 
 
 def tensorsolve(a: Any, b: Any, axes: Any = None) -> Any:
-    """The x of tensordot(a, x, x.ndim) = b; the dimensions `axes` of a are moved to its end first."""
+    """Solve tensordot(a, x, x.ndim) = b for x, after moving the axes `axes` of a to its end."""
     return call("_npi_tensorsolve", (a, b), a_axes=axes or ())
 
 
 def tensorinv(a: Any, ind: int = 2) -> Any:
-    """The inverse of a as a map from its last dimensions to the first `ind`."""
+    """Return the inverse of a as a map from its last dimensions to the first `ind`."""
     return call("_npi_tensorinv", (a,), ind=ind)
 
 

@@ -1,13 +1,13 @@
-"""The methods that arrays of `mx.np` and symbols of `mx.sym.np` share: functions of `mx.np`, called on themselves."""
+"""The common methods of `mx.np` arrays and `mx.sym.np` symbols, which call functions of `mx.np`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .. import numpy as np  # this room, whose names are all there when functions are called
+from .. import numpy as np  # this package; its names are complete when functions are called
 
-# Methods of `mx.nd` that arrays of `mx.np` do not have; there are functions in mx.np or mx.npx for most.
+# Methods of `mx.nd` arrays that `mx.np` arrays do not have. Most exist as functions in mx.np or mx.npx.
 ABSENT = [
     "abs", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh", "argmax_channel", "asscalar",
     "broadcast_axes", "broadcast_like", "cbrt", "ceil", "cos", "cosh", "degrees", "depth_to_space", "diag", "exp",
@@ -20,13 +20,13 @@ ABSENT = [
 
 
 def check_order(order: str) -> None:
-    """Refuse any order of elements in memory but rows first."""
+    """Raise NotImplementedError for any memory order except 'C'."""
     if order != "C":
-        raise NotImplementedError(f"expected order='C', received {order!r}: other orders are not supported")
+        raise NotImplementedError(f"only order='C' is supported, received {order!r}")
 
 
 def check_astype(order: str, casting: str, subok: bool) -> None:
-    """Refuse what `astype` does not implement of NumPy's keywords."""
+    """Raise ValueError for NumPy keywords of `astype` that are not supported."""
     if order not in ("C", "K"):
         raise ValueError(f"order must be either 'K' or 'C', received {order!r}")
     if casting != "unsafe":
@@ -78,11 +78,11 @@ class Methods:
         return np.cumsum(self, axis=axis, dtype=dtype, out=out)
 
     def dot(self, b: Any, out: Any = None) -> Any:
-        """`np.dot` of this array and another."""
+        """`np.dot` of this array and `b`."""
         return np.dot(self, b, out=out)
 
     def flatten(self, order: str = "C") -> Any:
-        """A copy with one dimension."""
+        """Return a flattened copy."""
         return self.reshape(-1, order=order)
 
     def max(self, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
@@ -110,9 +110,9 @@ class Methods:
         return np.repeat(self, repeats=repeats, axis=axis)
 
     def reshape(self, *shape: Any, order: str = "C") -> Any:
-        """A copy with another shape: `x.reshape(2, -1)` or `x.reshape((2, -1))`."""
+        """Return a copy with another shape: `x.reshape(2, -1)` or `x.reshape((2, -1))`."""
         if not shape:
-            raise TypeError("reshape: expected a shape, received none")
+            raise TypeError("reshape: expected a shape, received no arguments")
         check_order(order)
         return np.reshape(self, shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape)
 
@@ -153,10 +153,10 @@ class Methods:
 def _absent(name: str) -> Callable[..., NoReturn]:
     def method(self: Methods, *args: Any, **kwargs: Any) -> NoReturn:
         raise AttributeError(
-            f"an mx.np array has no attribute {name}: it is of mx.nd. Use a function of mx.np or mx.npx"
+            f"an mx.np array has no attribute {name}, only mx.nd arrays do. Use a function of mx.np or mx.npx"
         )
 
-    method.__name__, method.__doc__ = name, "Of mx.nd only: raises AttributeError."
+    method.__name__, method.__doc__ = name, "Only available on mx.nd arrays; raises AttributeError."
     return method
 
 

@@ -1,4 +1,4 @@
-"""`mx.np.ndarray`: an NDArray with NumPy's semantics, where MXNet has them."""
+"""`mx.np.ndarray`: an NDArray with NumPy semantics, as far as MXNet supports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as onp
 import torch
 
-from .. import numpy as np  # this room, whose names are all there when functions are called
+from .. import numpy as np  # this package; its names are complete when functions are called
 from ..base import modes, numeric_types
 from ..context import Context
 from ..dtype import NUMPY_OF_TORCH, to_torch
@@ -20,17 +20,17 @@ from .dispatch import array_function, array_ufunc
 from .indexing import Indexed
 from .methods import Methods, check_astype, check_order
 
-# What `x.dtype` answers. NumPy has no bfloat16, so there it is torch's.
+# The values of `x.dtype`: NumPy dtypes, except torch.bfloat16, which NumPy does not have.
 _DTYPES: dict[torch.dtype, Any] = {
     dtype: kind if dtype is torch.bfloat16 else onp.dtype(kind) for dtype, kind in NUMPY_OF_TORCH.items()
 }
 
 
 def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
-    """A binary operator: one op for two arrays, another for an array and a number."""
+    """Return a binary operator, with one op for two arrays and another for an array and a number."""
 
     def binary(self: ndarray, other: Any) -> Any:
-        # Looked up each time: torch.compile can follow a global, not what a closure keeps.
+        # Looked up on each call, because torch.compile can trace a global but not a closure variable.
         if isinstance(other, ndarray):
             return apply(OPS[array_op], (self, other), {}, None, ndarray)
         if isinstance(other, numeric_types):
@@ -41,7 +41,7 @@ def _operator(array_op: str, scalar_op: str) -> Callable[..., Any]:
 
 
 def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor] | None = None) -> Callable[..., Any]:
-    """An operator that writes its result into the array on its left: `direct`ly where torch's own does the same."""
+    """Return an in-place operator. It uses `direct` where torch's operation does the same."""
 
     def binary(self: ndarray, other: Any) -> Any:
         data, value = self._data, other
@@ -50,7 +50,7 @@ def _in_place(array_op: str, scalar_op: str, direct: Callable[..., torch.Tensor]
             same = value.dtype is data.dtype and value.shape == data.shape and other._ctx is self._ctx
             op_name, arrays, attrs = array_op, (self, other), {}
         elif isinstance(other, numeric_types):
-            same = not isinstance(other, (bool, onp.bool_))  # torch subtracts no booleans
+            same = not isinstance(other, (bool, onp.bool_))  # torch does not support subtraction of booleans
             op_name, arrays, attrs = scalar_op, (self,), {"scalar": other}  # type: ignore[assignment]
         else:
             raise unsupported(other)
@@ -70,38 +70,38 @@ def _unary(name: str) -> Callable[..., Any]:
 
 
 def unsupported(value: Any) -> TypeError:
-    """The error for an operand that is neither an mx.np array nor a number."""
+    """Return the error for an operand that is neither an mx.np array nor a number."""
     return TypeError(
-        f"an mx.np array cannot be combined with {type(value).__name__}. Expected an mx.np array or a number; "
-        "make an array of it with mx.np.array(...), or of an mx.nd array with x.as_np_ndarray()"
+        f"expected an mx.np array or a number as operand of an mx.np array, received {type(value).__name__}. Convert "
+        "it with mx.np.array(...), or an mx.nd array with x.as_np_ndarray()"
     )
 
 
-class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take other arguments
+class ndarray(Methods, Indexed):  # type: ignore[misc]  # NumPy's methods have different signatures
     """An n-dimensional array with NumPy's shapes, indexing and broadcasting."""
 
     __slots__ = ()
 
     @property
     def dtype(self) -> Any:
-        """NumPy's dtype of its elements, such as `dtype('float32')`."""
+        """The NumPy dtype of the elements, such as `dtype('float32')`."""
         return _DTYPES[self._data.dtype]
 
     def as_nd_ndarray(self) -> NDArray:
-        """An `mx.nd` array that shares this array's memory, gradient and place in the autograd graph."""
+        """Return an `mx.nd` array that shares this array's memory, gradient and position in the autograd graph."""
         return self._as_kind(NDArray)
 
     def as_np_ndarray(self) -> ndarray:
-        """This array, which is an `mx.np` array already."""
+        """Return this array, which is already an `mx.np` array."""
         return self
 
-    # ---- out of mx.np ----
+    # ---- conversion ----
 
     def __repr__(self) -> str:
         text = repr(self.asnumpy())
         if self.size:
-            text = re.sub(r",\s*shape=\([\d, ]*\)", "", text)  # NumPy 2 tells the shape of summaries
-        if self.dtype == onp.float32:  # MXNet's default, which needs no mention
+            text = re.sub(r",\s*shape=\([\d, ]*\)", "", text)  # NumPy 2 adds the shape to summaries
+        if self.dtype == onp.float32:  # MXNet's default dtype is not shown
             text = re.sub(r",\s*dtype=float32", "", text)
         elif "dtype=" not in text and self.dtype != onp.bool_:
             text = f"{text[:-1]}, dtype={self.dtype})"
@@ -115,16 +115,16 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
             return format(self.item(), spec)
         if spec:
             raise TypeError(
-                f"cannot format an array of shape {self.shape} with {spec!r}. Expected one element, x.item()"
+                f"cannot format an array of shape {self.shape} with {spec!r}, expected one element. Use x.item()"
             )
         return str(self)
 
     def item(self, *args: Any) -> Any:
-        """One element as a Python number."""
+        """Return one element as a Python number."""
         return self.asnumpy().item(*args)
 
     def tolist(self) -> Any:
-        """Its elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         return self.asnumpy().tolist()
 
     def __bool__(self) -> bool:
@@ -142,7 +142,9 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
 
     def _only_element(self) -> Any:
         if self.size != 1:
-            raise TypeError(f"expected an array of one element to make a Python number, received shape {self.shape}")
+            raise TypeError(
+                f"only an array with one element can be converted to a Python number, received shape {self.shape}"
+            )
         return self.item()
 
     # ---- NumPy's functions on these arrays ----
@@ -160,7 +162,7 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
     def astype(  # type: ignore[override]  # NumPy's order of arguments
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
-        """A copy with elements of `dtype`; with `copy=False` the array itself when it has that dtype."""
+        """Return a copy with elements of `dtype`; with `copy=False`, the array itself if it already has that dtype."""
         check_astype(order, casting, subok)
         wanted = to_torch("float32" if dtype is None else dtype)
         if not copy and wanted is self._data.dtype:
@@ -168,18 +170,18 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
         return apply(OPS["cast"], (self,), {"dtype": wanted}, None, ndarray)
 
     def copy(self, order: str = "C") -> Any:
-        """A copy on the same context."""
+        """Return a copy on the same context."""
         check_order(order)
         return super().copyto(self._ctx)
 
     def copyto(self, other: Any) -> Any:
-        """Copy into another array, or to another context as a new array."""
+        """Copy into another array, or to a new array on a context."""
         if not isinstance(other, (ndarray, Context)):
             raise TypeError(f"copyto expects an mx.np array or a Context, received {type(other).__name__}")
         return super().copyto(other)
 
     def as_in_ctx(self, ctx: Context) -> Any:
-        """This array if it lives there already, else a copy there."""
+        """Return this array if it is on the context, otherwise a copy on that context."""
         return self.as_in_context(ctx)
 
     def slice_assign(self, rhs: ndarray, begin: Any, end: Any, step: Any) -> Any:
@@ -196,17 +198,17 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
         return apply(op, bound, values, self, ndarray)
 
     def reshape_view(self, *shape: Any, **kwargs: Any) -> Any:
-        """A view with another shape, which shares memory. MXNet's codes 0 to -4 work, as in `mx.nd`."""
+        """Return a view with another shape. It shares memory, and supports MXNet's codes 0 to -4, as in `mx.nd`."""
         return NDArray.reshape(self, *shape, **kwargs)
 
     def tostype(self, stype: str) -> Any:
-        """This array: there are no other storage types in `mx.np`."""
+        """Return this array. `mx.np` has no other storage types."""
         if stype != "default":
             raise AttributeError(f"an mx.np array cannot be stored as {stype!r}. Use x.as_nd_ndarray().tostype(...)")
         return self
 
     def sort(self, axis: Any = -1, kind: Any = None, order: Any = None) -> None:
-        """Sort the elements in place; `np.sort` makes a sorted copy."""
+        """Sort the elements in place. Use `np.sort` for a sorted copy."""
         self._assign(np.sort(self, axis=axis, kind=kind, order=order)._data)
 
     # ---- operators ----
@@ -246,7 +248,7 @@ class ndarray(Methods, Indexed):  # type: ignore[misc]  # methods of NumPy take 
     __trunc__ = _unary("_npi_trunc")
 
     def __neg__(self) -> Any:
-        if self._data.dtype is torch.bool:  # of which there is no negative, but a product
+        if self._data.dtype is torch.bool:  # torch cannot negate booleans, but can multiply them
             return self * -1
         return apply(OPS["_npi_negative"], (self,), {}, None, ndarray)
 

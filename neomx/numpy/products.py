@@ -10,27 +10,27 @@ __all__ = ["dot", "einsum", "inner", "matmul", "outer", "tensordot", "trace", "v
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
-    """The dot product: of vectors, matrices, or over the last dimension of a and the last but one of b."""
+    """Dot product of vectors or matrices. In general, over the last axis of a and the second-to-last axis of b."""
     return call("_np_dot", (a, b), out)
 
 
 def matmul(a: Any, b: Any, out: Any = None, **kwargs: Any) -> Any:
-    """The matrix product; dimensions before the last two broadcast."""
+    """Matrix product. Dimensions before the last two are broadcast."""
     return call("_npi_matmul", (a, b), out)
 
 
 def inner(a: Any, b: Any) -> Any:
-    """Sum of products over the last dimensions."""
+    """Sum of products over the last axes."""
     return tensordot(a, b, ([-1], [-1]))
 
 
 def outer(a: Any, b: Any) -> Any:
-    """The products of each element of a with each of b, both flattened."""
+    """Outer product of the flattened arrays."""
     return tensordot(_flat(a), _flat(b), 0)
 
 
 def vdot(a: Any, b: Any) -> Any:
-    """The dot product of both arrays flattened."""
+    """Dot product of the flattened arrays."""
     return tensordot(_flat(a), _flat(b), 1)
 
 
@@ -39,7 +39,7 @@ def _flat(a: Any) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """Sum of products over `axes` dimensions, or over the dimensions that the pair `axes` names."""
+    """Sum of products over the given number of axes, or over the pair of axis lists `axes`."""
     if isinstance(axes, int):
         return call("_npi_tensordot_int_axes", (a, b), axes=axes)
     of_a, of_b = axes
@@ -47,7 +47,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def einsum(*operands: Any, **kwargs: Any) -> Any:
-    """Sums of products as Einstein wrote them: `einsum("ij,jk->ik", a, b, optimize=False, out=None)`."""
+    """Einstein summation: `einsum("ij,jk->ik", a, b, optimize=False, out=None)`."""
     subscripts, *arrays = operands
     if not isinstance(subscripts, str):
         raise TypeError(f"einsum expects the subscripts as a string first, received {type(subscripts).__name__}")
@@ -58,5 +58,5 @@ def einsum(*operands: Any, **kwargs: Any) -> Any:
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, out: Any = None) -> Any:
-    """The sum of a diagonal of the matrices in two dimensions."""
+    """Sum of the diagonal of the matrices in two axes."""
     return call("_np_trace", (a,), out, offset=offset, axis1=axis1, axis2=axis2)

@@ -1,4 +1,4 @@
-"""Sorting, searching, and sets of elements."""
+"""Sorting, searching and set operations."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["argmax", "argmin", "argsort", "bincount", "nonzero", "sort", "take",
 
 
 def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
-    """A copy with the elements in ascending order, along `axis` or all in one row."""
+    """Return a copy sorted in ascending order along `axis`, or flattened and sorted."""
     _no_fields(order)
     return call("_npi_sort", (a,), axis=axis, is_ascend=True)
 
 
 def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None) -> Any:
-    """The positions of the elements in ascending order, along `axis` or of the flattened array, as int64."""
+    """Return the int64 indices that sort an array along `axis`, or the flattened array."""
     _no_fields(order)
     return call("_npi_argsort", (a,), axis=axis, is_ascend=True, dtype="int64")
 
 
 def _no_fields(order: Any) -> None:
     if order is not None:
-        raise NotImplementedError("arrays have no fields: leave out order")
+        raise NotImplementedError("arrays do not have fields. Omit order")
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None) -> Any:
-    """The position of the largest element, along `axis` or in the flattened array, as int64."""
+    """Return the int64 index of the maximum along `axis`, or in the flattened array."""
     return call("_npi_argmax", (a,), out, axis=axis, keepdims=False)
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None) -> Any:
-    """The position of the smallest element, along `axis` or in the flattened array, as int64."""
+    """Return the int64 index of the minimum along `axis`, or in the flattened array."""
     return call("_npi_argmin", (a,), out, axis=axis, keepdims=False)
 
 
 def nonzero(a: Any) -> tuple[Any, ...]:
-    """The positions of the elements that are not 0: an int64 array for each dimension."""
+    """Return the indices of the nonzero elements, as one int64 array per dimension."""
     rows = call("_npx_nonzero", (a,))
     return tuple(rows[:, axis] for axis in range(max(a.ndim, 1)))
 
@@ -52,10 +52,10 @@ def unique(
     return_counts: bool = False,
     axis: int | None = None,
 ) -> Any:
-    """The distinct elements in order, or the distinct slices along `axis`.
+    """Return the sorted unique elements, or the unique slices along `axis`.
 
-    Where asked for also, in a tuple: the position at which each first occurs, for each element its place among the
-    distinct ones, and how often each occurs.
+    On request, also return in a tuple: the first index of each unique element, the indices that reconstruct the array
+    from the unique elements, and the counts.
     """
     result = call(
         "_npi_unique",
@@ -71,9 +71,9 @@ def unique(
 
 
 def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise", out: Any = None) -> Any:
-    """The slices at `indices` along `axis`, or elements of the flattened array.
+    """Return the slices at `indices` along `axis`, or elements of the flattened array.
 
-    What to do with an index out of range says `mode`: 'raise', 'clip' or 'wrap'.
+    `mode` defines how indices out of range are handled: 'raise', 'clip' or 'wrap'.
     """
     if mode not in ("raise", "clip", "wrap"):
         raise NotImplementedError(f"mode must be 'raise', 'clip' or 'wrap', received {mode!r}")
@@ -83,7 +83,7 @@ def take(a: Any, indices: Any, axis: int | None = None, mode: str = "raise", out
 
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
-    """How often each number from 0 on occurs, or the sum of the weights where it does."""
+    """Return the number of occurrences of each integer from 0, or the sums of their weights."""
     if not isinstance(x, (ndarray, Symbol)):
         raise TypeError(f"x must be an mx.np array, received {type(x).__name__}")
     if minlength < 0:

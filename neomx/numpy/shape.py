@@ -1,4 +1,4 @@
-"""The same elements in another shape or order; arrays joined, parted, repeated and extended."""
+"""Reshaping, reordering, joining, splitting, repeating and padding of arrays."""
 
 from __future__ import annotations
 
@@ -55,69 +55,69 @@ __all__ = [
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """The length of each dimension."""
+    """Return the size of each dimension."""
     return a.shape if isinstance(a, ndarray) else onp.shape(a)
 
 
-# ---- another shape ----
+# ---- reshaping ----
 
 
 def reshape(a: Any, newshape: Any, order: str = "C", out: Any = None) -> Any:
-    """A copy with another shape, in which one length may be -1: what remains."""
-    if order == "C":  # which files do not list
+    """Return a copy with another shape. One dimension may be -1, which is inferred."""
+    if order == "C":  # not written to files
         return call("_np_reshape", (a,), out, newshape=newshape)
     return call("_np_reshape", (a,), out, newshape=newshape, order=order)
 
 
 def unless(**given: tuple[Any, Any]) -> dict[str, Any]:
-    """The attributes that differ from their defaults; files list just these."""
+    """Return the attributes that differ from their defaults. Files only contain these."""
     return {name: value for name, (value, default) in given.items() if value != default}
 
 
 def ravel(x: Any, order: str = "C") -> Any:
-    """A copy in one dimension."""
+    """Return a flattened copy."""
     if order != "C":
-        raise NotImplementedError(f"ravel supports order 'C' alone, received {order!r}")
+        raise NotImplementedError(f"ravel only supports order='C', received {order!r}")
     if isinstance(x, numeric_types):
         return onp.ravel(x)
     return call("_npx_reshape", (x,), newshape=-1)
 
 
 def expand_dims(a: Any, axis: int) -> Any:
-    """A copy with a new dimension of length 1."""
+    """Return a copy with a new axis of size 1."""
     return call("_npi_expand_dims", (a,), axis=axis)
 
 
 def squeeze(a: Any, axis: Any = None, out: Any = None) -> Any:
-    """A copy without the dimensions of length 1, or without those of `axis`."""
+    """Return a copy without the axes of size 1, or without the axes `axis`."""
     return call("_np_squeeze", (a,), out) if axis is None else call("_np_squeeze", (a,), out, axis=axis)
 
 
 def broadcast_to(array: Any, shape: Any) -> Any:
-    """A copy with dimensions of length 1, and missing ones in front, stretched to `shape`."""
+    """Return a copy broadcast to `shape`."""
     if isinstance(array, numeric_types):
         return call("_npi_full", shape=shape, value=array, dtype="float32")
     return call("_npi_broadcast_to", (array,), shape=shape)
 
 
 def broadcast_arrays(*args: Any) -> list[Any]:
-    """Copies of the arrays, stretched to one shape."""
+    """Return copies of the arrays, broadcast to a common shape."""
     shape = onp.broadcast_shapes(*(array.shape for array in args))
     return [broadcast_to(array, shape) for array in args]
 
 
 def atleast_1d(*arys: Any) -> Any:
-    """The arrays with one dimension or more; one array alone, or a list."""
+    """Return the arrays with at least one dimension: a single array, or a list."""
     return _one_or_list(call("_np_atleast_1d", arys), len(arys))
 
 
 def atleast_2d(*arys: Any) -> Any:
-    """The arrays with two dimensions or more; one array alone, or a list."""
+    """Return the arrays with at least two dimensions: a single array, or a list."""
     return _one_or_list(call("_np_atleast_2d", arys), len(arys))
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """The arrays with three dimensions or more; one array alone, or a list."""
+    """Return the arrays with at least three dimensions: a single array, or a list."""
     return _one_or_list(call("_np_atleast_3d", arys), len(arys))
 
 
@@ -125,61 +125,61 @@ def _one_or_list(result: Any, count: int) -> Any:
     return list(result) if count > 1 else result
 
 
-# ---- another order ----
+# ---- reordering ----
 
 
 def transpose(a: Any, axes: Any = None) -> Any:
-    """A copy with the dimensions in the order `axes`, or reversed."""
+    """Return a copy with the axes in the order `axes`, or reversed."""
     return call("_np_transpose", (a,)) if axes is None else call("_np_transpose", (a,), axes=axes)
 
 
 def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
-    """A copy with two dimensions exchanged."""
+    """Return a copy with two axes swapped."""
     return call("_npi_swapaxes", (a,), dim1=axis1, dim2=axis2)
 
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    """A copy with dimensions moved to new places; the others keep their order."""
+    """Return a copy with axes moved to new positions. The other axes keep their order."""
     return call("_np_moveaxis", (a,), source=source, destination=destination)
 
 
 def flip(m: Any, axis: Any = None, out: Any = None) -> Any:
-    """The elements in reverse order along `axis`, or along all dimensions."""
+    """Reverse the order of elements along `axis`, or along all axes."""
     if isinstance(m, numeric_types):
         return onp.flip(m, axis)
     return call("_npi_flip", (m,), out, axis=axis)
 
 
 def fliplr(m: Any) -> Any:
-    """The elements in reverse order along the second dimension."""
+    """Reverse the order of elements along the second axis."""
     return flip(m, 1)
 
 
 def flipud(m: Any) -> Any:
-    """The elements in reverse order along the first dimension."""
+    """Reverse the order of elements along the first axis."""
     return flip(m, 0)
 
 
 def rot90(m: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
-    """The plane of two `axes` turned by 90 degrees, k times, from the first axis towards the second."""
+    """Rotate the plane of two `axes` by 90 degrees, k times, from the first axis towards the second."""
     return call("_npi_rot90", (m,), k=k, axes=axes)
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
-    """Elements moved along `axis`, or along the flattened array; those that leave at the end enter at the start."""
+    """Shift elements along `axis`, or in the flattened array. Elements shifted beyond the end reappear at the start."""
     return call("_np_roll", (a,), shift=shift, **unless(axis=(axis, None)))
 
 
-# ---- repeated and extended ----
+# ---- repeating and padding ----
 
 
 def repeat(a: Any, repeats: int, axis: int | None = None) -> Any:
-    """Each element repeated: along `axis`, or in the flattened array."""
+    """Repeat each element along `axis`, or in the flattened array."""
     return call("_np_repeat", (a,), repeats=repeats, **unless(axis=(axis, None)))
 
 
 def tile(A: Any, reps: Any) -> Any:
-    """The whole array repeated `reps` times along each dimension."""
+    """Repeat the whole array `reps` times along each axis."""
     if isinstance(A, numeric_types):
         return onp.tile(A, reps)
     return call("_npi_tile", (A,), reps=reps)
@@ -196,7 +196,7 @@ _PAD_ARGUMENTS = {
 
 
 def pad(x: Any, pad_width: Any = None, mode: str = "constant", **kwargs: Any) -> Any:
-    """A border around each dimension; `pad_width` has before and after for each, or one pair for all.
+    """Pad each axis. `pad_width` has a (before, after) pair for each axis, or one pair for all.
 
     Modes are 'constant' (with `constant_values`, a number), 'edge', 'reflect', 'symmetric', 'maximum' and 'minimum'.
     """
@@ -205,7 +205,7 @@ def pad(x: Any, pad_width: Any = None, mode: str = "constant", **kwargs: Any) ->
     if mode not in _PAD_ARGUMENTS:
         raise ValueError(f"mode {mode!r} is not supported. Expected one of {', '.join(map(repr, _PAD_ARGUMENTS))}")
     if unknown := kwargs.keys() - set(_PAD_ARGUMENTS[mode]):
-        raise ValueError(f"mode {mode!r} takes no argument {', '.join(unknown)}")
+        raise ValueError(f"mode {mode!r} does not accept the argument {', '.join(unknown)}")
     if kwargs.get("stat_length") is not None or kwargs.get("reflect_type", "even") != "even":
         raise ValueError(f"stat_length and reflect_type other than 'even' are not supported, received {kwargs}")
     if mode != "constant":
@@ -217,66 +217,66 @@ def pad(x: Any, pad_width: Any = None, mode: str = "constant", **kwargs: Any) ->
 
 
 def resize(a: Any, new_shape: Any) -> Any:
-    """A copy with another shape and size: elements are repeated in order, or left out at the end."""
+    """Return a copy with another shape and size. Elements are repeated in order, or dropped at the end."""
     if isinstance(a, Symbol):
-        raise NotImplementedError("resize needs the size of its array: it works on arrays, not on symbols")
+        raise NotImplementedError("resize requires the size of its array, so it does not support symbols")
     lengths = (new_shape,) if isinstance(new_shape, (int, onp.integer)) else tuple(new_shape)
     if min(lengths, default=0) < 0:
-        raise ValueError(f"new_shape must have no negative length, received {new_shape}")
+        raise ValueError(f"new_shape must not contain negative sizes, received {new_shape}")
     size, wanted = a.size, math.prod(lengths)
     if not size or not wanted:
         return call("_npi_zeros", ctx=a.ctx, shape=lengths, dtype=a.dtype)
     return reshape(tile(ravel(a), -(-wanted // size))[:wanted], lengths)
 
 
-# ---- joined ----
+# ---- joining ----
 
 
 def concatenate(seq: Any, axis: int | None = 0, out: Any = None) -> Any:
-    """Arrays joined along an existing dimension, or flattened and joined."""
+    """Join arrays along an existing axis, or flatten and join them."""
     return call("_npi_concatenate", tuple(seq), out, axis=axis)
 
 
 def append(arr: Any, values: Any, axis: int | None = None) -> Any:
-    """An array with another joined at its end."""
+    """Append values to an array."""
     return concatenate((arr, values), axis)
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None) -> Any:
-    """Arrays of one shape joined along a new dimension."""
+    """Join arrays of the same shape along a new axis."""
     return call("_npi_stack", tuple(arrays), out, axis=axis)
 
 
 def vstack(arrays: Any, out: Any = None) -> Any:
-    """Arrays joined along the first dimension; those of one dimension are rows."""
+    """Join arrays along the first axis. One-dimensional arrays are rows."""
     return call("_npi_vstack", tuple(arrays), out)
 
 
 def row_stack(arrays: Any) -> Any:
-    """The same as `vstack`."""
+    """Alias of `vstack`."""
     return vstack(arrays)
 
 
 def hstack(arrays: Any) -> Any:
-    """Arrays joined along the second dimension, or those of one dimension end to end."""
+    """Join arrays along the second axis, or one-dimensional arrays end to end."""
     return call("_npi_hstack", tuple(arrays))
 
 
 def dstack(arrays: Any) -> Any:
-    """Arrays joined along the third dimension."""
+    """Join arrays along the third axis."""
     return call("_npi_dstack", tuple(arrays))
 
 
 def column_stack(tup: Any) -> Any:
-    """Arrays joined along the second dimension; those of one dimension are columns."""
+    """Join arrays along the second axis. One-dimensional arrays are columns."""
     return call("_npi_column_stack", tuple(tup))
 
 
-# ---- parted ----
+# ---- splitting ----
 
 
 def _parts(op: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Any]:
-    """Parts that begin at indices, or so many, of which the first may be longer."""
+    """Split at indices, or into a number of sections, of which the first may be larger."""
     sections, indices = 0, []
     if isinstance(indices_or_sections, (int, onp.integer)) and not isinstance(indices_or_sections, bool):
         sections = int(indices_or_sections)
@@ -293,49 +293,49 @@ def _parts(op: str, ary: Any, indices_or_sections: Any, axis: int) -> list[Any]:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along `axis` that begin at indices, or so many, of which the first may be longer."""
+    """Split along `axis` at indices, or into a number of sections, of which the first may be larger."""
     return _parts("_npi_split", ary, indices_or_sections, axis)
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along `axis` that begin at indices, or so many equal ones."""
+    """Split along `axis` at indices, or into a number of equal sections."""
     equal = isinstance(indices_or_sections, int) and indices_or_sections > 0 and not isinstance(ary, Symbol)
     if equal and ary.shape[axis] % indices_or_sections:
         raise ValueError(
-            f"axis {axis} with length {ary.shape[axis]} does not divide into {indices_or_sections} equal parts. "
+            f"axis {axis} with size {ary.shape[axis]} cannot be split into {indices_or_sections} equal parts. "
             "Use array_split"
         )
     return array_split(ary, indices_or_sections, axis)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """Parts along the second dimension, or along the only one."""
+    """Split along the second axis, or along the first axis of a one-dimensional array."""
     _has_dimensions("hsplit", ary, 1)
     return _parts("_npi_hsplit", ary, indices_or_sections, 1)
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """Parts along the first dimension."""
+    """Split along the first axis."""
     _has_dimensions("vsplit", ary, 2)
     return split(ary, indices_or_sections, 0)
 
 
 def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
-    """Parts along the third dimension."""
+    """Split along the third axis."""
     _has_dimensions("dsplit", ary, 3)
     return _parts("_npi_dsplit", ary, indices_or_sections, 2)
 
 
 def _has_dimensions(name: str, ary: Any, least: int) -> None:
     if not isinstance(ary, Symbol) and ary.ndim < least:
-        raise ValueError(f"{name} needs an array of {least} or more dimensions, received {ary.ndim}")
+        raise ValueError(f"{name} requires an array with at least {least} dimensions, received {ary.ndim}")
 
 
-# ---- inserted and deleted ----
+# ---- insertion and deletion ----
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """A copy with values in front of a position, or in front of each position of a slice or an index array."""
+    """Return a copy with values inserted before an index, or before each index of a slice or an index array."""
     inputs: list[Any] = [arr]
     attrs: dict[str, Any] = {"axis": axis}
     if isinstance(values, numeric_types):
@@ -350,7 +350,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """A copy without a position, or without those of a slice or an index array."""
+    """Return a copy without the elements at an index, a slice or an index array."""
     if not isinstance(arr, (ndarray, Symbol)):
         raise TypeError(f"arr must be an mx.np array, received {type(arr).__name__}")
     op, position = _position(obj)
@@ -360,7 +360,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 
 def _position(obj: Any) -> tuple[str, dict[str, Any]]:
-    """Which form of op a position calls for, and its attributes."""
+    """Return the suffix of the op for this kind of index, and its attributes."""
     if isinstance(obj, slice):
         return "slice", {"start": obj.start, "stop": obj.stop, "step": 1 if obj.step is None else obj.step}
     if isinstance(obj, (int, onp.integer)) and not isinstance(obj, bool):
@@ -377,13 +377,13 @@ def _as_array(value: Any, dtype: str | None = None) -> Any:
     return array(data, dtype="bool" if data.dtype == bool else dtype)
 
 
-# ---- positions and memory ----
+# ---- indices and memory ----
 
 
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> Any:
-    """Positions in a flattened array as positions in one of that shape: an array for each dimension."""
+    """Convert indices of a flattened array to indices of an array of that shape, as one array per dimension."""
     if order != "C":
-        raise NotImplementedError(f"unravel_index supports order 'C' alone, received {order!r}")
+        raise NotImplementedError(f"unravel_index only supports order='C', received {order!r}")
     if isinstance(indices, numeric_types):
         return onp.unravel_index(int(indices), shape)
     rows = call("_unravel_index", (indices,), shape=shape)

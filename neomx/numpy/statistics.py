@@ -23,13 +23,13 @@ __all__ = [
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, normed: Any = None, weights: Any = None, density: Any = None
 ) -> Any:
-    """How many elements fall into each bin, and the edges of the bins: an array, or `bins` equal parts of `range`."""
+    """Return the counts of elements in each bin and the bin edges. `bins` are edges, or a number of bins in `range`."""
     for name, value in (("normed", normed), ("weights", weights), ("density", density)):
         if value is not None and value is not False:
-            raise NotImplementedError(f"histogram does not support {name}, as in MXNet; compute it from the counts")
+            raise NotImplementedError(f"histogram does not support {name}, as in MXNet. Compute it from the counts")
     if isinstance(bins, numeric_types):
         if range is None:
-            raise NotImplementedError("histogram needs range=(low, high) with a number of bins, as in MXNet")
+            raise NotImplementedError("histogram requires range=(low, high) with a number of bins, as in MXNet")
         return call("_npi_histogram", (a,), bin_cnt=bins, range=range)
     if not isinstance(bins, (NDArray, Symbol)):
         raise NotImplementedError(f"histogram expects bins to be an int or an array, received {type(bins).__name__}")
@@ -45,7 +45,7 @@ def percentile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> Any:
-    """The values below which q percent of the elements along axes lie. As in MXNet, they have no gradient."""
+    """Return the q-th percentiles of the elements along axes. As in MXNet, they have no gradient."""
     if overwrite_input is not None:
         raise NotImplementedError("percentile does not support overwrite_input, as in MXNet")
     attrs = {"axis": axis, "interpolation": interpolation, "keepdims": keepdims}
@@ -73,20 +73,20 @@ def quantile(
     interpolation: str = "linear",
     keepdims: bool = False,
 ) -> Any:
-    """The values below which a fraction q of the elements along axes lies. As in MXNet, they have no gradient."""
+    """Return the q-th quantiles of the elements along axes. As in MXNet, they have no gradient."""
     q = q if isinstance(q, (*numeric_types, NDArray, Symbol)) else array(q)
     return percentile(a, q * 100, axis, out, overwrite_input, interpolation, keepdims)
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """The differences of neighbours along an axis, taken n times."""
+    """Return the differences of adjacent elements along an axis, applied n times."""
     if prepend is not None or append is not None:
-        raise NotImplementedError("diff does not support prepend and append, as in MXNet; concatenate first")
+        raise NotImplementedError("diff does not support prepend and append, as in MXNet. Concatenate the arrays first")
     return call("_npi_diff", (a,), n=n, axis=axis)
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    """The differences of neighbours in the flattened array, between `to_begin` and `to_end`."""
+    """Return the differences of adjacent elements in the flattened array, with `to_begin` and `to_end` added."""
     arrays: list[Any] = [ary]
     attrs: dict[str, Any] = {}
     for name, value in (("to_begin", to_begin), ("to_end", to_end)):
@@ -98,7 +98,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 
 def polyval(p: Any, x: Any) -> Any:
-    """The polynomial with coefficients p, the highest power first, at x."""
+    """Evaluate the polynomial with coefficients p, highest power first, at x."""
     if not isinstance(p, (NDArray, Symbol)) or not isinstance(x, (NDArray, Symbol)):
         raise TypeError(f"polyval expects two arrays, received {type(p).__name__} and {type(x).__name__}")
     if isinstance(p, NDArray) and p.ndim != 1:

@@ -1,4 +1,4 @@
-"""Symbols with NumPy's operators, as `mx.sym.np` has them."""
+"""The symbols of `mx.sym.np`, with NumPy's operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _created(name: str, *inputs: Symbol, **attrs: Any) -> NpSymbol:
 
 
 def with_number(op_name: str, symbol: Symbol, number: Any, reflected: bool = False) -> NpSymbol:
-    """A symbol and a number. `is_int` has integer arrays stay integers: MXNet tells of numbers on the right alone."""
+    """Combine a symbol and a number. `is_int` keeps integer dtypes; MXNet only sets it for numbers on the right."""
     is_int = isinstance(number, int) and not reflected
     return _created(op_name, symbol, scalar=float(number), is_int=is_int)
 
@@ -30,13 +30,13 @@ def _operator(symbol_op: str, scalar_op: str, reflected: bool = False) -> Callab
             return _created(symbol_op, self, other)
         if isinstance(other, numeric_types):
             return with_number(scalar_op, self, other, reflected)
-        raise TypeError(f"a Symbol cannot be combined with {type(other).__name__}. Expected a Symbol or a number")
+        raise TypeError(f"expected a Symbol or a number as operand of a Symbol, received {type(other).__name__}")
 
     return binary
 
 
 def _part(symbol: NpSymbol, items: tuple[Any, ...], in_tuple: bool) -> NpSymbol:
-    """x[items] as MXNet's files have it: a slice, and a reshape that drops the dimensions of ints."""
+    """Express x[items] as in MXNet's files: a slice, and a reshape that drops the axes indexed by ints."""
     slices = [item if isinstance(item, slice) else slice(int(item), int(item) + 1 or None, 1) for item in items]
     begin, end, step = ([getattr(each, name) for each in slices] for name in ("start", "stop", "step"))
     attrs: dict[str, Any] = {"begin": begin, "end": end}
@@ -50,39 +50,39 @@ def _part(symbol: NpSymbol, items: tuple[Any, ...], in_tuple: bool) -> NpSymbol:
 
 
 class NpSymbol(Methods, Symbol):
-    """A Symbol whose operators and methods are those of `mx.np`."""
+    """A Symbol with the operators and methods of `mx.np`."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, key: Any) -> Any:
-        """A part of the array, by ints and slices; of a symbol with several outputs, one of them."""
+        """Return a part of the array, selected by ints and slices, or one output of a symbol with several outputs."""
         if len(self._outputs) != 1:
             return super().__getitem__(key)
         if isinstance(key, tuple) and not key:
             return self
         items = key if isinstance(key, tuple) else (key,)
         if not all(isinstance(item, (int, onp.integer, slice)) for item in items):
-            raise IndexError(f"a symbol is indexed by int, slice, or a tuple of these, received {key!r:.80}")
+            raise IndexError(f"a symbol index must be an int, a slice, or a tuple of these, received {key!r:.80}")
         return _part(self, items, in_tuple=isinstance(key, tuple))
 
     def as_nd_ndarray(self) -> Symbol:
-        """This computation as a symbol of `mx.sym`."""
+        """Return this symbol as a symbol of `mx.sym`."""
         return Symbol(self._outputs)
 
     def as_np_ndarray(self) -> NpSymbol:
-        """This symbol, which belongs to `mx.sym.np` already."""
+        """Return this symbol, which already belongs to `mx.sym.np`."""
         return self
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs it has."""
+        """The number of outputs."""
         return len(self._outputs)
 
     def astype(
         self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> NpSymbol:
-        """This symbol with elements of `dtype`."""
+        """Return this symbol with elements of `dtype`."""
         check_astype(order, casting, subok)
         return create(OPS["cast"], "cast", (self,), {"dtype": dtype}, NpSymbol)
 

@@ -1,4 +1,4 @@
-"""Constants, dtypes, and whether arrays share memory."""
+"""Constants, dtypes and memory sharing."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ bool = builtins.bool
 
 
 def shares_memory(a: Any, b: Any, max_work: Any = None) -> builtins.bool:
-    """Whether two arrays have memory in common."""
+    """Whether two arrays share memory."""
     return builtins.bool(call("_npi_share_memory", (a, b)).item())
 
 
 def may_share_memory(a: Any, b: Any, max_work: Any = None) -> builtins.bool:
-    """The same as `shares_memory`, which is as fast."""
+    """Alias of `shares_memory`, which is equally fast."""
     return shares_memory(a, b)
 
 
 def set_printoptions(precision: int | None = None, threshold: int | None = None, **kwarg: Any) -> None:
-    """How arrays are printed: digits after the point, and how many elements before a summary. They are NumPy's."""
+    """Set NumPy's print options: the precision, and the number of elements above which arrays are summarized."""
     if kwarg:
         raise NotImplementedError(
             f"set_printoptions supports precision and threshold only, received {', '.join(kwarg)}. Use "
-            "numpy.set_printoptions, which arrays of mx.np follow too"
+            "numpy.set_printoptions, which also applies to arrays of mx.np"
         )
     onp.set_printoptions(precision=precision, threshold=threshold)

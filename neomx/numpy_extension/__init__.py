@@ -1,4 +1,4 @@
-"""`mx.npx`: what neural networks need beyond NumPy, on `mx.np` arrays."""
+"""`mx.npx`: functions for neural networks on `mx.np` arrays, beyond those of NumPy."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "amp":  # mixed precision, a room above this one
+    if name == "amp":  # mixed precision; imported lazily, as it imports this package
         return import_module("neomx.amp")
-    raise AttributeError(f"mx.npx has no {name!r}")
+    raise AttributeError(f"module 'mx.npx' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""`F` of a `hybrid_forward` in NumPy mode, and the namespaces `np` and `npx` below `mx.nd` and `mx.sym`.
+"""The `F` of `hybrid_forward` in NumPy mode, and the namespaces `np` and `npx` of `mx.nd` and `mx.sym`.
 
-A layer is written once for `mx.nd` and `mx.np`: in NumPy mode its `F` has the functions of `mx.nd` or `mx.sym`, which
-then return `mx.np` arrays or symbols, beside `F.np` and `F.npx`.
+A layer is written once for `mx.nd` and `mx.np`. In NumPy mode, its `F` has the functions of `mx.nd` or `mx.sym`, which
+then return `mx.np` arrays or symbols, in addition to `F.np` and `F.npx`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PREFIXES = {"contrib": "_contrib_", "linalg": "_linalg_", "image": "_image_"}
 
 
 class AnyArray(NDArray):
-    """Accepts the arrays of `mx.nd` and of `mx.np`: parameters may be older than `npx.set_np()`."""
+    """Accepts arrays of `mx.nd` and of `mx.np`, because parameters may be older than `npx.set_np()`."""
 
     @classmethod
     def accepts(cls, value: Any) -> bool:
@@ -36,7 +36,7 @@ class AnyArray(NDArray):
 
 
 class Front(ModuleType):
-    """The functions of a module of `mx.nd` or `mx.sym`, returning arrays or symbols of `mx.np`; made when used."""
+    """The functions of a module of `mx.nd` or `mx.sym`, returning arrays or symbols of `mx.np`. Created on demand."""
 
     def __init__(self, module: ModuleType, prefix: str = ""):
         super().__init__(module.__name__)
@@ -64,7 +64,7 @@ class Front(ModuleType):
 
 
 def _symbolic_namespace(module: ModuleType) -> ModuleType:
-    """A namespace of `mx.np` or `mx.npx` whose functions make symbols."""
+    """Return a namespace of `mx.np` or `mx.npx` whose functions return symbols."""
     made = ModuleType(module.__name__.replace("neomx.", "neomx.symbol."), module.__doc__)
     for name, value in vars(module).items():
         if inspect.isfunction(value):
@@ -79,12 +79,12 @@ _SYMBOLS: dict[ModuleType, ModuleType] = {}
 
 
 def of_arrays(name: str) -> ModuleType:
-    """`mx.nd.np` or `mx.nd.npx`."""
+    """Return `mx.nd.np` or `mx.nd.npx`."""
     return _ARRAYS[name]
 
 
 def of_symbols(name: str) -> ModuleType:
-    """`mx.sym.np` or `mx.sym.npx`."""
+    """Return `mx.sym.np` or `mx.sym.npx`."""
     module = _ARRAYS[name]
     if module not in _SYMBOLS:
         _SYMBOLS[module] = _symbolic_namespace(module)

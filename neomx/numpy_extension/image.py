@@ -1,4 +1,4 @@
-"""`npx.image`: ops on pictures, and `mx.image`'s functions and classes."""
+"""`npx.image`: ops on images, and the functions and classes of `mx.image`."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..ops.table import OPS, Op
 
 
 def make_function(op_name: str, name: str) -> Callable[..., Any]:
-    """The function of an op, with the signature that MXNet gives it."""
+    """Return the function of an op, with the same signature as in MXNet."""
     row = OPS[op_name]
 
     def function(*args: Any, out: Any = None, name: str | None = None, **kwargs: Any) -> Any:
@@ -38,17 +38,17 @@ def _signature(row: Op) -> inspect.Signature:
 
 
 def constraint_check(x: Any, msg: str) -> Any:
-    """True if all elements of a boolean array are; otherwise an error with this message."""
+    """Return True if all elements of a boolean array are True; otherwise raise an error with the given message."""
     return call("_npx_constraint_check", (x,), msg=msg)
 
 
 def nonzero(a: Any) -> Any:
-    """The positions of the elements that are not 0, one row for each."""
+    """Return the indices of the nonzero elements, one row per element."""
     return call("_npx_nonzero", (a,))
 
 
 def reshape(a: Any, newshape: Any, reverse: bool = False, order: str = "C") -> Any:
-    """Another shape, in which -1 to -6 are codes: -2 keeps a length, -4 keeps all that follow, -5 joins two..."""
+    """Reshape, with the codes -1 to -6: -2 copies a dimension, -4 copies all that remain, -5 merges two, and so on."""
     return call("_npx_reshape", (a,), newshape=newshape, reverse=reverse, order=order)
 
 

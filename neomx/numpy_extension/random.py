@@ -1,4 +1,4 @@
-"""`mx.npx.random`: random numbers beyond NumPy's."""
+"""`mx.npx.random`: random functions that NumPy does not have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["bernoulli", "normal_n", "seed", "uniform_n"]
 
 
 def seed(seed: int, ctx: Any = "all") -> None:
-    """Seed the random numbers of a context, or of all."""
+    """Seed the random number generator of a context, or of all contexts."""
     _seed(seed, ctx)
 
 
@@ -24,7 +24,7 @@ def bernoulli(
     ctx: Context | None = None,
     out: Any = None,
 ) -> Any:
-    """1 with a probability, given by itself or by its logit, and 0 otherwise."""
+    """Draw 1 with a probability, given as `prob` or as `logit`, and 0 otherwise."""
     if (prob is None) == (logit is None):
         raise ValueError(f"expected either prob or logit, received prob={prob!r:.80} and logit={logit!r:.80}")
     if prob is not None:
@@ -39,7 +39,7 @@ def bernoulli(
 def normal_n(
     loc: Any = 0.0, scale: Any = 1.0, batch_shape: Any = None, dtype: Any = None, ctx: Context | None = None
 ) -> Any:
-    """Normal numbers, `batch_shape` of them for each parameter. loc and scale have gradients."""
+    """Draw `batch_shape` normal samples for each parameter. loc and scale have gradients."""
     at_least_0("scale", scale)
     return draw("_npi_normal_n", {"loc": loc, "scale": scale}, batch_shape, ctx, dtype=dtype or "float32")
 
@@ -47,5 +47,5 @@ def normal_n(
 def uniform_n(
     low: Any = 0.0, high: Any = 1.0, batch_shape: Any = None, dtype: Any = None, ctx: Context | None = None
 ) -> Any:
-    """Uniform numbers, `batch_shape` of them for each parameter. As in MXNet, they have no gradient."""
+    """Draw `batch_shape` uniform samples for each parameter. As in MXNet, they have no gradient."""
     return draw("_npi_uniform_n", {"low": low, "high": high}, batch_shape, ctx, dtype=dtype or "float32")

@@ -1,4 +1,4 @@
-"""`npx.save` and `npx.load`: `mx.np` arrays to and from MXNet's `.params` files."""
+"""`npx.save` and `npx.load`: save and load `mx.np` arrays in MXNet's `.params` format."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["load", "save"]
 
 
 def save(file: str, arr: Any) -> None:
-    """Write one array, a list of arrays, or a dict from names to arrays, scalars and empty ones among them."""
+    """Write an array, a list of arrays, or a dict from names to arrays. Scalars and empty arrays are allowed."""
     arrays = [arr] if isinstance(arr, ndarray) else arr
     listed = arrays.values() if isinstance(arrays, dict) else arrays
     if not isinstance(arrays, (dict, list, tuple)) or not all(isinstance(each, ndarray) for each in listed):
@@ -22,7 +22,7 @@ def save(file: str, arr: Any) -> None:
 
 
 def load(file: str) -> Any:
-    """The arrays of a file: a dict if they have names, else a list."""
+    """Load the arrays of a file: a dict if they have names, otherwise a list."""
     found = serialize.load(file)
     if isinstance(found, dict):
         return {name: array.as_np_ndarray() for name, array in found.items()}

@@ -1,4 +1,4 @@
-"""`mx.rnn`: recurrent cells as symbols, checkpoints of their weights, and batches of sentences in buckets."""
+"""`mx.rnn`: symbolic recurrent cells, checkpoints of their weights, and bucketed batches of sentences."""
 
 from . import io, rnn, rnn_cell
 from .io import BucketSentenceIter, encode_sentences

@@ -1,4 +1,4 @@
-"""What all cells of `mx.rnn` are: one step of a recurrent network as a symbol, that `unroll` repeats."""
+"""The base class of the cells of `mx.rnn`: one step of a recurrent network as a symbol, repeated by `unroll`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Arrays = dict[str, NDArray]
 
 
 class RNNParams:
-    """Variables by name, made when first asked for; cells that share one share their weights."""
+    """Variables by name, created on first use. Cells that share an RNNParams share their weights."""
 
     def __init__(self, prefix: str = ""):
         self._prefix = prefix
         self._params: dict[str, Symbol] = {}
 
     def get(self, name: str, **kwargs: Any) -> Symbol:
-        """The variable `prefix + name`; `kwargs` are those of `mx.sym.Variable` if it is new."""
+        """Return the variable `prefix + name`, creating it with `mx.sym.Variable(..., **kwargs)` if it is new."""
         name = self._prefix + name
         if name not in self._params:
             self._params[name] = symbol.Variable(name, **kwargs)
@@ -31,7 +31,7 @@ class RNNParams:
 
 
 class BaseRNNCell:
-    """One step: `output, states = cell(input, states)`. Subclasses tell their states by `state_info`."""
+    """One step: `output, states = cell(input, states)`. Subclasses describe their states in `state_info`."""
 
     _gate_names: Any = ()
 
@@ -42,12 +42,13 @@ class BaseRNNCell:
         self.reset()
 
     def reset(self) -> None:
-        """Count steps, and the states that get names, from the start."""
+        """Reset the counters of steps and of named states."""
         self._init_counter = -1
         self._counter = -1
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
-        raise NotImplementedError(f"{type(self).__name__} must say in __call__ what a step is")
+        """Return the output and the new states of one step."""
+        raise NotImplementedError(f"{type(self).__name__} must define __call__")
 
     @property
     def params(self) -> RNNParams:
@@ -56,8 +57,8 @@ class BaseRNNCell:
 
     @property
     def state_info(self) -> list[dict]:
-        """Shape and layout of each state; 0 is the batch."""
-        raise NotImplementedError(f"{type(self).__name__} must say in state_info what its states are")
+        """Shape and layout of each state. A dimension of 0 is the batch size."""
+        raise NotImplementedError(f"{type(self).__name__} must define state_info")
 
     @property
     def state_shape(self) -> list[tuple[int, ...]]:
@@ -65,7 +66,7 @@ class BaseRNNCell:
         return [info["shape"] for info in self.state_info]
 
     def begin_state(self, func: Callable[..., Any] = symbol.zeros, **kwargs: Any) -> list:
-        """The states before the first step, each made by `func(name=..., shape=..., **kwargs)`."""
+        """Return the initial states, each created by `func(name=..., shape=..., **kwargs)`."""
         self._refuse_modified()
         states = []
         for info in self.state_info:
@@ -83,9 +84,10 @@ class BaseRNNCell:
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """Step through `inputs`, one symbol of `layout` or a list of steps: the outputs and the last states.
+        """Run the cell on each step of `inputs`, and return the outputs and the last states.
 
-        Outputs are one symbol if `merge_outputs`, a list if it is False; None leaves it to the cell.
+        `inputs` is one symbol in `layout` or a list of steps. Outputs are one symbol if `merge_outputs` is True, a list
+        if it is False. If it is None, the cell chooses.
         """
         self.reset()
         steps = sequence.split_steps(length, sequence.checked(length, inputs, layout), layout)
@@ -97,13 +99,13 @@ class BaseRNNCell:
         return sequence.formatted(length, outputs, layout, merge_outputs), states
 
     def _next_step(self, states: Sequence[Any]) -> str:
-        """Begin a step: what its nodes are called."""
+        """Begin a step, and return the name prefix of its nodes."""
         self._counter += 1
         expected = len(self.state_info)
         if not isinstance(states, (list, tuple)) or len(states) < expected:
             received = len(states) if isinstance(states, (list, tuple)) else type(states).__name__
             raise MXNetError(
-                f"{type(self).__name__} expects a list of {expected} state(s), as begin_state gives; "
+                f"{type(self).__name__} expects a list of {expected} state(s), as returned by begin_state; "
                 f"received {received}"
             )
         return f"{self._prefix}t{self._counter}_"
@@ -115,7 +117,7 @@ class BaseRNNCell:
         return activation(inputs, **kwargs)
 
     def unpack_weights(self, args: Arrays) -> Arrays:
-        """Parameters with this cell's matrices and biases cut apart, one for each gate."""
+        """Return the parameters with this cell's weights and biases split by gate."""
         args = dict(args)
         if not self._gate_names:
             return args
@@ -130,12 +132,12 @@ class BaseRNNCell:
         rows, over = divmod(array.shape[0], len(self._gate_names))
         if over:
             raise MXNetError(
-                f"{type(self).__name__}: {array.shape[0]} rows cannot be those of {len(self._gate_names)} gates"
+                f"{type(self).__name__}: cannot split {array.shape[0]} rows into {len(self._gate_names)} gates"
             )
         return array[i * rows : (i + 1) * rows]
 
     def pack_weights(self, args: Arrays) -> Arrays:
-        """The opposite of `unpack_weights`."""
+        """Reverse `unpack_weights`."""
         args = dict(args)
         if not self._gate_names:
             return args
@@ -147,7 +149,7 @@ class BaseRNNCell:
 
 
 def take(args: Arrays, name: str) -> NDArray:
-    """Remove a parameter and give it."""
+    """Remove a parameter and return it."""
     if name not in args:
-        raise KeyError(f"{name}: expected among the parameters, which are {sorted(args)}")
+        raise KeyError(f"parameter {name!r} is missing, received {sorted(args)}")
     return args.pop(name)

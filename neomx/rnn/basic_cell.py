@@ -1,4 +1,4 @@
-"""RNNCell, LSTMCell and GRUCell: the recurrences on vectors."""
+"""RNNCell, LSTMCell and GRUCell: recurrent cells for vectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .gates import Elman, GatedCell, GatedRecurrentUnit, LongShortTermMemory
 
 
 class _DenseCell(GatedCell):
-    """The products are those of matrices."""
+    """A cell whose products are matrix products."""
 
     def __init__(self, num_hidden: int, prefix: str, params: RNNParams | None, i2h_bias_init: Any = None):
         super().__init__(prefix=prefix, params=params)
@@ -32,7 +32,7 @@ class _DenseCell(GatedCell):
 
 
 class RNNCell(Elman, _DenseCell):
-    """h' = act(W x + b + U h + c), the Elman cell."""
+    """The Elman cell: h' = act(W x + b + U h + c)."""
 
     def __init__(
         self, num_hidden: int, activation: Any = "tanh", prefix: str = "rnn_", params: RNNParams | None = None
@@ -42,7 +42,7 @@ class RNNCell(Elman, _DenseCell):
 
 
 class LSTMCell(LongShortTermMemory, _DenseCell):
-    """The long short-term memory; the bias of its forget gate starts at `forget_bias`."""
+    """The long short-term memory cell. The bias of its forget gate is initialized to `forget_bias`."""
 
     def __init__(
         self, num_hidden: int, prefix: str = "lstm_", params: RNNParams | None = None, forget_bias: float = 1.0
@@ -51,10 +51,10 @@ class LSTMCell(LongShortTermMemory, _DenseCell):
 
 
 class GRUCell(GatedRecurrentUnit, _DenseCell):
-    """The gated recurrent unit."""
+    """The gated recurrent unit cell."""
 
     def __init__(self, num_hidden: int, prefix: str = "gru_", params: RNNParams | None = None):
         super().__init__(num_hidden, prefix, params)
 
     def _products(self, inputs: Symbol, state: Symbol, name: str) -> tuple[Symbol, Symbol]:
-        return super()._products(inputs, state, f"{name}_")  # so MXNet names them
+        return super()._products(inputs, state, f"{name}_")  # as in MXNet's node names

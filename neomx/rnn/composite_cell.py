@@ -1,4 +1,4 @@
-"""Cells made of cells: one after another, or one in each direction."""
+"""Cells composed of other cells: stacked, or bidirectional."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base_cell import Arrays, BaseRNNCell, RNNParams
 
 
 class _ManyCells(BaseRNNCell):
-    """Cells in a list; their states in one flat list."""
+    """A list of cells, with their states in one flat list."""
 
     def __init__(self, params: RNNParams | None):
         self._cells: list[Any] = []
@@ -20,14 +20,14 @@ class _ManyCells(BaseRNNCell):
         self._override_cell_params = params is not None
 
     def _adopt(self, cell: Any) -> None:
-        """Take a cell, and its variables."""
+        """Add a cell and its variables."""
         if self._override_cell_params and cell.params._params:
             raise AssertionError(f"Either specify params for {type(self).__name__} or child cells, not both.")
         self._cells.append(cell)
         self.params._params.update(cell.params._params)
 
     def reset(self) -> None:
-        """Count steps from the start, in all cells."""
+        """Reset the step counters of all cells."""
         super().reset()
         for cell in self._cells:
             cell.reset()
@@ -38,12 +38,12 @@ class _ManyCells(BaseRNNCell):
         return [info for cell in self._cells for info in cell.state_info]
 
     def begin_state(self, **kwargs: Any) -> list:  # type: ignore[override]
-        """The first states of all cells; arguments by name."""
+        """Return the initial states of all cells. Arguments are passed by name."""
         self._refuse_modified()
         return [state for cell in self._cells for state in cell.begin_state(**kwargs)]
 
     def _with_states(self, states: list) -> Iterator[tuple[Any, list]]:
-        """Each cell, and those of the states that are its."""
+        """Yield each cell with its states."""
         start = 0
         for cell in self._cells:
             end = start + len(cell.state_info)
@@ -51,29 +51,30 @@ class _ManyCells(BaseRNNCell):
             start = end
 
     def unpack_weights(self, args: Arrays) -> Arrays:
-        """Parameters with the matrices and biases of all cells cut apart."""
+        """Return the parameters with the weights and biases of all cells split by gate."""
         for cell in self._cells:
             args = cell.unpack_weights(args)
         return args
 
     def pack_weights(self, args: Arrays) -> Arrays:
-        """The opposite of `unpack_weights`."""
+        """Reverse `unpack_weights`."""
         for cell in self._cells:
             args = cell.pack_weights(args)
         return args
 
 
 class SequentialRNNCell(_ManyCells):
-    """Cells one after another; each takes the output of the one before."""
+    """Stacked cells: each takes the output of the previous one."""
 
     def __init__(self, params: RNNParams | None = None):
         super().__init__(params)
 
     def add(self, cell: Any) -> None:
-        """Put a cell after the others."""
+        """Append a cell."""
         self._adopt(cell)
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Run one step of every cell."""
         self._next_step(states)
         after: list = []
         for cell, own in self._with_states(states):
@@ -86,7 +87,7 @@ class SequentialRNNCell(_ManyCells):
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """Unroll each cell over what the one before it gave."""
+        """Unroll each cell over the outputs of the previous one."""
         self.reset()
         states = self.begin_state() if begin_state is None else begin_state
         last, after = len(self._cells) - 1, []
@@ -98,9 +99,9 @@ class SequentialRNNCell(_ManyCells):
 
 
 class BidirectionalCell(_ManyCells):
-    """Two cells, one from each end of the sequence; outputs side by side. For `unroll` only.
+    """Two cells that process the sequence in opposite directions, with concatenated outputs. Only supports `unroll`.
 
-    The states that `unroll` gives are two lists, one of each cell.
+    `unroll` returns the states as two lists, one per cell.
     """
 
     def __init__(self, l_cell: Any, r_cell: Any, params: RNNParams | None = None, output_prefix: str = "bi_"):
@@ -110,12 +111,13 @@ class BidirectionalCell(_ManyCells):
         self._adopt(r_cell)
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Raise NotImplementedError; use `unroll`."""
         raise NotImplementedError("Bidirectional cannot be stepped. Please use unroll")
 
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """Unroll both cells, the second from the sequence's end to its start."""
+        """Unroll both cells, the second one in reverse."""
         self.reset()
         steps = sequence.split_steps(length, sequence.checked(length, inputs, layout), layout)
         states = self.begin_state() if begin_state is None else begin_state

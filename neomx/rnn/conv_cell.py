@@ -1,4 +1,4 @@
-"""ConvRNNCell, ConvLSTMCell and ConvGRUCell: the recurrences on images."""
+"""ConvRNNCell, ConvLSTMCell and ConvGRUCell: recurrent cells for images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAKY = functools.partial(symbol.LeakyReLU, act_type="leaky", slope=0.2)
 
 
 class BaseConvRNNCell(GatedCell):
-    """The products are convolutions. `input_shape` is that of one step, with the batch."""
+    """A cell whose products are convolutions. `input_shape` is the shape of one step, including the batch."""
 
     def __init__(
         self,
@@ -52,9 +52,11 @@ class BaseConvRNNCell(GatedCell):
         self._hB = self.params.get("h2h_bias", init=h2h_bias_initializer)
 
     def _infer_state(self, input_shape: Size) -> Size:
-        """The shape of the convolved input, for any batch."""
+        """Return the shape of the convolved input for any batch size."""
         if not all(size > 0 for size in input_shape[1:]):
-            raise ValueError(f"input_shape must be known but for the batch, its first number; received {input_shape}")
+            raise ValueError(
+                f"all dimensions of input_shape except the first (the batch) must be known, received {input_shape}"
+            )
         data = symbol.Variable("data")
         convolved = symbol.Convolution(data, num_filter=self._num_hidden, layout=self._conv_layout, **self._i2h)
         return 0, *convolved.infer_shape(data=(1, *input_shape[1:]))[1][0][1:]
@@ -74,7 +76,7 @@ class BaseConvRNNCell(GatedCell):
 
 
 class _ConvCell(BaseConvRNNCell):
-    """The defaults of all three."""
+    """The common defaults of the convolutional cells."""
 
     _name = ""
 
@@ -104,23 +106,23 @@ class _ConvCell(BaseConvRNNCell):
 
 
 class ConvRNNCell(Elman, _ConvCell):
-    """h' = act(W * x + b + U * h + c)."""
+    """The convolutional Elman cell: h' = act(W * x + b + U * h + c)."""
 
     _name = "ConvRNN_"
 
 
 class ConvLSTMCell(LongShortTermMemory, _ConvCell):
-    """The LSTM of images."""
+    """The convolutional LSTM cell."""
 
     _name = "ConvLSTM_"
 
 
 class ConvGRUCell(GatedRecurrentUnit, _ConvCell):
-    """The GRU of images."""
+    """The convolutional GRU cell."""
 
     _name = "ConvGRU_"
 
     def _split(self, gates: Symbol, name: str) -> Any:
-        if self._conv_layout.find("C") == 1:  # MXNet's file does not tell the axis then
+        if self._conv_layout.find("C") == 1:  # MXNet's file does not contain the axis in this case
             return GatedCell._split(self, gates, name)
         return super()._split(gates, name)

@@ -12,7 +12,7 @@ from .base_cell import BaseRNNCell, RNNParams
 
 
 class DropoutCell(BaseRNNCell):
-    """Dropout on the input; no states."""
+    """Applies dropout to the input. It has no states."""
 
     def __init__(self, dropout: float, prefix: str = "dropout_", params: RNNParams | None = None):
         super().__init__(prefix, params)
@@ -22,16 +22,17 @@ class DropoutCell(BaseRNNCell):
 
     @property
     def state_info(self) -> list[dict]:
-        """No states."""
+        """An empty list."""
         return []
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Apply dropout to the input."""
         return symbol.Dropout(data=inputs, p=self.dropout) if self.dropout > 0 else inputs, states
 
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """Dropout on the whole sequence at once if it is one symbol."""
+        """Apply dropout, to the whole sequence in one op if it is one symbol."""
         self.reset()
         inputs = sequence.formatted(length, sequence.checked(length, inputs, layout), layout, merge_outputs)
         if isinstance(inputs, Symbol):

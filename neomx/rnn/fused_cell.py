@@ -1,4 +1,4 @@
-"""FusedRNNCell: all layers and steps as one op, and the weights of that op as those of single cells."""
+"""FusedRNNCell: all layers and steps as one op, with conversion of its weights to those of single cells."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _GATES = {"rnn_relu": ("",), "rnn_tanh": ("",), "lstm": LSTMCell._gate_names, "g
 
 
 class FusedRNNCell(BaseRNNCell):
-    """Layers of 'rnn_relu', 'rnn_tanh', 'lstm' or 'gru' by the op RNN; for `unroll` only.
+    """Layers of 'rnn_relu', 'rnn_tanh', 'lstm' or 'gru', computed by the op RNN. Only supports `unroll`.
 
-    `unroll` gives states if `get_next_state`, and else none.
+    `unroll` returns the last states if `get_next_state`, otherwise an empty list.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FusedRNNCell(BaseRNNCell):
 
     @property
     def state_info(self) -> list[dict]:
-        """A state for all layers and directions; two for an LSTM."""
+        """One state for all layers and directions; two for an LSTM."""
         layers = self._num_layers * (1 + self._bidirectional)
         info = {"shape": (layers, 0, self._num_hidden), "__layout__": "LNC"}
         return [dict(info) for _ in range(1 + (self._mode == "lstm"))]
@@ -57,15 +57,16 @@ class FusedRNNCell(BaseRNNCell):
         return _GATES[self._mode]
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Raise NotImplementedError; use `unroll`."""
         raise NotImplementedError("FusedRNNCell cannot be stepped. Please use unroll")
 
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """The whole sequence by one op; the outputs are one symbol unless `merge_outputs` is False."""
+        """Run the whole sequence with one op. The outputs are one symbol unless `merge_outputs` is False."""
         self.reset()
         data = sequence.merged(sequence.checked(length, inputs, layout), layout)
-        swapped = sequence.time_axis(layout) == 1  # the op has time first
+        swapped = sequence.time_axis(layout) == 1  # the op expects the time axis first
         data = symbol.swapaxes(data, dim1=0, dim2=1) if swapped else data
         outputs, states = self._run(data, self.begin_state() if begin_state is None else begin_state)
         outputs = symbol.swapaxes(outputs, dim1=0, dim2=1) if swapped else outputs
@@ -94,14 +95,14 @@ class FusedRNNCell(BaseRNNCell):
         return rnn[0], after
 
     def unpack_weights(self, args: Arrays) -> Arrays:
-        """Parameters with the packed ones as those of the cells that `unfuse` gives, cut apart by gates."""
+        """Return the parameters with the packed ones split into those of the cells from `unfuse`, by gate."""
         args = dict(args)
         packed = take(args, f"{self.params._prefix}parameters")
         args.update({self._prefix + name: part.copy() for name, part in self._packing._parts(packed)})
         return args
 
     def pack_weights(self, args: Arrays) -> Arrays:
-        """The opposite of `unpack_weights`."""
+        """Reverse `unpack_weights`."""
         args = dict(args)
         name = f"{self._prefix}l0_i2h{self._gate_names[0]}_weight"
         first = take(dict(args), name)
@@ -113,7 +114,7 @@ class FusedRNNCell(BaseRNNCell):
         return args
 
     def unfuse(self) -> SequentialRNNCell:
-        """The same network of single cells, whose weights `unpack_weights` and their `pack_weights` give."""
+        """Return an equivalent network of single cells. Their packed weights are those returned by `unpack_weights`."""
         stack = SequentialRNNCell()
         for layer in range(self._num_layers):
             cell: BaseRNNCell = self._single(f"{self._prefix}l{layer}_")

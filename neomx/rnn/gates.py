@@ -1,4 +1,4 @@
-"""The recurrences: what an Elman cell, an LSTM and a GRU do with products of input and state, whatever makes these."""
+"""The recurrences of Elman, LSTM and GRU cells, given the products of inputs and states with their weights."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .base_cell import BaseRNNCell
 
 
 class GatedCell(BaseRNNCell):
-    """A cell with a weight and a bias for the input and for the state, each for a number of gates."""
+    """A cell with a weight and a bias for the input and for the state, each with several gates."""
 
     _activation: Any = "tanh"
     _states = 1
 
     def _state(self) -> dict:
-        """Shape and layout of a state."""
+        """Return shape and layout of a state."""
         raise NotImplementedError
 
     @property
     def state_info(self) -> list[dict]:
-        """Shape and layout of each state; 0 is the batch."""
+        """Shape and layout of each state. A dimension of 0 is the batch size."""
         return [self._state() for _ in range(self._states)]
 
     def _products(self, inputs: Symbol, state: Symbol, name: str) -> tuple[Symbol, Symbol]:
-        """The input and the state through their weights."""
+        """Return the products of the input and of the state with their weights."""
         raise NotImplementedError
 
     def _split(self, gates: Symbol, name: str) -> Any:
@@ -33,11 +33,12 @@ class GatedCell(BaseRNNCell):
 
 
 class Elman(GatedCell):
-    """h' = act(i2h + h2h)."""
+    """The Elman recurrence: h' = act(i2h + h2h)."""
 
     _gate_names = ("",)
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Return the output and the new states of one step."""
         name = self._next_step(states)
         i2h, h2h = self._products(inputs, states[0], name)
         output = self._get_activation(i2h + h2h, self._activation, name=f"{name}out")
@@ -45,12 +46,13 @@ class Elman(GatedCell):
 
 
 class LongShortTermMemory(GatedCell):
-    """States are the output and the memory cell."""
+    """The LSTM recurrence. Its states are the output and the memory cell."""
 
     _gate_names = ("_i", "_f", "_c", "_o")
     _states = 2
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Return the output and the new states of one step."""
         name = self._next_step(states)
         i2h, h2h = self._products(inputs, states[0], name)
         i, f, c, o = self._split(i2h + h2h, f"{name}slice")
@@ -64,11 +66,12 @@ class LongShortTermMemory(GatedCell):
 
 
 class GatedRecurrentUnit(GatedCell):
-    """With the reset gate after the product, as in cuDNN."""
+    """The GRU recurrence, with the reset gate after the product, as in cuDNN."""
 
     _gate_names = ("_r", "_z", "_o")
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Return the output and the new states of one step."""
         name, before = self._next_step(states), states[0]
         i2h, h2h = self._products(inputs, before, name)
         i2h_r, i2h_z, i2h = self._split(i2h, f"{name}_i2h_slice")

@@ -1,4 +1,4 @@
-"""Sentences as numbers, and batches of sentences of about the same length."""
+"""Encoding of sentences as integers, and batches of sentences of similar length."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def encode_sentences(
     start_label: int = 0,
     unknown_token: str | None = None,
 ) -> tuple[list[list[int]], dict[str, int]]:
-    """Sentences of words as lists of numbers, and the dictionary that says which is which.
+    """Encode sentences of words as lists of integers, and return them with the vocabulary.
 
-    Without `vocab` words get numbers from `start_label` on, except `invalid_label`. With it, an unknown word is an
-    error unless there is an `unknown_token`, which then gets a new number.
+    Without `vocab`, words are numbered from `start_label`, skipping `invalid_label`. With `vocab`, an unknown word is
+    an error unless `unknown_token` is given, which then gets a new number.
     """
     grows = vocab is None
     vocab = {invalid_key: invalid_label} if vocab is None else vocab
@@ -37,7 +37,7 @@ def encode_sentences(
         coded = []
         for word in sentence:
             if word not in vocab:
-                assert grows or unknown_token, f"Unknown token {word}: give unknown_token, or a vocab that has it"
+                assert grows or unknown_token, f"Unknown token {word}. Pass unknown_token, or a vocab that contains it"
                 label += label == invalid_label
                 word = unknown_token or word
                 vocab[word] = label
@@ -48,11 +48,11 @@ def encode_sentences(
 
 
 class BucketSentenceIter(DataIter):
-    """Batches of encoded sentences for a language model, each batch of one bucket's length.
+    """Batches of encoded sentences for a language model. All sentences of a batch are in the same bucket.
 
-    A sentence goes to the shortest of `buckets` that holds it, filled up with `invalid_label`; labels are the words
-    that follow. Without `buckets`, every length that fills a batch is one. The order is drawn from `random` and
-    `numpy.random`.
+    A sentence is put into the smallest of `buckets` that is large enough, and padded with `invalid_label`. Labels are
+    the following words. Without `buckets`, there is a bucket for every length with at least `batch_size` sentences. The
+    order is drawn from `random` and `numpy.random`.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class BucketSentenceIter(DataIter):
         self.data = self._fill(sentences)
         if not self.buckets:
             raise ValueError(
-                f"BucketSentenceIter: no length has {batch_size} of the {len(sentences)} sentences. "
-                "Give buckets, or a smaller batch_size"
+                f"BucketSentenceIter: no sentence length occurs {batch_size} times in the {len(sentences)} sentences. "
+                "Pass buckets, or a smaller batch_size"
                 if not buckets
                 else f"BucketSentenceIter: none of the {len(sentences)} sentences fits in the buckets {list(buckets)}"
             )
@@ -98,7 +98,7 @@ class BucketSentenceIter(DataIter):
         return [length for length, count in enumerate(counts) if count >= batch_size]
 
     def _fill(self, sentences: Sequence[Sequence[int]]) -> list[np.ndarray]:
-        """An array for each bucket, a row for each sentence in it; buckets without sentences are left out."""
+        """Return an array per non-empty bucket, with a row for each of its sentences."""
         rows: list[list[np.ndarray]] = [[] for _ in self.buckets]
         discarded = 0
         for sentence in sentences:
@@ -119,7 +119,7 @@ class BucketSentenceIter(DataIter):
         return DataDesc(name, shape, layout=self.layout)
 
     def reset(self) -> None:
-        """Begin an epoch, in another order."""
+        """Start a new epoch with a new order."""
         self.curr_idx = 0
         random.shuffle(self.idx)
         self.nddata, self.ndlabel = [], []
@@ -131,7 +131,7 @@ class BucketSentenceIter(DataIter):
             self.ndlabel.append(nd.array(labels, dtype=self.dtype))
 
     def next(self) -> DataBatch:
-        """The next batch; its `bucket_key` is its length."""
+        """Return the next batch. Its `bucket_key` is its sentence length."""
         if self.curr_idx == len(self.idx):
             raise StopIteration
         bucket, start = self.idx[self.curr_idx]

@@ -1,4 +1,4 @@
-"""Cells that change what passes through them, or what another cell does: dropout, zoneout, a residual connection."""
+"""Cells that modify the behavior of another cell: zoneout and residual connections."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .fused_cell import FusedRNNCell
 
 
 class ModifierCell(BaseRNNCell):
-    """A cell around another, whose parameters and states it uses. The other is no longer called by itself."""
+    """A cell that wraps another and uses its parameters and states. The base cell can no longer be called directly."""
 
     def __init__(self, base_cell: Any):
         super().__init__()
@@ -23,21 +23,21 @@ class ModifierCell(BaseRNNCell):
 
     @property
     def params(self) -> RNNParams:
-        """The variables of the cell underneath."""
+        """The variables of the base cell."""
         return self.base_cell.params
 
     @property
     def state_info(self) -> list[dict]:
-        """The states of the cell underneath."""
+        """The states of the base cell."""
         return self.base_cell.state_info
 
     def begin_state(self, init_sym: Callable[..., Any] = symbol.zeros, **kwargs: Any) -> list:  # type: ignore[override]
-        """The first states of the cell underneath; `func`, as other cells call it, is taken too."""
+        """Return the initial states of the base cell. `func`, the argument name of other cells, is also accepted."""
         self._refuse_modified()
         return self._unmodified(self.base_cell.begin_state, **{"func": init_sym, **kwargs})
 
     def _unmodified(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A call of a method that the cell underneath refuses to everyone else."""
+        """Call a method that the base cell only allows its modifier to call."""
         self.base_cell._modified = False
         try:
             return call(*args, **kwargs)
@@ -45,16 +45,16 @@ class ModifierCell(BaseRNNCell):
             self.base_cell._modified = True
 
     def unpack_weights(self, args: Arrays) -> Arrays:
-        """Parameters with those of the cell underneath cut apart."""
+        """Return the parameters with those of the base cell split by gate."""
         return self.base_cell.unpack_weights(args)
 
     def pack_weights(self, args: Arrays) -> Arrays:
-        """The opposite of `unpack_weights`."""
+        """Reverse `unpack_weights`."""
         return self.base_cell.pack_weights(args)
 
 
 class ZoneoutCell(ModifierCell):
-    """Keeps, while training, each number of the output and the states as it was a step before, by chance."""
+    """During training, randomly keeps elements of the output and the states at their values of the previous step."""
 
     def __init__(self, base_cell: Any, zoneout_outputs: float = 0.0, zoneout_states: float = 0.0):
         _refuse_unsteppable(base_cell)
@@ -63,11 +63,12 @@ class ZoneoutCell(ModifierCell):
         self.zoneout_states = zoneout_states
 
     def reset(self) -> None:
-        """Forget the last output."""
+        """Discard the last output."""
         super().reset()
         self.prev_output: Symbol | None = None
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Run one step of the base cell, and apply zoneout."""
         output, after = self.base_cell(inputs, states)
         if self.zoneout_outputs:
             before = symbol.zeros((0, 0)) if self.prev_output is None else self.prev_output
@@ -97,13 +98,14 @@ class ResidualCell(ModifierCell):
     """Adds the input to the output."""
 
     def __call__(self, inputs: Symbol, states: list) -> tuple[Any, list]:
+        """Run one step of the base cell, and add the input to its output."""
         output, states = self.base_cell(inputs, states)
         return _plus_residual(output, inputs), states
 
     def unroll(
         self, length: int, inputs: Any, begin_state: Any = None, layout: str = "NTC", merge_outputs: bool | None = None
     ) -> tuple[Any, list]:
-        """Unroll the cell underneath, then add the whole sequence."""
+        """Unroll the base cell, then add the whole sequence of inputs."""
         self.reset()
         inputs = sequence.checked(length, inputs, layout)
         outputs, states = self._unmodified(self.base_cell.unroll, length, inputs, begin_state, layout, merge_outputs)

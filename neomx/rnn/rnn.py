@@ -1,4 +1,4 @@
-"""Checkpoints whose weights are those of single gates, so that fused cells and others read each other's."""
+"""Checkpoints with weights split by gate, so that fused and unfused cells can load each other's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["do_rnn_checkpoint", "load_rnn_checkpoint", "rnn_unroll", "save_rnn_c
 def save_rnn_checkpoint(
     cells: Any, prefix: str, epoch: int, symbol: Any, arg_params: Arrays, aux_params: Arrays
 ) -> None:
-    """`mx.model.save_checkpoint` with the weights of `cells`, one or a list, unpacked."""
+    """Like `mx.model.save_checkpoint`, with the weights of `cells` (one or a list) unpacked."""
     for cell in _as_list(cells):
         arg_params = cell.unpack_weights(arg_params)
     save_checkpoint(prefix, epoch, symbol, arg_params, aux_params)
 
 
 def load_rnn_checkpoint(cells: Any, prefix: str, epoch: int) -> tuple[Any, Arrays, Arrays]:
-    """The symbol, arguments and auxiliary states of a checkpoint, with the weights of `cells` packed."""
+    """Load the symbol, arguments and auxiliary states of a checkpoint, with the weights of `cells` packed."""
     net, arg_params, aux_params = load_checkpoint(prefix, epoch)
     for cell in _as_list(cells):
         arg_params = cell.pack_weights(arg_params)
@@ -31,7 +31,7 @@ def load_rnn_checkpoint(cells: Any, prefix: str, epoch: int) -> tuple[Any, Array
 
 
 def do_rnn_checkpoint(cells: Any, prefix: str, period: int = 1) -> Callable[..., None]:
-    """A callback for the end of an epoch: `save_rnn_checkpoint` after every `period`-th."""
+    """Return a callback that calls `save_rnn_checkpoint` after every `period`-th epoch."""
 
     def callback(iter_no: int, sym: Any = None, arg: Any = None, aux: Any = None) -> None:
         if (iter_no + 1) % max(1, int(period)) == 0:
@@ -48,7 +48,7 @@ def rnn_unroll(
     input_prefix: str = "",
     layout: str = "NTC",
 ) -> tuple[Any, list]:
-    """Deprecated: `cell.unroll`, on variables `input_prefix + 't0_data'`, ... when there are no inputs."""
+    """Deprecated: call `cell.unroll`. Without inputs, variables `input_prefix + 't0_data'`, ... are created."""
     warnings.warn("rnn_unroll is deprecated. Please call cell.unroll directly.", stacklevel=2)
     if inputs is None:
         inputs = [symbol.Variable(f"{input_prefix}t{i}_data") for i in range(length)]

@@ -1,4 +1,4 @@
-"""All cells, under the module's name that programs import them from."""
+"""All cells, under the module name that programs import them from."""
 
 from .base_cell import BaseRNNCell, RNNParams
 from .basic_cell import GRUCell, LSTMCell, RNNCell

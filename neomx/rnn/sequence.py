@@ -1,4 +1,4 @@
-"""Sequences as cells take them: one symbol with a time axis, or a list with a symbol for each step."""
+"""Sequences as inputs of cells: one symbol with a time axis, or a list with one symbol per step."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["checked", "formatted", "known", "merged", "split_steps", "time_axis"
 
 
 def checked(length: int, inputs: Any, layout: str) -> Any:
-    """`inputs` of `unroll`: one symbol with one output, or a list of `length` symbols."""
+    """Check the `inputs` of `unroll`: one symbol with one output, or a list of `length` symbols."""
     time_axis(layout)
     if isinstance(inputs, Symbol):
         if len(inputs.list_outputs()) != 1:
             raise AssertionError(
-                f"unroll doesn't allow grouped symbol as input, received one of {len(inputs.list_outputs())} outputs. "
-                "Give list(inputs), or one symbol with a time axis"
+                f"unroll doesn't allow grouped symbol as input, received {len(inputs.list_outputs())} outputs. "
+                "Pass list(inputs), or one symbol with a time axis"
             )
         return inputs
     if inputs is None:
@@ -26,14 +26,14 @@ def checked(length: int, inputs: Any, layout: str) -> Any:
     if not isinstance(inputs, (list, tuple)) or not all(isinstance(step, Symbol) for step in inputs):
         raise AssertionError(
             f"unroll: inputs must be a symbol or a list of symbols, received {inputs!r:.100}. "
-            "For arrays there is mx.gluon.rnn"
+            "Use mx.gluon.rnn for arrays"
         )
     check_steps(length, inputs)
     return list(inputs)
 
 
 def merged(steps: Any, layout: str) -> Symbol:
-    """A sequence as one symbol."""
+    """Return a sequence as one symbol."""
     if isinstance(steps, Symbol):
         return steps
     axis = time_axis(layout)
@@ -41,7 +41,7 @@ def merged(steps: Any, layout: str) -> Symbol:
 
 
 def formatted(length: int, inputs: Any, layout: str, merge: bool | None) -> Any:
-    """A sequence as one symbol (`merge` is True), as a list (False), or as it is (None)."""
+    """Return a sequence as one symbol (`merge` is True), as a list (False), or unchanged (None)."""
     if merge is None:
         return inputs
     return merged(inputs, layout) if merge else split_steps(length, inputs, layout)

@@ -1,6 +1,6 @@
-"""`mx.sym`: computations to be, and every op of the table as a function on them.
+"""`mx.sym`: symbolic graphs, with every op of the op table as a function on symbols.
 
-An op's name decides where it is found, as in `mx.nd`: `_contrib_x` is `sym.contrib.x`, and so on.
+The prefix of an op's name selects its namespace, as in `mx.nd`: `_contrib_x` is `sym.contrib.x`, and so on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLACES = {"_contrib_": contrib, "_linalg_": linalg, "_image_": image, "_sparse_
 def _place_functions() -> None:
     for name, row in OPS.items():
         if name.startswith("_np"):
-            continue  # the rows of mx.np and mx.npx
+            continue  # ops of mx.np and mx.npx
         for prefix, module in _PLACES.items():
             short = name.removeprefix(prefix)
             if name.startswith(prefix) and (module is not random or name.endswith("_like")):
@@ -44,6 +44,6 @@ _place_functions()
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("np", "npx", "numpy", "numpy_extension"):  # loaded when first used: they are built on this room
+    if name in ("np", "npx", "numpy", "numpy_extension"):  # imported lazily, because they import this package
         return import_module("neomx.numpy_extension.fronts").of_symbols(name)
-    raise AttributeError(f"mx.sym has no {name!r}.{suggest(name, globals())}")
+    raise AttributeError(f"module 'mx.sym' has no attribute {name!r}.{suggest(name, globals())}")

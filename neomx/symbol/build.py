@@ -1,4 +1,4 @@
-"""From a call such as `sym.Convolution(data, kernel=(3, 3))` to a node of the graph."""
+"""Build graph nodes from calls such as `sym.Convolution(data, kernel=(3, 3))`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .graph import Entry, Node, annotated, is_annotation
 
 
 def make_function(op: Op, name: str, cls: type[Any]) -> Callable[..., Any]:
-    """The function `sym.<name>` of an op."""
+    """Return the function `sym.<name>` for an op."""
     hint = name.lower()
 
     def function(*args: Any, name: str | None = None, attr: Any = None, out: Any = None, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def create(
     name: str | None = None,
     attr: dict[str, Any] | None = None,
 ) -> Any:
-    """A symbol of `op`; variables are made for the inputs that are not given."""
+    """Return a symbol that applies `op`. Inputs that are not given become new variables."""
     by_name = {key: value for key, value in kwargs.items() if isinstance(value, cls.accepted)}
     others = {key: value for key, value in kwargs.items() if key not in by_name}
     inputs, given = op.sort(args, others, lambda value: isinstance(value, cls.accepted))
@@ -58,7 +58,7 @@ def create(
 
 
 def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls: type[Any]) -> list[Entry]:
-    """What goes into the node, in its op's order."""
+    """Return the inputs of the node, in the order that the op defines."""
     names = op.input_names(node.values, len(inputs) + len(by_name))
     given = dict(zip(names if op.variadic else op.inputs, inputs, strict=False))
     given = {key: value for key, value in given.items() if value is not None}
@@ -76,12 +76,12 @@ def _inputs(node: Node, op: Op, inputs: list[Any], by_name: dict[str, Any], cls:
 
 
 def scope_attrs(attr: dict[str, str] | None = None) -> dict[str, str]:
-    """The attributes that a new node gets from the AttrScope around it, and from `attr`."""
+    """Return the attributes of a new node: those of the enclosing AttrScope, updated with `attr`."""
     return {annotated(key): value for key, value in attribute.current().get(attr).items()}
 
 
 def hint_starts(node: Node) -> None:
-    """Tell variables how they are best initialised where their op knows it: moving averages, PReLU's slopes."""
+    """Set the initializer of input variables for which the op defines one, e.g. moving averages and PReLU slopes."""
     assert node.op is not None
     for key, (source, _) in zip(node.input_names(), node.inputs, strict=True):
         if key in node.op.starts and source.op is None:
@@ -89,7 +89,7 @@ def hint_starts(node: Node) -> None:
 
 
 def entry_of(op: Op, key: str, value: Any, cls: type[Any]) -> Entry:
-    """The one output of a symbol that is given as an input."""
+    """Return the single output of a symbol that is passed as an input."""
     if not isinstance(value, cls.accepted):
         raise AssertionError(
             f"{op.name}: argument {key} must be a Symbol, received {type(value).__name__} {value!r:.80}"
@@ -103,12 +103,12 @@ def entry_of(op: Op, key: str, value: Any, cls: type[Any]) -> Entry:
 
 
 def made_variable(node: Node, key: str) -> Node:
-    """The variable for an input that was not given; it carries its node's attributes, as in MXNet."""
+    """Return a variable for an input that was not given. It gets the node's attributes, as in MXNet."""
     return Node(None, f"{node.name}_{key}", attrs=dict(node.attrs))
 
 
 def text_of(value: Any) -> str:
-    """An attribute's value as files spell it."""
+    """Format an attribute's value as in MXNet's files."""
     if isinstance(value, (type, np.dtype)):
         return np.dtype(value).name
     if isinstance(value, torch.dtype):

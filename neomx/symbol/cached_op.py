@@ -1,4 +1,4 @@
-"""A graph run on arrays as one op: what a hybridized Block does, and `mx.nd.CachedOp`."""
+"""Run a graph on arrays as a single op, as hybridized Blocks and `mx.nd.CachedOp` do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .symbol import Symbol
 
 
 def outputs_to_copy(symbol: Symbol) -> list[int]:
-    """The outputs that may share memory with an input: they must be copied before a program gets them."""
+    """Return the indices of outputs that may share memory with an input and must be copied before they are returned."""
     return [at for at, (node, _) in enumerate(symbol._outputs) if node.op is None or node.op.may_alias]
 
 
 def with_losses(symbol: Symbol) -> Symbol:
-    """A graph that gives its losses after its outputs, if backward must be led to them."""
+    """Return the graph with its inner losses appended to its outputs, if backward has to reach any."""
     losses = [(node, 0) for node in symbol._nodes() if is_loss(node)]
     alone = len(symbol) == 1 and not losses_inside(symbol._outputs)
     return symbol if alone else type(symbol)([*symbol._outputs, *losses])
@@ -39,9 +39,9 @@ def run_as_one(
     copied: Sequence[int],
     outputs: int,
 ) -> list[torch.Tensor]:
-    """Call a graph's function as an op is called: recorded if the program records.
+    """Call the function of a graph as an op, recording it if autograd is recording.
 
-    The function gives the `outputs`, and after them the losses of the graph: backward goes through these too.
+    The function returns the `outputs` followed by the inner losses of the graph. Backward also propagates from these.
     """
     recording = modes.recording
     previous = torch.is_grad_enabled()
@@ -55,7 +55,7 @@ def run_as_one(
         if len(results) > 1:
             results = _apart(results)
         if recording and not modes.plain and (losses or not all(r.requires_grad for r in results)):
-            # Backward may start at those without a gradient too.
+            # Backward may also start at outputs that do not require a gradient.
             results = list(join(results, [*tensors, *losses], always=bool(losses)))
     finally:
         if previous is not recording:
@@ -64,7 +64,7 @@ def run_as_one(
 
 
 def _apart(results: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The results, with copies of those that a graph gives several times."""
+    """Return the results, with a copy for each repeated tensor."""
     return [
         result.clone() if any(result is other for other in results[:at]) else result
         for at, result in enumerate(results)
@@ -80,9 +80,9 @@ def wrapped(
     arrays: Sequence[NDArray],
     parameters: Sequence[torch.Tensor] = (),
 ) -> list[NDArray]:
-    """A graph's results as arrays of a class; those that are recorded are on the tape.
+    """Wrap the results of a graph in arrays of a class, and put recorded results on the tape.
 
-    `arrays`, then a Block's `parameters`, are what the graph was called with for its inputs `names`.
+    The graph was called with `arrays` and then a Block's `parameters`, as values of its inputs `names`.
     """
     made = [kind(result, ctx) for result in results]
     if modes.recording and not modes.plain:
@@ -94,9 +94,9 @@ def wrapped(
 
 
 class CachedOp:
-    """A symbol as a function on arrays, one for each of `sym.list_inputs()`, in that order.
+    """A symbol as a function of arrays, one for each name in `sym.list_inputs()`, in that order.
 
-    `flags`, with which MXNet tunes its memory, change nothing.
+    `flags` tune the memory use of MXNet; they are accepted and ignored.
     """
 
     def __init__(self, sym: Symbol, flags: Any = ()):
@@ -105,6 +105,7 @@ class CachedOp:
         self._copied = outputs_to_copy(sym)
 
     def __call__(self, *args: NDArray, out: Any = None) -> Any:
+        """Run the graph on the arrays; write the results to `out` if it is given."""
         if len(args) != len(self._inputs) or not all(isinstance(each, NDArray) for each in args):
             raise MXNetError(f"CachedOp: expected {len(self._inputs)} arrays {self._inputs}, received {len(args)}")
         ctx = args[0]._ctx.computing if args else Context("cpu", 0)
@@ -116,4 +117,4 @@ class CachedOp:
         return arrays[0] if len(arrays) == 1 else arrays
 
 
-ndarray.CachedOp = CachedOp  # type: ignore[attr-defined]  # there is no use for it without a symbol
+ndarray.CachedOp = CachedOp  # type: ignore[attr-defined]  # it requires a symbol

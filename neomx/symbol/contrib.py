@@ -1,4 +1,4 @@
-"""`mx.sym.contrib`: the ops called `_contrib_...` in the table, and loops and branches."""
+"""`mx.sym.contrib`: the `_contrib_...` ops of the op table, and control flow."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .symbol import Symbol
 
 
 def rand_zipfian(true_classes: Symbol, num_sampled: int, range_max: int) -> tuple[Symbol, Symbol, Symbol]:
-    """Draw classes, small ones more often: P(c) = (log(c + 2) - log(c + 1)) / log(range_max + 1).
+    """Draw classes from a log-uniform (Zipfian) distribution: P(c) = (log(c + 2) - log(c + 1)) / log(range_max + 1).
 
-    Returns the classes drawn, and how often one expects to draw each true class and each of those drawn.
+    Returns the drawn classes, the expected count of each true class, and the expected count of each drawn class.
     """
     width = math.log(range_max + 1)
     drawn = uniform(0, width, shape=(num_sampled,), dtype="float64")

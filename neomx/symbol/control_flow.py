@@ -1,7 +1,7 @@
-"""`foreach`, `while_loop` and `cond` as nodes of a graph, which hold the graphs of their bodies.
+"""`foreach`, `while_loop` and `cond` as nodes of a graph that contain the graphs of their bodies as subgraphs.
 
-A body is called once, with variables in place of slices and states. What it makes carries the attribute
-`__subgraph_name__`; so what it takes from outside is told apart, and becomes an input of the node.
+A body is called once, with variables in place of slices and states. Nodes that it creates get the attribute
+`__subgraph_name__`. Values that the body uses from outside do not have it, and become inputs of the node.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from .graph import Entry, Node, rebuilt
 from .symbol import Symbol
 
 _MARK = "__subgraph_name__"
-_made: Counter[str] = Counter()  # how many bodies have had a name
+_made: Counter[str] = Counter()  # how often each body name has been used
 
 
 def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "foreach") -> Any:
-    """Apply `body(slice, states) -> (outputs, states)` to each slice along axis 0; the outputs come back stacked."""
+    """Apply `body(slice, states) -> (outputs, states)` to each slice along axis 0 and return the stacked outputs."""
     sequences = _entries(listed(data, "foreach input", Symbol), FOREACH)
     states = _entries(listed(init_states, "foreach input", Symbol), FOREACH)
     with _body(name) as mark:
@@ -36,10 +36,10 @@ def foreach(body: Callable[..., Any], data: Any, init_states: Any, name: str = "
         flat = listed(outputs, "foreach output", Symbol)
         flat_states = listed(changed, "foreach output", Symbol)
         if _nesting(changed) != _nesting(init_states):
-            raise AssertionError("foreach: body must return states nested as those it was given")
+            raise AssertionError("foreach: body must return states with the same nesting as the states it receives")
         taken = {id(symbol._outputs[0][0]) for symbol in flat}
         heads = [_owned(symbol, mark) for symbol in flat]
-        # A state that is an output too is a node of its own, as in MXNet.
+        # A state that is also an output gets a separate node, as in MXNet.
         heads += [_owned(symbol, mark, copy=id(symbol._outputs[0][0]) in taken) for symbol in flat_states]
     graph, sources = _cut(heads, mark)
     places = {id(node): at for at, node in enumerate(graph.variables)}
@@ -67,9 +67,9 @@ def while_loop(
     max_iterations: int | None = None,
     name: str = "while_loop",
 ) -> Any:
-    """While `cond(*vars)`, apply `func(*vars) -> (outputs, vars)`, at most `max_iterations` times.
+    """Apply `func(*vars) -> (outputs, vars)` while `cond(*vars)` is true, at most `max_iterations` times.
 
-    The outputs come back stacked, with zeros after the last step up to `max_iterations` rows.
+    The outputs are stacked and padded with zeros to `max_iterations` rows.
     """
     if max_iterations is None:
         raise ValueError("max_iterations should be specified")
@@ -85,7 +85,7 @@ def while_loop(
         tested = _variables(starts)
         holds = cond(*shaped(_symbols(tested), like))
         if not isinstance(holds, Symbol):
-            raise ValueError(f"while_loop: cond must return a Symbol, it returned {type(holds).__name__}")
+            raise ValueError(f"while_loop: cond must return a Symbol, but returned {type(holds).__name__}")
         test, test_sources = _cut([_owned(holds, mark)], mark)
     with _body(name + "_func") as mark:
         stepped = _variables(starts)
@@ -93,13 +93,13 @@ def while_loop(
         flat = listed(outputs, "while_loop output", Symbol)
         flat_vars = listed(changed, "while_loop output", Symbol)
         if len(flat_vars) != len(starts):
-            raise ValueError(f"func must return {len(starts)} loop variable(s), it returned {len(flat_vars)}")
+            raise ValueError(f"func must return {len(starts)} loop variable(s), but returned {len(flat_vars)}")
         heads = [_owned(symbol, mark) for symbol in (*flat, *flat_vars)]
         step, step_sources = _cut(heads, mark)
     within = [id(node) for node in step.variables]
     for at, node in enumerate(stepped):
         if id(node) not in within:
-            raise ValueError(f"while_loop: func does not use loop variable {at}, which it must")
+            raise ValueError(f"while_loop: func must use every loop variable, but does not use variable {at}")
     given = {id(node): start for nodes in (tested, stepped) for node, start in zip(nodes, starts, strict=True)}
     inputs = _Inputs({**test_sources, **step_sources, **given}, lambda variable, source: id(variable) in given)
     results = _node(
@@ -117,7 +117,7 @@ def while_loop(
 
 
 def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], name: str = "cond") -> Any:
-    """`then_func()` if `pred` is not 0, else `else_func()`."""
+    """Return `then_func()` if `pred` is nonzero, otherwise `else_func()`."""
     graphs, sources, outputs = [], {}, []
     for role, branch in (("pred", lambda: pred), ("then", then_func), ("else", else_func)):
         with _body(f"{name}_{role}") as mark:
@@ -131,7 +131,8 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
         raise MXNetError(f"cond: pred must be one Symbol, received {len(test.heads)}")
     if len(then.heads) != len(other.heads):
         raise ValueError(
-            f"cond: then_func gives {len(then.heads)} output(s) and else_func {len(other.heads)}, expected as many"
+            f"cond: then_func and else_func must return the same number of outputs, received {len(then.heads)} and "
+            f"{len(other.heads)}"
         )
     inputs = _Inputs(sources, lambda variable, source: source[0].op is None)
     results = _node(
@@ -151,7 +152,7 @@ def cond(pred: Any, then_func: Callable[[], Any], else_func: Callable[[], Any], 
 
 @contextmanager
 def _body(name: str) -> Iterator[str]:
-    """Mark what is made inside as belonging to a body, by a name that no other has."""
+    """Mark nodes created in the `with` block as part of a body with a unique name."""
     outer = attribute.current().get(None).get(_MARK)
     name = name if outer is None else f"{outer}${name}"
     mark = f"{name}{_made[name]}"
@@ -161,7 +162,7 @@ def _body(name: str) -> Iterator[str]:
 
 
 def _variables(entries: Sequence[Entry]) -> list[Node]:
-    """Variables that stand for these outputs inside a body."""
+    """Return variables that represent these outputs inside a body."""
     return [Node(None, f"{node.name}-{index}", attrs=scope_attrs()) for node, index in entries]
 
 
@@ -178,7 +179,7 @@ def _nesting(value: Any) -> Any:
 
 
 def _owned(symbol: Symbol, mark: str, copy: bool = False) -> Entry:
-    """An output of a body: of a node that was made there, a copy where it is none."""
+    """Return an output of a body. An output of an outside node is copied, so that its node is inside the body."""
     node, _ = entry = entry_of(OPS["identity"], "data", symbol, Symbol)
     if node.op is None or node.attrs.get(_MARK) != mark or copy:
         return create(OPS["identity"], "identity", (symbol,), {}, Symbol)._outputs[0]
@@ -186,7 +187,7 @@ def _owned(symbol: Symbol, mark: str, copy: bool = False) -> Entry:
 
 
 def _cut(heads: Sequence[Entry], mark: str) -> tuple[Subgraph, dict[int, Entry]]:
-    """The graph of a body by itself, and for each of its variables (by id) what it stands for outside."""
+    """Return the graph of a body, and the outside value of each of its variables by id."""
     sources: dict[int, Entry] = {}
 
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
@@ -201,20 +202,18 @@ def _cut(heads: Sequence[Entry], mark: str) -> tuple[Subgraph, dict[int, Entry]]
 
     graph = Subgraph(rebuilt(heads, replace))
     if len(set(graph.names)) < len(graph.names):
-        raise AssertionError(
-            f"several inputs of a loop body have one name: {', '.join(graph.names)}. Give each its own"
-        )
+        raise AssertionError(f"the inputs of a loop body must have unique names, received {', '.join(graph.names)}")
     return graph, {id(node): sources[id(node)] for node in graph.variables}
 
 
 class _Inputs:
-    """The inputs of a node for all its graphs. What graphs share is one input, as in MXNet, where `shares` says so."""
+    """The inputs of a node for all its subgraphs. Subgraphs share an input where `shares` allows it, as in MXNet."""
 
     def __init__(self, sources: dict[int, Entry], shares: Callable[[Node, Entry], bool]):
         self.sources, self.shares, self.entries = sources, shares, list[Entry]()
 
     def places(self, graph: Subgraph) -> list[int]:
-        """Where the variables of a graph are among the inputs, which grow by those that are new."""
+        """Return the position of each variable of a graph among the inputs, adding inputs that are new."""
         return [self._place(variable, self.sources[id(variable)]) for variable in graph.variables]
 
     def _place(self, variable: Node, source: Entry) -> int:
@@ -227,7 +226,7 @@ class _Inputs:
 
 
 def _node(op: Op, inputs: list[Entry], graphs: list[Subgraph], **given: Any) -> list[Symbol]:
-    """The outputs of a node that holds `graphs`."""
+    """Return the outputs of a new node with the subgraphs `graphs`."""
     given["num_args"] = len(inputs) + len(graphs)
     attrs = scope_attrs() | {key: text_of(value) for key, value in given.items()}
     values = op.converted({**given, "subgraphs": tuple(graphs)})

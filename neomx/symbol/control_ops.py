@@ -1,4 +1,4 @@
-"""The ops of nodes that hold graphs: what they compute, and what is known of it before it is computed."""
+"""The ops of nodes with subgraphs: their computation, and inference of their shapes and dtypes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .infer import Shapes, Types, run_for_any_shape
 from .lowering import Run
 from .symbol import Symbol
 
-Known = Sequence[Any]  # shapes, or dtypes; None where unknown
+Known = Sequence[Any]  # shapes or dtypes; None if unknown
 
 
 class Subgraph:
@@ -28,20 +28,20 @@ class Subgraph:
         self.variables: list[Node] = [n for n in topological(node for node, _ in heads) if n.op is None]
         self.names = [node.name for node in self.variables]
         self._run: Run | None = None
-        # Without it the cost of loops within loops would double with each.
+        # Without this cache, the cost would double with each level of nested loops.
         self._inferred: dict[Any, tuple[list[Any], list[Any]]] = {}
 
     def __repr__(self) -> str:
         return f"<graph of {', '.join(self.names)}>"
 
     def __call__(self, ctx: Any, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The outputs for tensors in the order of the variables."""
+        """Return the outputs for tensors in the order of the variables."""
         if self._run is None:
             self._run = run_for_any_shape(Symbol(self.heads), self.names)
         return self._run(ctx, tensors)
 
     def inferred(self, kind: type[Shapes] | type[Types], inputs: Known) -> tuple[list[Any], list[Any]]:
-        """(what is known of the inputs, of the outputs) once the graph has been gone through."""
+        """Infer shapes or dtypes through the graph, and return those of its inputs and of its outputs."""
         key = kind, tuple(inputs)
         if key not in self._inferred:
             known = kind(Symbol(self.heads), dict(zip(self.names, inputs, strict=True)))
@@ -56,7 +56,7 @@ def _input_names(attrs: dict[str, Any]) -> list[str]:
 
 
 def _placed(places: Sequence[int], values: Sequence[Any]) -> list[Any]:
-    """Each value at its place."""
+    """Put each value at its position."""
     return [value for _, value in sorted(zip(places, values, strict=True), key=lambda pair: pair[0])]
 
 
@@ -74,12 +74,12 @@ def _foreach(
     subgraphs: Any_,
     ctx: Ctx | None = None,
 ) -> list[torch.Tensor]:
-    """A body applied to slices along axis 0, one after the other, each with the states that the one before gave."""
+    """Apply a body to each slice along axis 0, passing the states of each step to the next."""
     (body,), places = subgraphs, (*in_data_locs, *in_state_locs, *remain_locs)
     sequences, states, rest = _parted(data, in_data_locs, in_state_locs)
     lengths = sorted({len(sequence) for sequence in sequences})
     if len(lengths) != 1 or lengths == [0]:
-        raise MXNetError(f"data must all have one length of at least 1 along axis 0, received {lengths}")
+        raise MXNetError(f"all data must have the same size along axis 0, at least 1; received {lengths}")
     rows = []
     for slices in zip(*map(_slices, sequences), strict=True):
         results = body(ctx, _placed(places, (*slices, *states, *rest)))
@@ -89,12 +89,12 @@ def _foreach(
 
 
 def _slices(sequence: torch.Tensor) -> Sequence[torch.Tensor]:
-    """The slices along axis 0; those of a vector are arrays of one element."""
+    """Return the slices along axis 0. Slices of a vector are arrays with one element."""
     return (sequence.unsqueeze(1) if sequence.dim() == 1 else sequence).unbind(0)
 
 
 def _parted(inputs: Sequence[Any], data_locs: Sequence[int], state_locs: Sequence[int]) -> tuple[Any, Any, Any]:
-    """The inputs of foreach: data, states, and what is the same in all steps."""
+    """Split the inputs of foreach into data, states and loop-invariant inputs."""
     first, second = len(data_locs), len(data_locs) + len(state_locs)
     return list(inputs[:first]), list(inputs[first:second]), list(inputs[second:])
 
@@ -105,7 +105,7 @@ def _foreach_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: d
     data, states, rest = _parted(inputs, attrs["in_data_locs"], attrs["in_state_locs"])
     of_shapes = kind is Shapes
     slices = [s[1:] or (1,) if of_shapes and s else s for s in data]
-    for _ in range(2):  # what a step tells of the states, the next step knows
+    for _ in range(2):  # the second pass uses the states inferred in the first
         ins, outs = body.inferred(kind, _placed(places, (*slices, *states, *rest)))
         given = [ins[place] for place in places]
         slices, states, rest = _parted(given, attrs["in_data_locs"], attrs["in_state_locs"])
@@ -137,7 +137,7 @@ def _while_loop(
     subgraphs: Any_,
     ctx: Ctx | None = None,
 ) -> list[torch.Tensor]:
-    """A body applied to variables while a condition of them holds; its outputs stacked, then zeros."""
+    """Apply a body to variables while a condition is true. Stack its outputs and pad them with zeros."""
     test, step = subgraphs
     inputs, rows = list(data), list[list[torch.Tensor]]()
     variables = [func_input_locs[place] for place in func_var_locs]
@@ -180,7 +180,7 @@ def _cond(
     subgraphs: Any_,
     ctx: Ctx | None = None,
 ) -> list[torch.Tensor]:
-    """One of two bodies, as a condition says."""
+    """Run one of two bodies, depending on a condition."""
     test, then, other = subgraphs
     holds = bool(test(ctx, [data[at] for at in cond_input_locs])[0])
     return (then if holds else other)(ctx, [data[at] for at in (then_input_locs if holds else else_input_locs)])
@@ -197,7 +197,7 @@ def _cond_knowledge(kind: type[Shapes] | type[Types], inputs: Known, attrs: dict
     return known, [a if a == b or _unknown(b) else b if _unknown(a) else None for a, b in zip(*outs[1:], strict=True)]
 
 
-# ---- the rows ----
+# ---- the op table ----
 
 
 def _op(name: str, function: Any, knowledge: Any) -> Op:
@@ -218,7 +218,7 @@ FOREACH = _op("_foreach", _foreach, _foreach_knowledge)
 WHILE_LOOP = _op("_while_loop", _while_loop, _while_knowledge)
 COND = _op("_cond", _cond, _cond_knowledge)
 CONTROL = {op.name: op for op in (FOREACH, WHILE_LOOP, COND)}
-# By op: for each of its graphs, the attributes that say which inputs it takes.
+# For each op: for each of its subgraphs, the attributes with the positions of its inputs.
 _PLACES: dict[str, list[tuple[str, ...]]] = {
     "_foreach": [("in_data_locs", "in_state_locs", "remain_locs")],
     "_while_loop": [("cond_input_locs",), ("func_input_locs",)],
@@ -227,7 +227,7 @@ _PLACES: dict[str, list[tuple[str, ...]]] = {
 
 
 def check_node(node: Node) -> None:
-    """Refuse a node whose attributes do not fit its graphs, as a damaged file's may not."""
+    """Raise an error if the attributes of a node do not match its subgraphs, as in a damaged file."""
     assert node.op is not None
     values, graphs, places = node.values, node.values["subgraphs"], _PLACES[node.op.name]
     if len(graphs) != len(places):
@@ -235,14 +235,14 @@ def check_node(node: Node) -> None:
     for graph, keys in zip(graphs, places, strict=True):
         locs = [at for key in keys for at in values[key]]
         if len(locs) != len(graph.names) or not all(0 <= at < len(node.inputs) for at in locs):
-            raise MXNetError(f"{' and '.join(keys)} do not fit the inputs {', '.join(graph.names)}: {locs}")
+            raise MXNetError(f"{' and '.join(keys)} do not match the inputs {', '.join(graph.names)}: {locs}")
         if len(set(graph.names)) < len(graph.names):
-            raise MXNetError(f"several inputs of a subgraph have one name: {', '.join(graph.names)}")
+            raise MXNetError(f"the inputs of a subgraph must have unique names, received {', '.join(graph.names)}")
     if node.op is FOREACH and sorted(locs) != list(range(len(locs))):
-        raise MXNetError(f"expected each place once in {' and '.join(keys)}, received {locs}")
+        raise MXNetError(f"expected each position once in {' and '.join(keys)}, received {locs}")
     states = [at for key in ("in_state_locs", "func_var_locs") for at in values.get(key, ())]
     if not all(0 <= at < len(graphs[-1].names) for at in states):
-        raise MXNetError(f"places of states must be below {len(graphs[-1].names)}, received {states}")
+        raise MXNetError(f"positions of states must be less than {len(graphs[-1].names)}, received {states}")
     outputs = values["num_outputs"]
     if outputs != values.get("num_out_data", outputs) + len(states) or outputs != len(graphs[-1].heads):
-        raise MXNetError(f"num_outputs is {outputs}, the subgraph has {len(graphs[-1].heads)} outputs")
+        raise MXNetError(f"num_outputs is {outputs}, but the subgraph has {len(graphs[-1].heads)} outputs")

@@ -1,4 +1,4 @@
-"""What a symbol is made of: nodes, each an op of the table (or a variable) with its inputs."""
+"""The graph of a symbol: nodes, each of which is an op of the op table or a variable, with their inputs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 
 from ..ops.table import Op
 
-# Attributes that annotate a node instead of parametrising its op; `lr_mult` is kept as `__lr_mult__`.
+# Attributes that annotate a node instead of parameterizing its op. `lr_mult` is stored as `__lr_mult__`.
 ANNOTATIONS = ("ctx_group", "lr_mult", "wd_mult", "force_mirroring", "mirror_stage", "profiler_scope")
 
 
 def is_annotation(key: str) -> bool:
-    """Whether an attribute says something of the node and nothing to its op."""
+    """Whether an attribute annotates the node, and is not a parameter of its op."""
     return key in ANNOTATIONS or key.startswith("__") and key.endswith("__")
 
 
 def annotated(key: str) -> str:
-    """The name that an attribute is kept under."""
+    """Return the name under which an attribute is stored."""
     return f"__{key}__" if key in ANNOTATIONS else key
 
 
 class Node:
     """An op applied to outputs of other nodes, or a variable if `op` is None.
 
-    `attrs` are the attributes as files spell them, annotations included; `values` are the op's own, converted.
+    `attrs` are the attributes as strings, including annotations. `values` are the converted parameters of the op.
     """
 
     __slots__ = ("op", "name", "inputs", "attrs", "values")
@@ -42,22 +42,22 @@ class Node:
         self.values = {} if values is None else values
 
     def input_names(self) -> Sequence[str]:
-        """What the op calls its inputs."""
+        """Return the op's names for its inputs."""
         return () if self.op is None else self.op.input_names(self.values, len(self.inputs))
 
     def count_outputs(self) -> int:
-        """How many outputs a program sees."""
+        """Return the number of visible outputs."""
         return 1 if self.op is None else self.op.visible_outputs(self.values)
 
     def output_names(self) -> list[str]:
-        """The names of the outputs that a program sees."""
+        """Return the names of the visible outputs."""
         if self.op is None:
             return [self.name]
         names = self.op.output_names(self.values)
         return [f"{self.name}_{name}" for name in names[: self.count_outputs()]]
 
     def mutated(self) -> list[Node]:
-        """The variables that the op changes: its auxiliary states."""
+        """Return the variables that the op modifies in place: its auxiliary states."""
         states = () if self.op is None else self.op.state_names(self.values)
         if not states:
             return []
@@ -68,7 +68,7 @@ Entry = tuple[Node, int]
 
 
 def topological(heads: Iterable[Node]) -> list[Node]:
-    """All nodes that `heads` are computed from and the heads, inputs first, in MXNet's order: depth first."""
+    """Return `heads` and all nodes that they depend on, inputs first, in MXNet's depth-first order."""
     order: list[Node] = []
     seen: set[int] = set()
     for head in heads:
@@ -90,7 +90,7 @@ def topological(heads: Iterable[Node]) -> list[Node]:
 def rebuilt(
     outputs: Sequence[Entry], replace: Callable[[Node, list[Entry]], Sequence[Entry] | None] = lambda node, inputs: None
 ) -> list[Entry]:
-    """The graph in new nodes. `replace` sees each node with its new inputs, and may give entries for its outputs."""
+    """Copy the graph. `replace` receives each node with its new inputs and may return entries to use as its outputs."""
     made: dict[int, Sequence[Entry] | Node] = {}
 
     def entry(old: Entry) -> Entry:
@@ -104,5 +104,5 @@ def rebuilt(
 
 
 def auxiliary(order: Sequence[Node]) -> set[int]:
-    """The ids of the variables that some op changes."""
+    """Return the ids of the variables that an op modifies in place."""
     return {id(variable) for node in order for variable in node.mutated() if variable.op is None}

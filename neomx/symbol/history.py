@@ -1,4 +1,4 @@
-"""The Symbol of what was recorded to compute an array: `autograd.get_symbol`."""
+"""Build the Symbol of the recorded computation of an array, for `autograd.get_symbol`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from .graph import Entry, Node, rebuilt
 from .rewrite import spelled_out
 from .symbol import Symbol
 
-# An array is the same variable in every symbol: names tell variables apart. MXNet counts both kinds together.
+# An array maps to the same variable in every symbol, as variables are identified by name. MXNet numbers variables and
+# constants with one counter.
 _variables = WeakTensorKeyDictionary()
-_MADE = 3  # where a step keeps its outputs, once they are made
+_MADE = 3  # index of the outputs that were built for a step
 _variable_numbers, _node_numbers = itertools.count(), itertools.count()
 
 
 def recorded_symbol(array: NDArray) -> Symbol:
-    """The graph of the recorded ops that computed an array; what they were not recorded for are variables.
+    """Return the graph of the recorded ops that computed an array. Inputs of the recording become variables.
 
-    Variables with a gradient are called var0, var1, ..., constants null2, ..., and nodes node_0, node_1, ...
+    Variables with a gradient are named var0, var1, ..., constants null2, ..., and nodes node_0, node_1, ...
     """
     if in_graph(array.to_torch()) is None:
         raise MXNetError(
@@ -42,21 +43,21 @@ def recorded_symbol(array: NDArray) -> Symbol:
 
 
 def _unmade(sources: Sequence[Source]) -> list[Step]:
-    """The steps among sources of which no nodes have been made."""
+    """Return the steps among `sources` for which no nodes have been built."""
     steps = [source[0] if isinstance(source, tuple) else source for source in sources]
     return [each for each in steps if isinstance(each, list) and len(each) == _MADE]
 
 
 class _Graph:
-    """Makes nodes of steps. A step keeps its outputs, so that symbols of one computation have nodes in common."""
+    """Builds nodes from steps. A step keeps its outputs, so that symbols of the same computation share nodes."""
 
     def __init__(self) -> None:
-        self.gone: dict[int, Node] = {}  # variables of constants whose tensors no longer exist, by their references
+        self.gone: dict[int, Node] = {}  # variables of constants whose tensors were freed, by reference
 
     def entry(self, source: Source) -> Entry:
-        """The output of a node, or the variable, that stands for a source."""
+        """Return the node output or variable for a source."""
         stack = _unmade([source])
-        while stack:  # inputs first; a history may be too long for recursion
+        while stack:  # inputs first; the history may exceed the recursion limit
             step = stack[-1]
             waiting = _unmade(step[2])
             if waiting and len(step) == _MADE:
@@ -82,7 +83,7 @@ class _Graph:
         return self.gone[id(reference)]
 
     def outputs(self, how: Any, attrs: Any, sources: Sequence[Source]) -> list[Entry]:
-        """The outputs of a step as entries of the graph."""
+        """Return the outputs of a step as entries of the graph."""
         inputs = [None if source is None else self.made_entry(source) for source in sources]
         if how is READ:
             return [_read(inputs[0], attrs)]
@@ -91,7 +92,7 @@ class _Graph:
         return self.node(how, inputs, attrs)
 
     def node(self, op: Op, inputs: Sequence[Entry | None], given: dict[str, Any]) -> list[Entry]:
-        """A node of an op, as nodes of MXNet's ops where it is none of them."""
+        """Return the outputs of a node of an op. Fused ops are expanded into the MXNet ops that they replace."""
         parts = spelled_out(op, inputs, given, self.node)
         if parts is not None:
             return parts
@@ -102,7 +103,7 @@ class _Graph:
             values.setdefault("num_args", count)
         names = op.input_names(values, count)
         present = [entry for entry in inputs if entry is not None]
-        # Inputs by position are those that the attributes ask for, or all that the op may have.
+        # Positional inputs are those that the attributes select, or all possible inputs of the op.
         by_position = len(present) == len(names) or op.variadic
         found = dict(zip(names, present, strict=False) if by_position else zip(op.inputs, inputs, strict=False))
         found.update({name: self.entry(source_of(array)) for name, array in by_name.items()})
@@ -112,7 +113,7 @@ class _Graph:
         return [(made, i) for i in range(made.count_outputs())]
 
     def inlined(self, graph: Symbol, attrs: Inlined, inputs: Sequence[Entry | None]) -> list[Entry]:
-        """The nodes of a hybridized Block, or of another graph that ran as one function."""
+        """Insert the nodes of a hybridized Block, or of another graph that ran as a single function."""
         found = dict(zip(attrs.names, (*inputs, *((_variable(each), 0) for each in attrs.parameters)), strict=True))
         prefix = f"node_{next(_node_numbers)}_"
 
@@ -126,7 +127,7 @@ class _Graph:
 
 
 def _variable(tensor: torch.Tensor) -> Node:
-    """The variable for a tensor that no recorded op computed."""
+    """Return the variable for a tensor that was not computed by a recorded op."""
     if tensor not in _variables:
         kind = "var" if tensor.requires_grad else "null"
         _variables[tensor] = Node(None, f"{kind}{next(_variable_numbers)}")
@@ -135,7 +136,7 @@ def _variable(tensor: torch.Tensor) -> Node:
 
 
 def _constant() -> Node:
-    """A variable for an array that only the recorded call knew."""
+    """Return a variable for an array that is only known to the recorded call."""
     return Node(None, f"null{next(_variable_numbers)}")
 
 
@@ -145,7 +146,7 @@ def _node(name: str, inputs: Sequence[Entry], **values: Any) -> Entry:
 
 
 def _read(data: Entry | None, attrs: Read) -> Entry:
-    """`x[key]` as ops: a slice, then the shape of the result. Index arrays become constants of `gather_nd`."""
+    """Express `x[key]` as ops: a slice, then a reshape. Index arrays become constants of `gather_nd`."""
     assert data is not None
     key = attrs.key
     if isinstance(key, torch.Tensor) or isinstance(key, Index) and key.advanced is not None:

@@ -1,8 +1,8 @@
-"""Shapes and dtypes of a graph before anything is computed: each op runs on tensors without memory.
+"""Infer shapes and dtypes of a graph by running each op on tensors without memory.
 
-A dimension of -1 and a shape or dtype of None are unknown; programs write 0 and () for these unless np_shape is on.
-Knowledge flows from inputs to outputs and, where an op's facts in the table say how, to its other inputs and back from
-its outputs.
+A dimension of -1 and a shape or dtype of None are unknown. Programs write 0 and () for these unless np_shape is on.
+Shapes and dtypes propagate from inputs to outputs. Where the op table defines it, they also propagate to other inputs
+and from outputs to inputs.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ Shape = tuple[int, ...]
 
 
 def _nowhere(device: str) -> Context:
-    """A context that no program has, so that inference draws from no program's random numbers."""
+    """Return a context that programs cannot use, so that inference does not advance any random number generator."""
     ctx = object.__new__(Context)
     ctx.device_type, ctx.device_id, ctx.device = "cpu", 0, torch.device(device)
     return ctx
 
 
 _META, _CPU = _nowhere("meta"), _nowhere("cpu")
-# Two lengths to try in place of an unknown one: where the results differ, they are unknown too.
+# Two sizes that are substituted for an unknown dimension. Dimensions in which the results differ are unknown.
 _TRIALS = (24, 48)
-_MOST_DIMS = 32  # as in MXNet's files of arrays
-_MOST_ZEROS = 1 << 27  # elements that inference allocates to try an op which reads values
+_MOST_DIMS = 32  # the same limit as in MXNet's array files
+_MOST_ZEROS = 1 << 27  # limit on elements allocated to run an op that reads values
 
 
-# ---- what Symbol.infer_shape and Symbol.infer_type answer ----
+# ---- implementation of Symbol.infer_shape and Symbol.infer_type ----
 
 
 def infer_shape(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], partial: bool) -> Any:
-    """(argument shapes, output shapes, auxiliary shapes), or three times None if some stay unknown."""
+    """Return (argument shapes, output shapes, auxiliary shapes), or (None, None, None) if some are unknown."""
     given = _by_name(symbol, args, kwargs, "shapes")
     for name, shape in given.items():
         if not isinstance(shape, tuple):
@@ -56,21 +56,21 @@ def infer_shape(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], par
 
 
 def as_known(shape: Sequence[int] | None) -> Shape | None:
-    """A shape that a program wrote: which dimensions are unknown depends on np_shape."""
+    """Convert a shape from a program. np_shape determines which dimensions are unknown."""
     if shape is None or not (shape or modes.np_shape):
         return None
     return tuple(n if n > 0 or (n == 0 and modes.np_shape) else UNKNOWN for n in shape)
 
 
 def _as_written(shape: Shape | None) -> Shape | None:
-    """A shape as programs read it."""
+    """Convert a shape to the form that programs use."""
     if modes.np_shape:
         return shape
     return tuple(max(n, 0) for n in shape or ())
 
 
 def infer_type(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], partial: bool) -> Any:
-    """(argument dtypes, output dtypes, auxiliary dtypes), or three times None if some stay unknown."""
+    """Return (argument dtypes, output dtypes, auxiliary dtypes), or (None, None, None) if some are unknown."""
     given = _by_name(symbol, args, kwargs, "dtypes")
     graph = Types(symbol, {name: to_torch(dtype) for name, dtype in given.items() if dtype is not None})
     return _answer(symbol, graph, partial, lambda dtype: dtype is not None, "dtype", NUMPY_OF_TORCH.get)
@@ -78,15 +78,13 @@ def infer_type(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], part
 
 def _by_name(symbol: Symbol, args: Sequence[Any], kwargs: dict[str, Any], what: str) -> dict[str, Any]:
     if args and kwargs:
-        raise ValueError(f"{what} are given by position or by name, not both")
+        raise ValueError(f"pass {what} either by position or by name, not both")
     names = symbol.list_arguments()
     if len(args) > len(names):
         raise MXNetError(f"received {len(args)} {what} for the {len(names)} arguments {', '.join(names)}")
     unknown = [name for name in kwargs if name not in symbol.list_inputs()]
     if unknown:
-        raise MXNetError(
-            f"no argument is called {unknown[0]!r}.{suggest(unknown[0], names)} Arguments: {', '.join(names)}"
-        )
+        raise MXNetError(f"unknown argument {unknown[0]!r}.{suggest(unknown[0], names)} Arguments: {', '.join(names)}")
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
@@ -99,7 +97,7 @@ def _answer(
         missing = [f"{n.name}: {shown(graph.of[id(n), 0])}" for n in variables if not known(graph.of[id(n), 0])]
         if missing:
             warnings.warn(
-                f"cannot decide the {what} of these arguments, consider giving them: {', '.join(missing)}", stacklevel=4
+                f"cannot infer the {what} of these arguments, consider passing them: {', '.join(missing)}", stacklevel=4
             )
         return None, None, None
     return (
@@ -109,11 +107,11 @@ def _answer(
     )
 
 
-# ---- the two graphs of knowledge ----
+# ---- inference of shapes and of dtypes ----
 
 
 class _Knowledge:
-    """What is known of each output of each node; `of[id(node), index]`."""
+    """What has been inferred for each output of each node: `of[id(node), index]`."""
 
     def __init__(self, symbol: Symbol, given: dict[str, Any]):
         self.order = symbol._nodes()
@@ -138,15 +136,15 @@ class _Knowledge:
             direction = operations[::-1] if direction is operations else operations
 
     def start(self, node: Node, given: Any) -> Any:
-        """What is known of a variable: what is given of it, or else what its own attributes say."""
+        """Return the initial value for a variable: `given`, or else its own attributes."""
         raise NotImplementedError
 
     def merge(self, old: Any, new: Any, node: Node, what: str) -> Any:
-        """Both pieces of knowledge, or an error if they contradict each other."""
+        """Merge two partial results, or raise an error if they contradict each other."""
         raise NotImplementedError
 
     def visit(self, node: Node) -> None:
-        """Learn what follows from what is known around a node."""
+        """Infer values for a node from those of its neighbors."""
         raise NotImplementedError
 
     def inputs(self, node: Node) -> list[Any]:
@@ -190,7 +188,7 @@ class Types(_Knowledge):
 
 
 def types_of(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-    """The dtypes of a node's inputs and outputs, as far as those that are known tell them."""
+    """Return the dtypes of a node's inputs and outputs, as far as they follow from the known ones."""
     op = node.op
     assert op is not None
     if op.types is not None:
@@ -208,7 +206,7 @@ def types_of(node: Node, inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple
 
 
 def _type_from_output(op: Op, attrs: dict[str, Any], inputs: Sequence[Any], i: int, outputs: Sequence[Any]) -> Any:
-    """The first output's dtype if it is always that of input i; else None."""
+    """Return the first output's dtype if it always equals that of input i, else None."""
     assert op.types is not None
     if not outputs or outputs[0] is None:
         return None
@@ -219,15 +217,15 @@ def _type_from_output(op: Op, attrs: dict[str, Any], inputs: Sequence[Any], i: i
 
 
 class Shapes(_Knowledge):
-    """The shapes of a graph; dtypes matter little and are inferred beside."""
+    """The shapes of a graph. Dtypes are inferred along with them."""
 
     def __init__(self, symbol: Symbol, given: dict[str, Any], types: Types | None = None):
         self.types = types or Types(symbol, {})
-        self.run_on: dict[int, list[Any]] = {}  # by node: the input shapes that it ran with
+        self.run_on: dict[int, list[Any]] = {}  # for each node id: the input shapes that it ran with
         super().__init__(symbol, given)
 
     def start(self, node: Node, given: Any) -> Shape | None:
-        """A declared shape is used where none is given, or one with unknown dimensions."""
+        """Use the declared shape if the given one is missing or has unknown dimensions."""
         text = node.attrs.get("__shape__")
         if text is None or is_known(given):
             return given
@@ -263,7 +261,7 @@ class Shapes(_Knowledge):
             if isinstance(found, tuple):
                 self.learn(node, *found)
                 return
-            # A shape that is known stands, even if another is usual there.
+            # A known shape takes precedence over the op's default.
             self.learn(node, [old if is_known(old) else new for old, new in zip(inputs, found, strict=True)], [])
             inputs = self.inputs(node)
         if _is_unfinished(node):
@@ -273,7 +271,7 @@ class Shapes(_Knowledge):
             self.learn(node, inputs, self._run(node, op, inputs))
 
     def _run(self, node: Node, op: Op, inputs: list[Shape]) -> list[Shape | None]:
-        """Output shapes by running the op; twice where lengths are unknown."""
+        """Infer output shapes by running the op, twice if dimensions are unknown."""
         if all(map(is_known, inputs)):
             try:
                 return list(run_without_values(node, op, inputs, self._dtypes(node)))
@@ -299,7 +297,7 @@ class Shapes(_Knowledge):
 
 
 def _tried(node: Node, op: Op, shapes: Sequence[Shape], length: int) -> list[Shape]:
-    """Complete shapes: `length` for what is unknown, weights as the data then asks for them."""
+    """Complete the shapes: `length` for unknown dimensions, and weights of the shapes that the data then requires."""
     tried = [tuple(length if n == UNKNOWN else n for n in shape) for shape in shapes]
     if op.infer is None or op.infer == "same" or len(tried) == 1 or is_known(shapes[0]):
         return tried
@@ -310,7 +308,7 @@ def _tried(node: Node, op: Op, shapes: Sequence[Shape], length: int) -> list[Sha
 
 
 def run_without_values(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dtype]) -> list[Shape]:
-    """The shapes of what an op gives for inputs of such shapes."""
+    """Return the shapes of an op's results for inputs of the given shapes."""
     try:
         results = _call(node, op, shapes, dtypes, _META)
     except MXNetError:
@@ -318,8 +316,8 @@ def run_without_values(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequ
     except (RuntimeError, NotImplementedError):
         if sum(map(math.prod, shapes)) > _MOST_ZEROS:
             raise
-        results = _call(node, op, shapes, dtypes, _CPU)  # the op reads values: give it zeros
-        return [tuple(n or UNKNOWN for n in result.shape) for result in results]  # values tell an empty one's length
+        results = _call(node, op, shapes, dtypes, _CPU)  # the op reads values, so run it on zeros
+        return [tuple(n or UNKNOWN for n in result.shape) for result in results]  # a size of 0 depends on the values
     return [tuple(result.shape) for result in results]
 
 
@@ -341,9 +339,9 @@ def _call(node: Node, op: Op, shapes: Sequence[Shape], dtypes: Sequence[torch.dt
 
 
 def resolved(symbol: Symbol, shapes: Shapes) -> Symbol:
-    """The symbol to run: `zeros(shape=(0, 5))` and the like get the shape that was inferred for them.
+    """Return the symbol to run, in which ops such as `zeros(shape=(0, 5))` have their inferred shapes.
 
-    Custom ops get a memory, as a bound graph keeps them from one run to the next.
+    Custom ops get persistent storage, because a bound graph keeps them between runs.
     """
 
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
@@ -360,11 +358,11 @@ def resolved(symbol: Symbol, shapes: Shapes) -> Symbol:
 
 
 def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Run], Run] = lambda run: run) -> Run:
-    """`lower(symbol, names)`; for each shape of the inputs anew where the graph has shapes that depend on them.
+    """Like `lower(symbol, names)`, but lower again for each input shape if shapes in the graph depend on it.
 
-    `finish` is applied to what is lowered.
+    `finish` is applied to each lowered function.
     """
-    # RNN takes a state for a batch of 0 for zeros, whatever the batch.
+    # RNN treats a state with batch size 0 as zeros of any batch size.
     nodes = [node for node in symbol._nodes() if node.op is not OPS["RNN"]]
     used = [*symbol._outputs, *(entry for node in nodes for entry in node.inputs)]
     if not any(_is_unfinished(node) for node, _ in used):
@@ -383,13 +381,13 @@ def run_for_any_shape(symbol: Symbol, names: Sequence[str], finish: Callable[[Ru
 
 
 def _deduplicated(symbol: Symbol) -> Symbol:
-    """The symbol without equal nodes."""
+    """Return the symbol with equal nodes merged."""
     return type(symbol)(deduplicated(symbol._outputs, with_heads=True))
 
 
 def _is_unfinished(node: Node) -> bool:
-    """Whether a node makes an array of a shape that is not known yet."""
-    shape = node.values.get("shape")  # of a gamma distribution it is a number
+    """Whether a node creates an array whose shape is not yet known."""
+    shape = node.values.get("shape")  # a number for gamma distributions
     if node.op is None or node.inputs or not isinstance(shape, tuple) or not shape:
         return False
     return not is_known(as_known(shape))

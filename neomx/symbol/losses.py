@@ -1,4 +1,4 @@
-"""Ops that know their own gradient: backward may start there without being given one."""
+"""Ops that define their own gradient, so that backward can start there without a head gradient."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _LOSSES = {
 
 
 def is_loss(node: Node) -> bool:
-    """Whether a node needs no gradient to start from."""
+    """Whether backward can start at a node without a head gradient."""
     return node.op is not None and node.op.name in _LOSSES
 
 
 def losses_inside(outputs: Sequence[Entry]) -> list[Entry]:
-    """The losses of a graph that are none of its outputs.
+    """Return the losses of a graph that are not among its outputs.
 
-    They start a gradient of their own, even where what follows passes none back, as in MXNet.
+    As in MXNet, they start a gradient even if the ops that follow do not propagate one.
     """
     heads = {id(node) for node, _ in outputs}
     return [(node, 0) for node in topological(node for node, _ in outputs) if is_loss(node) and id(node) not in heads]

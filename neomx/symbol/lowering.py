@@ -1,4 +1,4 @@
-"""From a symbol to one straight Python function on torch tensors, without wrappers, which torch.compile can trace."""
+"""Lower a symbol to a single Python function on torch tensors, without wrappers, that torch.compile can trace."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from .rewrite import rewritten
 from .symbol import Symbol
 
 Run = Callable[[Context, Sequence[torch.Tensor]], list[torch.Tensor]]
-Places = Callable[[Sequence[Node]], dict[int, Context]]  # where the nodes of a topological order run, by id
+Places = Callable[[Sequence[Node]], dict[int, Context]]  # the context of each node of a topological order, by id
 
-LOWERED: weakref.WeakSet[Any] = weakref.WeakSet()  # the functions in use, whose ops a profiler names while it runs
+LOWERED: weakref.WeakSet[Any] = weakref.WeakSet()  # live functions; a running profiler names their ops
 
 
 def lower(symbol: Symbol, input_names: Sequence[str], places: Places | None = None) -> Run:
-    """A function `run(ctx, tensors)` that gives the outputs of `symbol` for tensors in the order of `input_names`.
+    """Return a function `run(ctx, tensors)` that computes the outputs from tensors in the order of `input_names`.
 
     Ops run under the caller's grad mode and read `modes.training`. An output may share memory with an input. The
-    function's `source` is its text, a line for each node; an error in it names the node. `places` tells
-    the contexts of nodes that run on others than `ctx`.
+    function's `source` attribute is its source code, with one line per node. Errors name the node. `places` returns the
+    contexts of nodes that do not run on `ctx`.
     """
     return _Writer(symbol._outputs, input_names, places).function()
 
 
 class _Writer:
-    """Writes the function: a line for each node, and `del` where a value was last used.
+    """Writes the function: one line per node, and `del` after the last use of a value.
 
-    Its text consists of numbered names, the parameter names of our ops, and numbers. Everything else that a graph holds
-    is bound to a numbered name.
+    The source contains only numbered names, parameter names of neomx ops, and numbers. All other values of a graph are
+    bound to numbered names.
     """
 
     def __init__(self, heads: Sequence[Entry], input_names: Sequence[str], places: Places | None):
@@ -59,7 +59,7 @@ class _Writer:
             if node.op is not None:
                 results = self._write_call(node)
                 entries = dict.fromkeys([*((id(n), i) for n, i in node.inputs), *results])
-                # Let go of what no later node needs, as a torch program that reuses its names does.
+                # Free values that no later node needs.
                 dead = [self.names[entry] for entry in entries if last_use.get(entry, at) == at]
                 if dead:
                     self._write(f"del {', '.join(dead)}")
@@ -103,7 +103,7 @@ class _Writer:
                 value += f".to({self._constant(here.device, 'device')})"
             by_position = op.variadic or op.inputs[position] == name
             arguments.append(value if by_position else f"{_own(name, op.inputs)}={value}")
-        others = {}  # attributes of a CustomOpProp, whose names may be any text: they never become part of the source
+        others = {}  # attributes of a CustomOpProp may have any name, so they never become part of the source
         for name, value in node.values.items():
             if name == "ctx":
                 continue
@@ -132,7 +132,7 @@ class _Writer:
         return run
 
     def explained(self, error: Exception) -> MXNetError:
-        """The error of a run, with the node that it came from and what that node received."""
+        """Return the error of a run, with the name of the node that raised it and the inputs of that node."""
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code is not self.space["run"].__code__:
             trace = trace.tb_next
@@ -149,20 +149,20 @@ class _Writer:
 
 
 def node_error(node: Node, error: Exception | str, received: Sequence[str]) -> MXNetError:
-    """An error that names the node, its op and everything it received."""
+    """Return an error that names the node, its op and all of its inputs."""
     assert node.op is not None
     message = onednn.explained(str(error).removeprefix(node.op.name + ": "))
     return MXNetError(f"{node.op.name} {node.name!r}: {message} (received {', '.join(received) or 'nothing'})")
 
 
 def _own(name: str, names: Collection[str]) -> str:
-    """The name of a parameter of an op's function, the only names that are written into source."""
+    """Return the name of a parameter of an op's function. No other names are written into the source."""
     assert name in names and name.isidentifier() and not keyword.iskeyword(name), name
     return name
 
 
 def _is_literal(value: Any) -> bool:
-    """Whether `repr` gives it back, in few characters. Text is not written into source, as it may come from a file."""
+    """Whether `repr` is short and reproduces the value. Strings may come from a file, so they never count."""
     if type(value) is tuple:
         return len(value) <= 32 and all(map(_is_literal, value))
     if type(value) is int:
@@ -171,5 +171,5 @@ def _is_literal(value: Any) -> bool:
 
 
 def _only(result: Any) -> Any:
-    """The result of an op that gave one, in a list or by itself."""
+    """Return the result of an op with a single result, which may be in a list."""
     return result if isinstance(result, torch.Tensor) else result[0]

@@ -1,4 +1,4 @@
-"""Where the nodes of a graph run, when groups of them have contexts of their own (`group2ctx`)."""
+"""The contexts of nodes when groups of nodes are assigned to contexts (`group2ctx`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .graph import Node
 
 
 class Groups:
-    """The contexts that groups of nodes go to, from `group2ctx={'dev1': mx.gpu(0)}`; without groups, all are alike."""
+    """The contexts of groups of nodes, from `group2ctx={'dev1': mx.gpu(0)}`. False if there are no groups."""
 
     def __init__(self, group2ctx: Any):
         if not isinstance(group2ctx or {}, dict):
@@ -19,27 +19,28 @@ class Groups:
         self.contexts: dict[str, Context] = dict(group2ctx or {})
         for group, ctx in self.contexts.items():
             if not isinstance(ctx, Context):
-                raise TypeError(f"group2ctx must hold Contexts, received {group}={ctx!r}")
+                raise TypeError(f"the values of group2ctx must be Contexts, received {group}={ctx!r}")
 
     def __bool__(self) -> bool:
         return bool(self.contexts)
 
     def of(self, node: Node) -> Context | None:
-        """The context of the group that the node is in, or None if it is in no group."""
+        """Return the context of the node's group, or None if it is not in a group."""
         group = node.attrs.get("__ctx_group__")
         if not self.contexts or group is None:
             return None
         if group not in self.contexts:
             raise MXNetError(
-                f"{node.name!r} is in the ctx_group {group!r}, which group2ctx gives no context."
-                f"{suggest(group, self.contexts)} group2ctx has: {', '.join(self.contexts)}"
+                f"{node.name!r} is in ctx_group {group!r}, for which group2ctx has no context."
+                f"{suggest(group, self.contexts)} Available groups: {', '.join(self.contexts)}"
             )
         return self.contexts[group].check()
 
     def places(self, order: Sequence[Node], variables: Mapping[str, Context], default: Context) -> dict[int, Context]:
-        """The context of each node of a topological order, by id; `variables` says where the variables' arrays are.
+        """Return the context of each node by id; `variables` maps the names of variables to their contexts.
 
-        A node in no group runs where its first input is, one without inputs where it is used, as in MXNet.
+        As in MXNet, a node without a group runs on the context of its first input. A node without inputs runs on the
+        context of the node that uses it.
         """
         found: dict[int, Context] = {}
         for node in order:
@@ -55,11 +56,11 @@ class Groups:
 
 
 def check_states(order: Sequence[Node], places: Mapping[int, Context]) -> None:
-    """Refuse states that lie on another device than the op that changes them: it would change a copy."""
+    """Raise an error if a state is not on the device of the op that modifies it: the op would modify a copy."""
     for node in order:
         for state in node.mutated():
             if places[id(state)].device != places[id(node)].device:
                 raise MXNetError(
-                    f"{node.name!r} runs on {places[id(node)]} and changes {state.name!r}, which is on "
-                    f"{places[id(state)]}. Put both into one ctx_group"
+                    f"{node.name!r} runs on {places[id(node)]} but modifies {state.name!r}, which is on "
+                    f"{places[id(state)]}. Put both into the same ctx_group"
                 )

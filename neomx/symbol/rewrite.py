@@ -1,4 +1,4 @@
-"""Graphs as they run: equal nodes merged as MXNet merges them, and the same results from faster nodes."""
+"""Graph rewriting before execution: merge equal nodes as MXNet does, and replace nodes by faster equivalents."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..ops.rnn import RNN_OF_PARTS
 from ..ops.table import OPS, Op
 from .graph import Entry, Node, topological
 
-# Makes a node of an op on inputs, with attributes, and gives its outputs.
+# Creates a node from an op, its inputs and attributes, and returns the node's outputs.
 Make = Callable[[Op, Sequence[Any], dict[str, Any]], list[Entry]]
 
 
-# Ops that MXNet computes as often as a graph has them, though equal inputs give equal results.
+# Ops that MXNet never merges, although equal inputs produce equal results.
 _APART = {
     "BilinearSampler",
     "Convolution_v1",
@@ -46,11 +46,11 @@ _APART = {
     "_contrib_quantize_asym",
     "_contrib_quantize_v2",
 }
-_NOT_RANDOM = {"LeakyReLU", "_contrib_arange_like", "_npi_full_like"}  # though they are told a context
+_NOT_RANDOM = {"LeakyReLU", "_contrib_arange_like", "_npi_full_like"}  # although they receive a context
 
 
 def _may_merge(node: Node) -> bool:
-    """Whether another node like this one may take its place."""
+    """Whether an equal node may replace this one."""
     op = node.op
     if op is None or not node.inputs or op.name in _APART or "subgraphs" in node.values:
         return False
@@ -59,17 +59,17 @@ def _may_merge(node: Node) -> bool:
 
 
 def deduplicated(heads: Sequence[Entry], with_heads: bool) -> list[Entry]:
-    """The graph of `heads` in which nodes of one op with equal inputs, and attributes in the same words, are one.
+    """Merge nodes of the graph of `heads` that have the same op, equal inputs and identical attribute strings.
 
-    What takes no gradient from above, such as SoftmaxOutput, then counts once in the gradients. A head stays a node of
-    its own unless `with_heads`; nodes like it that follow are replaced by it. As in MXNet, the environment variable
-    MXNET_ELIMINATE_COMMON_EXPR=0 turns all of this off.
+    The gradient of ops that ignore the gradient from above, such as SoftmaxOutput, then counts once. A head is not
+    replaced unless `with_heads`, but it replaces later nodes that are equal to it. As in MXNet, the environment
+    variable MXNET_ELIMINATE_COMMON_EXPR=0 disables merging.
     """
     if os.environ.get("MXNET_ELIMINATE_COMMON_EXPR", "1") == "0":
         return list(heads)
     first: dict[Any, Node] = {}
-    made: dict[int, Node] = {}  # by the id of a node: the same with merged inputs
-    used: dict[int, Node] = {}  # what takes its place as an input
+    made: dict[int, Node] = {}  # by node id: the node with merged inputs
+    used: dict[int, Node] = {}  # by node id: the node that replaces it as an input
     for node in topological(node for node, _ in heads):
         inputs = [(used[id(source)], i) for source, i in node.inputs]
         same = all(new is old for (new, _), (old, _) in zip(inputs, node.inputs, strict=True))
@@ -81,7 +81,7 @@ def deduplicated(heads: Sequence[Entry], with_heads: bool) -> list[Entry]:
 
 
 def rewritten(heads: Sequence[Entry]) -> list[Entry]:
-    """The graph of `heads`, faster where it packs the parameters of an RNN or takes a cross-entropy in steps."""
+    """Return the graph of `heads` with faster nodes for packed RNN parameters and for stepwise cross-entropy."""
     made: dict[int, Node] = {}
     order = topological(node for node, _ in heads)
     uses = Counter(id(source) for node in order for source, _ in node.inputs)
@@ -103,7 +103,7 @@ Other = tuple[Op, list[Entry], dict]
 
 
 def _rnn_of_parts(node: Node) -> Other | None:
-    """An RNN that takes its parameters one by one: packing copies all weights, and its gradient all theirs."""
+    """Return an RNN with separate parameters. Packing would copy all weights, and all their gradients in backward."""
     if node.op is not OPS["RNN"] or node.inputs[1][0].op is not OPS["_rnn_param_concat"]:
         return None
     flat = [source for source, _ in node.inputs[1][0].inputs]
@@ -114,7 +114,7 @@ def _rnn_of_parts(node: Node) -> Other | None:
 
 
 def _example_loss(node: Node, uses: Counter[int]) -> Other | None:
-    """The mean of a cross-entropy for each example."""
+    """Return the mean cross-entropy of each example."""
     if node.op is not OPS["mean"] or node.values.get("axis") != (0,) or not node.values.get("exclude"):
         return None
     inner = node.inputs[0][0]
@@ -123,7 +123,7 @@ def _example_loss(node: Node, uses: Counter[int]) -> Other | None:
 
 
 def _cross_entropy(node: Node, uses: Counter[int]) -> Other | None:
-    """The cross-entropy of classes in place of -pick(log_softmax(x), label, keepdims=True)."""
+    """Return a fused cross-entropy that replaces -pick(log_softmax(x), label, keepdims=True)."""
     if node.op is not OPS["negative"] and not (node.op is OPS["_mul_scalar"] and node.values.get("scalar") == -1):
         return None
     picked = node.inputs[0][0]
@@ -139,7 +139,7 @@ def _cross_entropy(node: Node, uses: Counter[int]) -> Other | None:
 
 
 def spelled_out(op: Op, inputs: Sequence[Any], values: dict[str, Any], make: Make) -> list[Entry] | None:
-    """An op that takes the place of several of MXNet's as those, by `make`; None for every other op."""
+    """Expand an op that fuses several MXNet ops into those ops, using `make`. Return None for all other ops."""
     if op is RNN_OF_PARTS:
         before = len(OPS["RNN"].input_names(OPS["RNN"].converted(values))) - 1
         flat = [make(OPS["Reshape"], [part], {"shape": (-1,)})[0] for part in inputs[before:]]

@@ -1,4 +1,4 @@
-"""Symbols in MXNet's JSON: written as MXNet 1.9.1 writes it, read from any version since 0.8."""
+"""Symbols in MXNet's JSON format: writes the format of MXNet 1.9.1, reads all versions since 0.8."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .control_ops import CONTROL, Subgraph, check_node
 from .graph import ANNOTATIONS, Entry, Node, annotated, is_annotation, rebuilt, topological
 from .symbol import Symbol
 
-_MOST_OUTPUTS, _MOST_DEPTH = 1 << 16, 32  # of the nodes of a file together; of graphs within graphs
-VERSION = 10901  # of the MXNet whose format this is
+_MOST_OUTPUTS, _MOST_DEPTH = 1 << 16, 32  # limits for the total outputs of a file, and for nested graphs
+VERSION = 10901  # the MXNet version of the format
 _NAME_IN_FILES = {"cumsum": "_np_cumsum"}
 _NAME_HERE = {name: ours for ours, name in _NAME_IN_FILES.items()}
 
@@ -24,18 +24,18 @@ _NAME_HERE = {name: ours for ours, name in _NAME_IN_FILES.items()}
 
 
 def to_json(symbol: Symbol, remove_amp_cast: bool = True) -> str:
-    """The symbol as MXNet's own `tojson` would write it, to the letter."""
+    """Return the symbol as JSON, identical to the output of MXNet's `tojson`."""
     return _pretty(graph_of(_without_amp(symbol._outputs) if remove_amp_cast else symbol._outputs))
 
 
 def save(fname: str, symbol: Symbol, remove_amp_cast: bool = True) -> None:
-    """Write a symbol to a file, which is whole or not there."""
+    """Write a symbol to a file atomically."""
     with replacing(fname) as file:
         file.write(symbol.tojson(remove_amp_cast).encode())
 
 
 def _without_amp(heads: Sequence[Entry]) -> list[Entry]:
-    """The graph without the casts that mixed precision put between its nodes."""
+    """Return the graph without the casts that mixed precision inserted."""
     kept = {id(node) for node, _ in heads}
 
     def replace(node: Node, inputs: list[Entry]) -> list[Entry] | None:
@@ -46,7 +46,7 @@ def _without_amp(heads: Sequence[Entry]) -> list[Entry]:
 
 
 def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
-    """The graph as the dictionaries and lists of its JSON."""
+    """Return the graph as the dictionaries and lists of its JSON."""
     shapes = {"is_np_shape": ["int", 1]} if modes.np_shape else {}
     return {**_graph_of(heads), "attrs": {**shapes, "mxnet_version": ["int", VERSION]}}
 
@@ -54,7 +54,7 @@ def graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
 def _graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
     order = topological(node for node, _ in heads)
     number = {id(node): i for i, node in enumerate(order)}
-    version: dict[int, int] = {}  # of a variable: how many ops have changed it so far
+    version: dict[int, int] = {}  # for each variable, the number of ops that have modified it so far
     nodes, row = [], [0]
     for node in order:
         for changed in node.mutated():
@@ -75,7 +75,7 @@ def _graph_of(heads: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _pretty(value: Any, indent: str = "") -> str:
-    """JSON in MXNet's layout: short lists and dictionaries of one on one line."""
+    """Format JSON as MXNet does, with short lists and dictionaries of one item on one line."""
     if isinstance(value, dict):
         parts = [f"{json.dumps(key)}: {_pretty(v, indent + '  ')}" for key, v in value.items()]
         return _enclosed(parts, "{}", indent, broken=len(parts) > 1)
@@ -96,7 +96,7 @@ def _enclosed(parts: list[str], brackets: str, indent: str, broken: bool) -> str
 
 
 def load(fname: str) -> Symbol:
-    """The symbol in a file that `save` or MXNet wrote."""
+    """Load a symbol from a file written by `save` or by MXNet."""
     if not isinstance(fname, str):
         raise TypeError(f"load expects a file name, received {type(fname).__name__}")
     try:
@@ -111,7 +111,7 @@ def load(fname: str) -> Symbol:
 
 
 def load_json(json_str: str) -> Symbol:
-    """The symbol in a text that `tojson` or MXNet gave, of any version since 0.8."""
+    """Load a symbol from JSON written by `tojson` or by MXNet, of any version since 0.8."""
     if not isinstance(json_str, str):
         raise TypeError(f"load_json expects a string, received {type(json_str).__name__}")
     try:
@@ -124,13 +124,13 @@ fromjson = load_json
 
 
 class _Reader:
-    """Reads the graph of a file and the graphs within, whose nodes have a limited number of outputs together."""
+    """Reads the graph of a file and its subgraphs. The total number of outputs is limited."""
 
     def __init__(self) -> None:
         self._outputs_left, self._depth = _MOST_OUTPUTS, 0
 
     def heads_of(self, graph: Any) -> list[Entry]:
-        """The outputs of a graph in the dictionaries and lists of its JSON."""
+        """Return the outputs of a graph, given as the dictionaries and lists of its JSON."""
         if not isinstance(graph, dict) or not isinstance(graph.get("nodes"), list):
             raise MXNetError("not a symbol's JSON: expected a dictionary with a list of nodes")
         nodes: list[tuple[Node, int]] = []
@@ -143,30 +143,30 @@ class _Reader:
             nodes.append((node, self._count(node, where)))
         heads = _entries(graph.get("heads"), nodes, "heads")
         if not heads:
-            raise MXNetError("not a symbol's JSON: it has no heads")
+            raise MXNetError("not a symbol's JSON: 'heads' is missing")
         return heads
 
     def _count(self, node: Node, where: str) -> int:
-        """How many outputs a node has."""
+        """Return the number of outputs of a node."""
         try:
             count = node.count_outputs()
         except (MXNetError, *OP_ERRORS) as error:
             raise MXNetError(f"{where}: {error}") from error
         self._outputs_left -= count
         if self._outputs_left < 0:
-            raise MXNetError(f"{where}: a file's nodes can have {_MOST_OUTPUTS} outputs together, these have more")
+            raise MXNetError(f"{where}: the file has more than {_MOST_OUTPUTS} node outputs, which is the limit")
         return count
 
     def _node(self, facts: dict[str, Any], inputs: list[Entry], where: str) -> Node:
         attrs: dict[str, str] = {}
-        for key in ("param", "attr", "attrs"):  # of 0.8, of 0.9 to 1.0, and since
+        for key in ("param", "attr", "attrs"):  # in files of 0.8, of 0.9 to 1.0, and of later versions
             found = facts.get(key) or {}
             if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
                 raise MXNetError(f"{where}: expected {key} to be a dictionary of strings, received {found!r:.80}")
             attrs.update({annotated(k): v for k, v in found.items()})
         if facts["op"] == "null":
             if inputs:
-                raise MXNetError(f"{where}: a variable has no inputs, received {len(inputs)}")
+                raise MXNetError(f"{where}: a variable cannot have inputs, received {len(inputs)}")
             return Node(None, facts["name"], attrs=attrs)
         try:
             op = CONTROL.get(facts["op"]) or get_op(_NAME_HERE.get(facts["op"], facts["op"]))
@@ -182,35 +182,35 @@ class _Reader:
                 check_node(node)
         except MXNetError as error:
             raise MXNetError(f"{where}: {error}") from None
-        except OP_ERRORS as error:  # of a CustomOpProp that refuses the attributes, for one
+        except OP_ERRORS as error:  # for example, a CustomOpProp that rejects the attributes
             raise MXNetError(f"{where}: {type(error).__name__}: {error}") from error
         return node
 
     def _subgraphs(self, graphs: Any) -> tuple[Subgraph, ...]:
-        """The graphs that a node of control flow holds."""
+        """Return the subgraphs of a control flow node."""
         if not isinstance(graphs, list):
             raise MXNetError(f"expected a list of subgraphs, received {graphs!r:.80}")
         self._depth += 1
         if self._depth > _MOST_DEPTH:
-            raise MXNetError(f"control flow can be nested {_MOST_DEPTH} levels deep, this is deeper")
+            raise MXNetError(f"control flow is nested more than {_MOST_DEPTH} levels deep, which is the limit")
         found = tuple(Subgraph(self.heads_of(graph)) for graph in graphs)
         self._depth -= 1
         return found
 
 
 def _check_counts(node: Node) -> None:
-    """Refuse attributes that promise more inputs or outputs than there can be, before any are made."""
+    """Raise an error if attributes specify impossible numbers of inputs or outputs, before any are created."""
     most = len(node.inputs) + len(node.values.get("subgraphs", ()))
     for key in ("num_args", "num_arrays", "num_weights", "num_tensors"):
         if node.values.get(key, 0) > most:
-            raise MXNetError(f"{key} is {node.values[key]}, there are {len(node.inputs)} input(s)")
+            raise MXNetError(f"{key} is {node.values[key]}, but there are {len(node.inputs)} input(s)")
     for key in ("num_outputs", "sections"):
         if node.values.get(key, 0) > _MOST_OUTPUTS:
-            raise MXNetError(f"{key} is {node.values[key]}, a file's nodes can have {_MOST_OUTPUTS} outputs together")
+            raise MXNetError(f"{key} is {node.values[key]}, but a file can have at most {_MOST_OUTPUTS} node outputs")
 
 
 def _entries(references: Any, nodes: Sequence[tuple[Node, int]], where: str) -> list[Entry]:
-    """Outputs of earlier nodes, given as [node, output] or [node, output, version]."""
+    """Return outputs of earlier nodes, given as [node, output] or [node, output, version]."""
     if not isinstance(references, list):
         raise MXNetError(f"{where}: expected a list of inputs, received {references!r:.80}")
     entries = []
@@ -218,18 +218,18 @@ def _entries(references: Any, nodes: Sequence[tuple[Node, int]], where: str) -> 
         numbers = isinstance(reference, list) and len(reference) in (2, 3) and all(type(n) is int for n in reference)
         if not numbers or not 0 <= reference[0] < len(nodes):
             raise MXNetError(
-                f"{where}: expected [node, output, version] of one of the {len(nodes)} nodes before, "
+                f"{where}: expected [node, output, version] that refers to one of the {len(nodes)} previous nodes, "
                 f"received {reference!r:.80}"
             )
         (node, count), output = nodes[reference[0]], reference[1]
         if not 0 <= output < count:
-            raise MXNetError(f"{where}: {node.name!r} has {count} output(s), there is no output {output}")
+            raise MXNetError(f"{where}: {node.name!r} has {count} output(s), but output {output} is referenced")
         entries.append((node, output))
     return entries
 
 
 def _hand_over(node: Node) -> None:
-    """Files of 0.8 keep `weight_lr_mult` with the op; it belongs to the variable that is the weight."""
+    """Move `weight_lr_mult`, which files of 0.8 keep with the op, to the weight variable."""
     assert node.op is not None
     for key in [k for k in node.attrs if k not in node.op.attrs and k.endswith(ANNOTATIONS)]:
         of, annotation = next((key.removesuffix(a).rstrip("_"), a) for a in ANNOTATIONS if key.endswith(a))
@@ -241,7 +241,7 @@ def _hand_over(node: Node) -> None:
 
 
 def _complete(node: Node) -> None:
-    """Make the auxiliary states that files of 0.8 leave out, and check that nothing else is missing."""
+    """Add auxiliary states that files of 0.8 omit, and check that no other input is missing."""
     assert node.op is not None
     names = node.input_names()
     missing = names[len(node.inputs) :]

@@ -1,1 +1,1 @@
-"""`mx.sym.sparse`: the ops that know sparse arrays; the storage is the array's own matter."""
+"""`mx.sym.sparse`: ops that support sparse arrays. The storage type is a property of the bound arrays."""

@@ -1,4 +1,4 @@
-"""How the arrays of an executor are stored: outputs and gradients of a graph some of whose variables are sparse."""
+"""Infer the storage types of outputs and gradients in a graph with sparse variables."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .infer import Shapes
 from .lowering import node_error
 
 Storages = dict[tuple[int, int], str]
-_NAMES = ("default", "row_sparse", "csr")  # by the number in a variable's attribute
+_NAMES = ("default", "row_sparse", "csr")  # indexed by the number in a variable's attribute
 _PASSED_ON = {
     "_copy",
     "_div_scalar",
@@ -32,7 +32,7 @@ _PASSED_ON = {
 
 
 def declared(node: Node) -> str:
-    """How a variable asks to be stored."""
+    """Return the storage type that a variable declares."""
     text = node.attrs.get("__storage_type__", "0")
     if text not in ("0", "1", "2"):
         return "default"
@@ -40,7 +40,7 @@ def declared(node: Node) -> str:
 
 
 def infer_storage(shapes: Shapes, given: Mapping[str, str], ctx: Context) -> Storages:
-    """How each output of each node is stored, from how variables are; what is not told is dense."""
+    """Infer the storage type of each output of each node from those of the variables; the default is dense."""
     found: Storages = {}
     for node in shapes.order:
         stype = given.get(node.name, "default") if node.op is None else _stored(node, shapes, found, ctx)
@@ -49,13 +49,13 @@ def infer_storage(shapes: Shapes, given: Mapping[str, str], ctx: Context) -> Sto
 
 
 def _stored(node: Node, shapes: Shapes, found: Storages, ctx: Context) -> str:
-    """As the op stores what it makes of arrays without stored elements."""
+    """Return the storage type of an op's result, found by running the op on arrays without stored elements."""
     assert node.op is not None
     stypes = [found[id(source), i] for source, i in node.inputs]
     attrs = node.op.with_defaults(node.values)
     if node.op.name == "cast_storage":
         if stypes[0] not in ("default", attrs["stype"]) and attrs["stype"] != "default":
-            raise node_error(node, f"from {stypes[0]} to {attrs['stype']} is not supported", [])
+            raise node_error(node, f"casting from {stypes[0]} to {attrs['stype']} is not supported", [])
         return str(attrs["stype"])
     rule = RULES.get(node.op.name)
     if rule is None or set(stypes) <= {"default"} or not all(is_known(shape) for shape in shapes.inputs(node)):
@@ -69,14 +69,14 @@ def _stored(node: Node, shapes: Shapes, found: Storages, ctx: Context) -> str:
 
 
 def _empty(stype: str, shape: Any, ctx: Context) -> NDArray:
-    """Zeros, which take no memory."""
+    """Return zeros that use no memory."""
     if stype == "default":
         return NDArray(torch.zeros((), device=ctx.device).expand(shape), ctx)
     return zeros(stype, shape, ctx)
 
 
 def gradient_storage(order: Sequence[Node], heads: Sequence[Entry], stored: Storages) -> dict[str, str]:
-    """How the gradients of variables are stored: as MXNet's executors allocate them."""
+    """Infer the storage types of variables' gradients, as MXNet's executors do."""
     of: Storages = {}
 
     def add(entry: Entry, stype: str) -> None:
@@ -94,7 +94,7 @@ def gradient_storage(order: Sequence[Node], heads: Sequence[Entry], stored: Stor
 
 
 def _gradient(node: Node, position: int, above: str, stored: Storages) -> str:
-    """How an op stores the gradient of an input, given how its result's gradient is stored."""
+    """Return the storage type of an input's gradient, given that of the result's gradient."""
     assert node.op is not None
     name, attrs = node.op.name, node.op.with_defaults(node.values)
     own = stored[id(node.inputs[position][0]), node.inputs[position][1]]

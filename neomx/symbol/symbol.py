@@ -1,4 +1,4 @@
-"""Symbol: a computation to be, as a list of outputs of nodes."""
+"""Symbol: a deferred computation, represented as a list of node outputs."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .graph import ANNOTATIONS, Entry, Node, annotated, auxiliary, is_annotation
 
 
 def _method(op_name: str) -> Callable[..., Any]:
-    """A method that makes a node of the op, with the symbol as its first input."""
+    """Return a method that creates a node of the op, with the symbol as its first input."""
     op, hint = OPS[op_name], op_name.lower()
 
     def method(self: Symbol, *args: Any, name: str | None = None, attr: Any = None, **kwargs: Any) -> Symbol:
         return create(op, hint, (self, *args), kwargs, Symbol, name, attr)
 
-    method.__name__, method.__doc__ = op_name, f"`sym.{op_name}` of this symbol."
+    method.__name__, method.__doc__ = op_name, f"Apply `sym.{op_name}` to this symbol."
     return method
 
 
 def _operator(symbol_op: str, scalar_op: str) -> Callable[..., Any]:
-    """A binary operator. The ops go by the spelling that their automatic names come from."""
+    """Return a binary operator. The op names are the spellings that automatic node names are derived from."""
 
     def binary(self: Symbol, other: Any) -> Symbol:
         return combine(self, other, symbol_op, scalar_op)
@@ -37,45 +37,47 @@ def _operator(symbol_op: str, scalar_op: str) -> Callable[..., Any]:
 
 
 def combine(left: Symbol, right: Any, symbol_op: str, scalar_op: str) -> Symbol:
-    """`left` with a symbol, or with a number."""
+    """Combine `left` with a symbol or a number."""
     if isinstance(right, Symbol):
         return create(OPS[symbol_op], symbol_op.lower(), (left, right), {}, Symbol)
     if isinstance(right, numeric_types):
         return create(OPS[scalar_op], scalar_op.lower(), (left,), {"scalar": right}, Symbol)
-    raise TypeError(f"a Symbol cannot be combined with {type(right).__name__}. Expected a Symbol or a number")
+    raise TypeError(f"expected a Symbol or a number as operand of a Symbol, received {type(right).__name__}")
 
 
 def _only_arrays(name: str) -> Callable[..., NoReturn]:
     def method(self: Symbol, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotImplementedForSymbol(f"{name} is for NDArrays: a Symbol has no values. Use bind or eval first")
+        raise NotImplementedForSymbol(
+            f"{name} is only available on NDArrays, because a Symbol has no values. Use bind or eval first"
+        )
 
-    method.__name__, method.__doc__ = name, "Of arrays only: raises NotImplementedForSymbol."
+    method.__name__, method.__doc__ = name, "Only available on arrays; raises NotImplementedForSymbol."
     return method
 
 
 class Symbol:
-    """One or more outputs of a graph of ops, which `bind` makes computable."""
+    """One or more outputs of a graph of ops. Use `bind` to compute them."""
 
     __slots__ = ("_outputs",)
     __array_priority__ = 1000.0
     __hash__ = None  # type: ignore[assignment]
 
-    accepted: type[Symbol]  # what may be an input of a node that is made as this class
+    accepted: type[Symbol]  # the class that inputs of nodes of this class must have
 
     def __init__(self, outputs: Sequence[Entry]):
         self._outputs = list(outputs)
 
-    # ---- what it is ----
+    # ---- inspection ----
 
     @property
     def name(self) -> str | None:
-        """The name of its node; None for a group."""
+        """The name of the symbol's node, or None for a group."""
         first = self._outputs[0][0] if self._outputs else None
         return first.name if first and all(node is first for node, _ in self._outputs) else None
 
     @property
     def handle(self) -> list[Entry]:
-        """What stands behind the symbol; MXNet's C handle, here the outputs' nodes."""
+        """The symbol's outputs. In MXNet, this is a C handle."""
         return self._outputs
 
     def __repr__(self) -> str:
@@ -87,7 +89,7 @@ class Symbol:
         return topological(node for node, _ in self._outputs)
 
     def _variables(self) -> tuple[list[str], list[str]]:
-        """The names of arguments and of auxiliary states."""
+        """Return the names of arguments and of auxiliary states."""
         order = self._nodes()
         changed = auxiliary(order)
         variables = [node for node in order if node.op is None]
@@ -97,28 +99,28 @@ class Symbol:
         )
 
     def list_arguments(self) -> list[str]:
-        """The names of the variables it is computed from, without auxiliary states."""
+        """Return the names of the variables that the symbol depends on, without auxiliary states."""
         return self._variables()[0]
 
     def list_auxiliary_states(self) -> list[str]:
-        """The names of the variables that its ops change, such as moving averages."""
+        """Return the names of the variables that the ops modify in place, such as moving averages."""
         return self._variables()[1]
 
     def list_inputs(self) -> list[str]:
-        """The names of all variables it is computed from."""
+        """Return the names of all variables that the symbol depends on."""
         return [node.name for node in self._nodes() if node.op is None]
 
     def list_outputs(self) -> list[str]:
-        """The names of its outputs: `fc1_output`."""
+        """Return the names of the outputs, e.g. `fc1_output`."""
         names = {node: node.output_names() for node in dict.fromkeys(node for node, _ in self._outputs)}
         return [names[node][index] for node, index in self._outputs]
 
     def get_internals(self) -> Symbol:
-        """All outputs of all nodes."""
+        """Return a symbol with all outputs of all nodes."""
         return type(self)([(node, i) for node in self._nodes() for i in range(node.count_outputs())])
 
     def get_children(self) -> Symbol | None:
-        """What its nodes are computed from; None for a variable."""
+        """Return the inputs of the symbol's nodes, or None for a variable."""
         heads = {id(node): node for node, _ in self._outputs}
         inputs = [entry for node in heads.values() for entry in node.inputs]
         return type(self)(inputs) if inputs else None
@@ -135,9 +137,9 @@ class Symbol:
         if isinstance(index, str):
             return type(self)([self._outputs[self._position(index)]])
         if not isinstance(index, (int, np.integer)):
-            raise TypeError(f"a Symbol is indexed by int, str or slice, received {type(index).__name__}")
+            raise TypeError(f"a Symbol index must be an int, str or slice, received {type(index).__name__}")
         if index >= len(self._outputs):
-            raise IndexError(f"output {index} of a symbol with {len(self._outputs)} output(s)")
+            raise IndexError(f"index {index} is out of range for a symbol with {len(self._outputs)} output(s)")
         if index < 0:
             raise MXNetError(f"a Symbol only accepts non-negative indices, received {index}")
         return type(self)([self._outputs[index]])
@@ -146,24 +148,24 @@ class Symbol:
         names = self.list_outputs()
         if names.count(name) != 1:
             found = f"{names.count(name)} outputs are" if name in names else "no output is"
-            raise ValueError(f"{found} called {name!r}. Outputs: {', '.join(names)}")
+            raise ValueError(f"{found} named {name!r}. Outputs: {', '.join(names)}")
         return names.index(name)
 
     # ---- attributes ----
 
     def attr(self, key: str) -> str | None:
-        """An attribute of its node as a string, or None."""
+        """Return an attribute of the symbol's node as a string, or None."""
         attrs = {} if self.name is None else self._outputs[0][0].attrs
         return attrs.get(key, attrs.get(annotated(key)))
 
     def list_attr(self, recursive: bool = False) -> dict[str, str]:
-        """All attributes of its node; of a group's first."""
+        """Return all attributes of the symbol's node, or of the first node of a group."""
         if recursive:
-            raise DeprecationWarning("list_attr(recursive=True) is no longer offered. Use attr_dict")
+            raise DeprecationWarning("list_attr(recursive=True) is no longer supported. Use attr_dict")
         return _with_short_names(self._outputs[0][0].attrs) if self._outputs else {}
 
     def attr_dict(self) -> dict[str, dict[str, str]]:
-        """{node name: its attributes}, for all nodes that have some."""
+        """Return {node name: attributes} for all nodes that have attributes."""
         return {node.name: _with_short_names(node.attrs) for node in self._nodes() if node.attrs}
 
     def _set_attr(self, **kwargs: str) -> None:
@@ -173,36 +175,36 @@ class Symbol:
                 raise ValueError(f"attributes must be strings, received {key}={value!r}")
         changed = {**node.attrs, **{annotated(key): value for key, value in kwargs.items()}}
         if node.op is not None:
-            graphs = {k: v for k, v in node.values.items() if k == "subgraphs"}  # which no text tells
+            graphs = {k: v for k, v in node.values.items() if k == "subgraphs"}  # which have no string form
             node.values = node.op.converted({k: v for k, v in changed.items() if not is_annotation(k)} | graphs)
         node.attrs = changed
 
     def _node(self, what: str) -> Node:
         if self.name is None:
-            raise MXNetError(f"{what}: a group has no attributes of its own. Use attr_dict, or choose an output")
+            raise MXNetError(f"{what}: a group has no attributes. Use attr_dict, or select an output")
         return self._outputs[0][0]
 
     # ---- composition and copies ----
 
     def __call__(self, *args: Symbol, **kwargs: Any) -> Symbol:
-        """A copy in which symbols stand in place of variables: `net(data=other)`."""
+        """Return a copy in which symbols replace variables: `net(data=other)`."""
         copy = self.__copy__()
         copy._compose(*args, **kwargs)
         return copy
 
     def _compose(self, *args: Symbol, name: str | None = None, **kwargs: Symbol) -> None:
         if args and kwargs:
-            raise TypeError("compose takes symbols by position or by name, not both")
+            raise TypeError("compose accepts symbols either by position or by name, not both")
         if args:
-            raise MXNetError("compose takes symbols by name: net(data=other)")
+            raise MXNetError("compose requires symbols by name: net(data=other)")
         for key, value in kwargs.items():
             if not isinstance(value, Symbol):
-                raise TypeError(f"compose takes symbols, received {key}={type(value).__name__}")
+                raise TypeError(f"compose expects symbols, received {key}={type(value).__name__}")
             if len(value) != 1:
                 raise MXNetError(f"compose: {key} is a symbol with {len(value)} outputs, expected one")
         unknown = [key for key in kwargs if key not in self.list_inputs()]
         if unknown:
-            raise MXNetError(f"no variable is called {', '.join(unknown)}. Variables: {', '.join(self.list_inputs())}")
+            raise MXNetError(f"unknown variable {', '.join(unknown)}. Variables: {', '.join(self.list_inputs())}")
         replacing = {key: symbol._outputs for key, symbol in kwargs.items()}
         self._outputs = rebuilt(self._outputs, lambda node, _: replacing.get(node.name) if node.op is None else None)
         if name is not None:
@@ -222,19 +224,19 @@ class Symbol:
     # ---- files ----
 
     def tojson(self, remove_amp_cast: bool = True) -> str:
-        """The graph in MXNet's JSON; `amp_cast` nodes are left out unless told."""
+        """Return the graph in MXNet's JSON format, without `amp_cast` nodes by default."""
         from .serialize import to_json
 
         return to_json(self, remove_amp_cast)
 
     def save(self, fname: str, remove_amp_cast: bool = True) -> None:
-        """Write `tojson()` to a file, which MXNet can load too."""
+        """Write `tojson()` to a file, which MXNet can also load."""
         from .serialize import save
 
         save(fname, self, remove_amp_cast)
 
     def debug_str(self) -> str:
-        """A listing of the graph, for people."""
+        """Return a human-readable listing of the graph."""
         lines = ["Symbol Outputs:"]
         lines += [f"\toutput[{i}]={n.name}({index})" for i, (n, index) in enumerate(self._outputs)]
         for node in self._nodes():
@@ -250,28 +252,28 @@ class Symbol:
     # ---- shapes and dtypes ----
 
     def infer_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """(argument shapes, output shapes, auxiliary shapes) from the shapes given; (None, None, None) if too few.
+        """Infer (argument shapes, output shapes, auxiliary shapes); (None, None, None) if some are unknown.
 
-        Shapes are given in the order of `list_arguments`, or by name. A dimension of 0 is unknown.
+        Pass shapes in the order of `list_arguments`, or by name. A dimension of 0 is unknown.
         """
         from .infer import infer_shape
 
         return infer_shape(self, args, kwargs, partial=False)
 
     def infer_shape_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """infer_shape that also answers when some shapes stay unknown: those are ()."""
+        """Like `infer_shape`, but return () for shapes that are unknown."""
         from .infer import infer_shape
 
         return infer_shape(self, args, kwargs, partial=True)
 
     def infer_type(self, *args: Any, **kwargs: Any) -> Any:
-        """(argument dtypes, output dtypes, auxiliary dtypes) from the dtypes given; (None, None, None) if too few."""
+        """Infer (argument dtypes, output dtypes, auxiliary dtypes); (None, None, None) if some are unknown."""
         from .infer import infer_type
 
         return infer_type(self, args, kwargs, partial=False)
 
     def infer_type_partial(self, *args: Any, **kwargs: Any) -> Any:
-        """infer_type that also answers when some dtypes stay unknown: those are None."""
+        """Like `infer_type`, but return None for dtypes that are unknown."""
         from .infer import infer_type
 
         return infer_type(self, args, kwargs, partial=True)
@@ -288,7 +290,7 @@ class Symbol:
         group2ctx: dict[str, Context] | None = None,
         shared_exec: Any = None,
     ) -> Any:
-        """An Executor that computes with the given arrays, and leaves gradients in `args_grad`."""
+        """Return an Executor that computes with the given arrays and writes gradients to `args_grad`."""
         from ..executor import bind
 
         return bind(self, ctx, args, args_grad, grad_req, aux_states, group2ctx)
@@ -305,7 +307,7 @@ class Symbol:
         shared_buffer: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """An Executor with arrays of its own, from the shapes of its inputs: `net.simple_bind(ctx, data=(32, 10))`."""
+        """Return an Executor with newly allocated arrays, given input shapes: `net.simple_bind(ctx, data=(32, 10))`."""
         from ..executor import simple_bind
 
         return simple_bind(
@@ -313,21 +315,21 @@ class Symbol:
         )
 
     def eval(self, ctx: Context | None = None, **kwargs: Any) -> Any:
-        """The outputs for arrays given by name."""
+        """Return the outputs for arrays given by name."""
         from ..context import current_context
 
         return self.bind(ctx or current_context(), kwargs).forward()
 
     def gradient(self, wrt: Any) -> NoReturn:
-        """MXNet announces this method and does not implement it: use an executor's backward."""
-        raise MXNetError("Symbol.gradient is not implemented, neither in MXNet. Use bind(...).backward()")
+        """Raise MXNetError. MXNet declares this method but does not implement it; use an executor's backward."""
+        raise MXNetError("Symbol.gradient is not implemented, as in MXNet. Use bind(...).backward()")
 
     def optimize_for(self, backend: str, args: Any = None, aux: Any = None, ctx: Any = None, **kwargs: Any) -> Symbol:
-        """The symbol itself: there is one backend, torch."""
+        """Return the symbol itself, because torch is the only backend."""
         return self
 
     def get_backend_symbol(self, backend: str) -> Symbol:
-        """The symbol itself: there is one backend, torch."""
+        """Return the symbol itself, because torch is the only backend."""
         return self
 
     # ---- operators ----
@@ -354,28 +356,28 @@ class Symbol:
         return self * -1.0
 
     def _not_in_place(self, other: Any) -> NoReturn:
-        raise NotImplementedForSymbol("a Symbol cannot be changed in place. Write x = x + y")
+        raise NotImplementedForSymbol("a Symbol cannot be modified in place. Use x = x + y")
 
     __iadd__ = __isub__ = __imul__ = __itruediv__ = __idiv__ = __imod__ = __ipow__ = _not_in_place
 
-    # ---- ops as methods, besides those that NDArray has too (below) ----
+    # ---- ops as methods; those that NDArray also has follow below ----
 
     reshape = _method("reshape")
     astype = _method("cast")
 
     def split_v2(self, *args: Any, **kwargs: Any) -> Symbol:
-        """`sym.split_v2` of this symbol."""
+        """Apply `sym.split_v2` to this symbol."""
         from .utils import split_v2
 
         return split_v2(self, *args, **kwargs)
 
     def as_nd_ndarray(self) -> Symbol:
-        """This symbol, which belongs to `sym` already."""
+        """Return the symbol itself, because it already belongs to `mx.sym`."""
         return self
 
     def as_np_ndarray(self) -> Symbol:
-        """This computation as a symbol of `mx.sym.np`, whose operators are those of `mx.np`."""
-        return import_module("neomx.numpy.symbol").NpSymbol(self._outputs)  # a room above this one
+        """Return this symbol as a symbol of `mx.sym.np`, with the operators of `mx.np`."""
+        return import_module("neomx.numpy.symbol").NpSymbol(self._outputs)  # imported lazily: it imports this package
 
     asnumpy = _only_arrays("asnumpy")
     asscalar = _only_arrays("asscalar")
@@ -394,5 +396,5 @@ for _name, _of_arrays in vars(NDArray).items():
 
 
 def _with_short_names(attrs: dict[str, str]) -> dict[str, str]:
-    """Attributes as MXNet lists them: `lr_mult` beside `__lr_mult__`."""
+    """Return attributes as MXNet lists them: with `lr_mult` in addition to `__lr_mult__`."""
     return {**attrs, **{key: attrs[annotated(key)] for key in ANNOTATIONS if annotated(key) in attrs}}

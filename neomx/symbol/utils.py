@@ -1,4 +1,4 @@
-"""Symbols out of nothing, and functions that take symbols or numbers."""
+"""Functions that create symbols, and functions of symbols or numbers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def Variable(
     stype: str | None = None,
     **kwargs: Any,
 ) -> Symbol:
-    """A symbol to be given a value by name when it is bound. What is known of it beforehand is kept as attributes."""
+    """Return a symbol whose value is bound by name. Its known properties, such as its shape, are kept as attributes."""
     if not isinstance(name, str):
         raise TypeError(f"the name of a variable must be a string, received {name!r}")
     for key, value in (attr or {}).items():
@@ -56,7 +56,7 @@ def Variable(
             raise ValueError(f"attributes must be strings, received {key}={value!r}")
     for key in kwargs:
         if not (key.startswith("__") and key.endswith("__")):
-            raise ValueError(f"unknown attribute {key!r}: names of one's own begin and end with two underscores")
+            raise ValueError(f"unknown attribute {key!r}: custom attributes must begin and end with two underscores")
     known = {
         "__shape__": shape,
         "__lr_mult__": lr_mult,
@@ -75,7 +75,7 @@ var = Variable
 
 
 def Group(symbols: Sequence[Symbol], create_fn: Callable[..., Symbol] = Symbol) -> Symbol:
-    """One symbol with the outputs of several."""
+    """Return a symbol with the outputs of several symbols."""
     symbols = list(symbols) if isinstance(symbols, (list, tuple, Symbol)) else []
     if not symbols or not all(isinstance(symbol, Symbol) for symbol in symbols):
         raise TypeError("Group expects a list of symbols")
@@ -87,17 +87,17 @@ def _create(op_name: str, *inputs: Symbol, **kwargs: Any) -> Symbol:
 
 
 def zeros(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """An array of zeros."""
+    """Return an array of zeros."""
     return _create("_zeros", shape=shape, dtype=dtype or np.float32, **kwargs)
 
 
 def ones(shape: Any, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """An array of ones."""
+    """Return an array of ones."""
     return _create("_ones", shape=shape, dtype=dtype or np.float32, **kwargs)
 
 
 def full(shape: Any, val: float, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """An array filled with `val`."""
+    """Return an array filled with `val`."""
     return _create("_full", shape=shape, dtype=dtype or np.float32, value=float(val), **kwargs)
 
 
@@ -110,7 +110,7 @@ def arange(
     name: str | None = None,
     dtype: Any = None,
 ) -> Symbol:
-    """The numbers from `start` below `stop`, each `repeat` times; with one number given, from 0."""
+    """Return values from [`start`, `stop`), each repeated `repeat` times. With one argument, start from 0."""
     return _create(
         "_arange",
         start=start,
@@ -126,28 +126,28 @@ def arange(
 def linspace(
     start: float, stop: float, num: int, endpoint: bool = True, name: str | None = None, dtype: Any = None
 ) -> Symbol:
-    """`num` numbers from `start` to `stop`, evenly spaced."""
+    """Return `num` evenly spaced values from `start` to `stop`."""
     return _create(
         "_linspace", start=start, stop=stop, num=num, endpoint=endpoint, name=name, dtype=dtype or np.float32
     )
 
 
 def eye(N: int, M: int = 0, k: int = 0, dtype: Any = None, **kwargs: Any) -> Symbol:
-    """N x M zeros with ones on the k-th diagonal."""
+    """Return an N x M array of zeros with ones on the k-th diagonal."""
     return _create("_eye", N=N, M=M, k=k, dtype=dtype or np.float32, **kwargs)
 
 
 def histogram(a: Symbol, bins: int | Symbol = 10, range: Any = None, **kwargs: Any) -> Symbol:
-    """How many elements are in each bin, and the bins' edges."""
+    """Return the number of elements in each bin, and the bin edges."""
     if isinstance(bins, Symbol):
         return _create("_histogram", a, bins, **kwargs)
     if range is None:
-        raise ValueError("a symbol's histogram needs range=(lowest, highest): its values are not known yet")
+        raise ValueError("histogram of a symbol requires range=(lowest, highest), because its values are not known yet")
     return _create("_histogram", a, bin_cnt=bins, range=range, **kwargs)
 
 
 def split_v2(ary: Symbol, indices_or_sections: Any, axis: int = 0, squeeze_axis: bool = False) -> Symbol:
-    """Parts of `ary` along `axis`: so many, or beginning at these indices."""
+    """Split `ary` along `axis` into a number of equal sections, or at the given indices."""
     indices, sections = [], 0
     if isinstance(indices_or_sections, (int, np.integer)):
         sections = int(indices_or_sections)
@@ -167,18 +167,18 @@ def _function(name: str, symbol_op: str, scalar_op: str, reverse_op: str, python
         return python(left, right)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"{doc}; each side a symbol or a number."
+    function.__doc__ = f"{doc}. Each argument is a symbol or a number."
     return function
 
 
-maximum = _function("maximum", "_Maximum", "_MaximumScalar", "_MaximumScalar", max, "The larger one")
-minimum = _function("minimum", "_Minimum", "_MinimumScalar", "_MinimumScalar", min, "The smaller one")
-hypot = _function("hypot", "_Hypot", "_HypotScalar", "_HypotScalar", math.hypot, "The square root of a * a + b * b")
-_power = _function("power", "_Power", "_PowerScalar", "_RPowerScalar", operator.pow, "base to the exp")
+maximum = _function("maximum", "_Maximum", "_MaximumScalar", "_MaximumScalar", max, "Elementwise maximum")
+minimum = _function("minimum", "_Minimum", "_MinimumScalar", "_MinimumScalar", min, "Elementwise minimum")
+hypot = _function("hypot", "_Hypot", "_HypotScalar", "_HypotScalar", math.hypot, "Elementwise hypotenuse")
+_power = _function("power", "_Power", "_PowerScalar", "_RPowerScalar", operator.pow, "Elementwise power")
 
 
 def pow(base: Any, exp: Any) -> Any:
-    """`base` to the `exp`; each side a symbol or a number."""
+    """Elementwise `base` raised to the power `exp`. Each argument is a symbol or a number."""
     return _power(base, exp)
 
 

@@ -87,7 +87,9 @@ def test_writes_take_values_from_anywhere():
 def test_ops_refuse_arrays_of_two_devices():
     a, b = nd.ones((2, 2), ctx=ONE), nd.ones((2, 2), ctx=TWO)
     for call in (lambda: a + b, lambda: nd.dot(a, b), lambda: a.__iadd__(b), lambda: nd.concat(a, b)):
-        with pytest.raises(mx.MXNetError, match=r"arrays on two devices, gpu\(1\) and gpu\(2\). Use as_in_context"):
+        with pytest.raises(
+            mx.MXNetError, match=r"on the same device, received gpu\(1\) and gpu\(2\). Use as_in_context"
+        ):
             call()
 
 

@@ -111,7 +111,7 @@ def test_many_nodes_that_promise_much_together():
         {"op": "SliceChannel", "name": f"n{i}", "attrs": {"num_outputs": "60000"}, "inputs": [[0, 0, 0]]}
         for i in range(1000)
     ]
-    with at_once(), pytest.raises(MXNetError, match="node 2, SliceChannel 'n1': .* outputs together"):
+    with at_once(), pytest.raises(MXNetError, match="node 2, SliceChannel 'n1': .* more than 65536 node outputs"):
         mx.sym.load_json(json.dumps({"nodes": nodes, "heads": [[1, 0, 0]]}))
 
 
@@ -221,7 +221,7 @@ def test_sparse_arrays_of_a_shape_beyond_memory(tmp_path):
     params.write(path, [one, two], ["one", "two"])
     arrays = mx.nd.load(path)
     for array in arrays.values():
-        with pytest.raises(MXNetError, match="cannot make a .* array of shape .* dense"):
+        with pytest.raises(MXNetError, match="cannot convert a .* array of shape .* to dense"):
             array.asnumpy()
 
 

@@ -7,7 +7,7 @@ import neomx as mx
 from parity.cases.executors import PARAMETERS, bucketed, network
 
 
-def test_buckets_of_several_lengths_train_the_same_weights():
+def test_buckets_share_weights():
     *results, _ = bucketed(mx, [(3, 3), (6, 6), (5, 5), (3, 3), (8, 8)])
     first, last = results[0], results[-4]
     assert first.shape == last.shape == (2, 3)
@@ -34,12 +34,12 @@ def test_buckets_of_several_lengths_train_the_same_weights():
         ),
     ],
 )
-def test_bad_input(call, error, words):
+def test_invalid_input_raises(call, error, words):
     with pytest.raises(error, match=words):
         call(mx.executor_manager)
 
 
-def test_a_manager_is_used_in_order():
+def test_methods_called_out_of_order_raise():
     net, data = network(mx), mx.io.NDArrayIter(np.zeros((4, 4)), np.zeros(4), 2)
     arguments = (net.list_arguments(), PARAMETERS, net.list_auxiliary_states())
     make = mx.executor_manager.DataParallelExecutorManager

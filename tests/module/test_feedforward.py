@@ -1,4 +1,4 @@
-"""FeedForward beyond MXNet's numbers, which tests/parity/cases/feedforward.py has."""
+"""FeedForward, beyond the comparison with MXNet in tests/parity/cases/feedforward.py."""
 
 import logging
 import pickle
@@ -11,7 +11,7 @@ import neomx as mx
 from parity.cases.feedforward import batches, fitted, model, network, samples, values
 
 
-def test_it_says_that_module_replaced_it():
+def test_feedforward_warns_that_it_is_deprecated():
     with pytest.warns(DeprecationWarning, match="use mx.mod.Module"):
         mx.model.FeedForward(network(mx))
 
@@ -35,7 +35,7 @@ def test_training_on_arrays_learns_and_logs(caplog):
     ]
 
 
-def test_create_trains_at_once():
+def test_create_trains_the_model():
     data, labels = samples(100)
     with pytest.warns(DeprecationWarning):
         made = mx.model.FeedForward.create(
@@ -44,20 +44,20 @@ def test_create_trains_at_once():
     assert made.predict(data).shape == (100, 3)
 
 
-def test_a_copy_by_pickle_predicts_the_same():
+def test_pickled_copy_predicts_the_same():
     trained, _ = fitted(mx, {}, num_epoch=1, learning_rate=0.1)
     data, _ = samples()
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(trained)).predict(data), trained.predict(data))
 
 
-def test_predictions_follow_a_further_training():
+def test_predictions_change_after_more_training():
     trained, _ = fitted(mx, {}, num_epoch=1, learning_rate=0.1)
     before = trained.predict(batches(mx))
     trained.fit(batches(mx))
     assert np.abs(trained.predict(batches(mx)) - before).max() > 1e-3
 
 
-def test_a_symbol_for_each_bucket():
+def test_symbol_function_for_buckets():
     def sym_gen(length):
         words = mx.sym.Embedding(mx.sym.var("data"), input_dim=5, output_dim=8, name="embed")
         net = mx.sym.FullyConnected(mx.sym.mean(words, axis=1), num_hidden=5, name="fc")
@@ -65,7 +65,7 @@ def test_a_symbol_for_each_bucket():
 
     rng = np.random.RandomState(0)
     sentences = []
-    for length in rng.choice([3, 6], 200):  # whose class is the word that they repeat
+    for length in rng.choice([3, 6], 200):  # the class is the repeated word
         word = rng.randint(1, 5)
         sentences.append([word] * length)
 
@@ -106,7 +106,7 @@ def test_a_symbol_for_each_bucket():
         (
             lambda m: model(mx, network(mx), num_epoch=1, arg_params={"fc1_bias": mx.nd.ones((9,))}).fit(batches(mx)),
             ValueError,
-            r"fc1_bias has the shape \(9,\), and the symbol needs \(5,\)",
+            r"fc1_bias has shape \(9,\), but the symbol requires \(5,\)",
         ),
         (
             lambda m: model(mx, network(mx), arg_params=values(mx)).fit(batches(mx)),
@@ -115,6 +115,6 @@ def test_a_symbol_for_each_bucket():
         ),
     ],
 )
-def test_bad_input(call, error, words):
+def test_invalid_input_raises(call, error, words):
     with pytest.raises(error, match=words):
         call(model(mx, network(mx), num_epoch=1))

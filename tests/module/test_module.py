@@ -1,4 +1,4 @@
-"""mx.mod beyond what the recordings of MXNet show: what it tells watchers, how it refuses, what is shared."""
+"""mx.mod, beyond the recordings of MXNet: events, errors, and sharing."""
 
 import logging
 import re
@@ -13,7 +13,7 @@ from parity.cases.module import batch, iterator, mlp, small, weights
 
 
 def trained(module, count=3, **options):
-    """A module after a few steps."""
+    """Return a module after a few steps."""
     options.setdefault("optimizer_params", {"learning_rate": 0.3, "momentum": 0.9})
     module.init_optimizer(**options)
     for seed in range(count):
@@ -27,10 +27,10 @@ def same(found, expected):
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-# ---- what it tells ----
+# ---- events and logs ----
 
 
-def test_fit_tells_watchers_what_gluon_tells_them():
+def test_fit_emits_the_same_events_as_gluon():
     heard = []
     stop = events.subscribe(lambda name, fields: heard.append((name, fields)))
     try:
@@ -47,7 +47,7 @@ def test_fit_tells_watchers_what_gluon_tells_them():
     assert "accuracy" in next(fields for name, fields in heard if name == "metrics")["values"]
 
 
-def test_a_progress_bar_counts_the_batches_of_fit(capsys):
+def test_progress_bar_counts_the_batches_of_fit(capsys):
     shown = mx.monitor.progress(epochs=2, bar=False, every=0.0)
     try:
         mx.mod.Module(mlp(mx)).fit(iterator(mx, 12), iterator(mx, 8), num_epoch=2)
@@ -58,8 +58,8 @@ def test_a_progress_bar_counts_the_batches_of_fit(capsys):
     assert any(line.startswith("epoch 1 of 2, step 2/3") and "accuracy" in line for line in lines)
 
 
-def test_the_bar_has_the_epochs_and_metrics_that_fit_logs(capsys, caplog):
-    """Speedometer resets the metric after each of its lines; the epoch's value is that of all batches."""
+def test_progress_bar_shows_the_epochs_and_metrics_that_fit_logs(capsys, caplog):
+    """Speedometer resets the metric after each of its lines; the epoch's value covers all batches."""
     caplog.set_level("INFO")
     shown = mx.monitor.progress(bar=False, every=1e9)
     try:
@@ -78,7 +78,7 @@ def test_the_bar_has_the_epochs_and_metrics_that_fit_logs(capsys, caplog):
     assert {n: f"{float(v):.3f}" for n, v in lines.items()} == {n: f"{float(v):.3f}" for n, v in logged.items()}
 
 
-def test_an_epoch_ends_for_watchers_when_training_fails():
+def test_epoch_end_is_emitted_when_training_fails():
     ended = []
     stop = events.subscribe(lambda name, fields: ended.append(fields["number"]), "epoch_end")
 
@@ -93,7 +93,7 @@ def test_an_epoch_ends_for_watchers_when_training_fails():
     assert ended == [0]
 
 
-def test_callbacks_are_given_the_variables_of_fit_and_score():
+def test_callbacks_receive_the_local_variables_of_fit_and_score():
     seen = {}
     module = mx.mod.Module(mlp(mx))
     module.fit(iterator(mx), num_epoch=1, batch_end_callback=lambda p: seen.update(p.locals))
@@ -102,7 +102,7 @@ def test_callbacks_are_given_the_variables_of_fit_and_score():
     assert seen["eval_batch"].data[0].shape == (4, 5) and seen["actual_num_batch"] == 2
 
 
-def test_a_logger_of_ones_own_is_used(caplog):
+def test_custom_logger_is_used(caplog):
     logger = logging.getLogger("mine")
     with caplog.at_level(logging.INFO, "mine"):
         mx.mod.Module(mlp(mx), logger=logger).fit(iterator(mx), num_epoch=1)
@@ -113,22 +113,22 @@ def test_a_logger_of_ones_own_is_used(caplog):
 
 
 @pytest.mark.parametrize("store", [None, "local", "device", "nccl", "local_allreduce_cpu", "dist_sync", "horovod"])
-def test_every_store_of_one_process_gives_the_same_training(store):
+def test_all_local_kvstores_train_the_same(store):
     same(trained(small(mx), kvstore=store), trained(small(mx), kvstore=None))
-    if store is not None:  # without one, contexts go different ways
+    if store is not None:  # without a store, the contexts diverge
         contexts = [mx.cpu(0), mx.cpu(1)]
         same(trained(small(mx, context=contexts), kvstore=store), trained(small(mx), kvstore=None))
 
 
 @pytest.mark.parametrize("contexts", [1, 2])
-def test_contexts_may_update_by_themselves(contexts, monkeypatch):
+def test_contexts_can_update_without_the_store(contexts, monkeypatch):
     monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", "0")
     module = small(mx, context=[mx.cpu(i) for i in range(contexts)])
     same(trained(module, kvstore=mx.kv.create("local")), trained(small(mx), kvstore=None))
     assert module._update_on_kvstore is False and len(module._updater.states) == 4 * contexts
 
 
-def test_a_store_without_an_optimizer_sums_only():
+def test_kvstore_without_an_optimizer_only_sums():
     calls = []
 
     @mx.kv.KVStoreBase.register
@@ -163,7 +163,7 @@ def test_gradients_are_compressed_between_contexts():
     assert set(np.round(steps).astype(int).ravel()) <= {0, 1, 2} and steps.max() > 0
 
 
-def test_parts_of_a_symbol_go_to_their_contexts():
+def test_group2ctxs_places_parts_of_a_symbol():
     with mx.AttrScope(ctx_group="a"):
         x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=6, name="fc1")
     with mx.AttrScope(ctx_group="b"):
@@ -180,7 +180,7 @@ def test_parts_of_a_symbol_go_to_their_contexts():
         small(mx, symbol=symbol, group2ctxs={"a": [mx.cpu(1), mx.cpu(2)]})
 
 
-def test_batches_may_come_cut_for_each_context():
+def test_batches_can_be_given_per_context():
     contexts = [mx.cpu(0), mx.cpu(1)]
     module, whole = small(mx, context=contexts), batch(mx)
     parts = [
@@ -197,7 +197,7 @@ def test_batches_may_come_cut_for_each_context():
         module.forward([])
 
 
-def test_helpers_for_scripts_that_train_by_themselves():
+def test_helpers_for_custom_training_loops():
     assert _create_kvstore("local", 1, {}) == (None, False)
     weight, grad, value = mx.nd.ones(2), mx.nd.full(2, 3.0), mx.nd.full(2, 5.0)
     store, on_store = _create_kvstore("local", 2, {"w": weight})
@@ -214,17 +214,17 @@ def test_helpers_for_scripts_that_train_by_themselves():
         _update_params([[weight]], [[grad]], updater, 1, kvstore=store)
 
 
-# ---- what is shared and what is copied ----
+# ---- sharing and copying ----
 
 
-def test_buckets_train_the_same_arrays():
+def test_buckets_share_arrays():
     module = mx.mod.BucketingModule(lambda key: (mlp(mx), ("data",), ("softmax_label",)), default_bucket_key=4)
     module.bind([("data", (4, 5))], [("softmax_label", (4,))])
     module.init_params(arg_params=weights(mx, mlp(mx), data=(4, 5), softmax_label=(4,))[0])
     module.init_optimizer(optimizer_params={"learning_rate": 0.3, "momentum": 0.9})
     for seed, key in enumerate((4, 2, 4)):
         each = batch(mx, seed=seed)
-        each.bucket_key = key  # without a description of its own
+        each.bucket_key = key  # without descriptions of its data
         module.forward_backward(each)
         module.update()
     groups = [bucket._exec_group for bucket in module._buckets.values()]
@@ -233,11 +233,11 @@ def test_buckets_train_the_same_arrays():
     found = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
     same(found, trained(small(mx)))
     first = module._buckets[4]
-    assert not module._buckets[2]._exec_group.execs[0]._results  # the graph of a bucket that was left is gone
+    assert not module._buckets[2]._exec_group.execs[0]._results  # the graph of the previous bucket was freed
     assert module._buckets[2]._updater is first._updater and module._buckets[2]._optimizer is first._optimizer
 
 
-def test_a_bucket_with_parameters_of_its_own_is_refused():
+def test_bucket_with_extra_parameters_raises():
     def generate(key):
         x = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name=f"fc{key}")
         return mx.sym.SoftmaxOutput(x, name="softmax"), ("data",), ("softmax_label",)
@@ -246,13 +246,15 @@ def test_a_bucket_with_parameters_of_its_own_is_refused():
     module.bind([("data", (4, 5))], [("softmax_label", (4,))])
     module.init_params()
     module.init_optimizer()
-    with pytest.raises(mx.MXNetError, match=r"no parameters fc2_bias, fc2_weight, so nothing would train them"):
+    with pytest.raises(
+        mx.MXNetError, match=r"not have the parameters fc2_bias, fc2_weight, so they would not be trained"
+    ):
         module.switch_bucket(2, [("data", (4, 5))], [("softmax_label", (4,))])
-    with pytest.raises(ValueError, match="must give"):
+    with pytest.raises(ValueError, match="must return .* but returned Symbol"):
         mx.mod.BucketingModule(lambda key: mlp(mx), default_bucket_key=1)
 
 
-def test_buckets_bound_again_keep_their_parameters():
+def test_rebound_buckets_keep_their_parameters():
     module = mx.mod.BucketingModule(lambda key: (mlp(mx), ("data",), ("softmax_label",)), default_bucket_key=4)
     module.bind([("data", (4, 5))], [("softmax_label", (4,))])
     module.init_params(mx.init.Constant(0.5))
@@ -261,14 +263,14 @@ def test_buckets_bound_again_keep_their_parameters():
     assert module.predict(mx.nd.ones((2, 5))).shape == (2, 3)
 
 
-def test_a_module_bound_again_keeps_what_it_has_learned():
+def test_rebound_module_keeps_its_parameters():
     module = small(mx)
     after = trained(module)
     module.bind([("data", (2, 5))], [("softmax_label", (2,))], for_training=False, force_rebind=True)
     same({name: array.asnumpy() for name, array in module.get_params()[0].items()}, after)
 
 
-def test_forward_leaves_the_batch_alone_and_keeps_its_own_copy():
+def test_forward_copies_the_batch():
     module, given = small(mx), batch(mx)
     before = given.data[0].asnumpy()
     module.forward(given, is_train=True)
@@ -281,7 +283,7 @@ def test_forward_leaves_the_batch_alone_and_keeps_its_own_copy():
     assert before.any()
 
 
-def test_predict_takes_batches_of_other_sizes_without_labels():
+def test_predict_accepts_other_batch_sizes_without_labels():
     module = small(mx)
     assert module.predict(mx.nd.ones((7, 5))).shape == (7, 3)
     assert module.label_shapes[0].shape == (7,)
@@ -312,7 +314,7 @@ def test_converted_buckets_compute_in_half_precision():
         mx.amp.convert_bucketing_module(small(mx))
 
 
-# ---- what is refused, and how ----
+# ---- errors and warnings ----
 
 
 @pytest.mark.parametrize(
@@ -329,7 +331,7 @@ def test_converted_buckets_compute_in_half_precision():
         (
             lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 6))], [mx.nd.ones((4,))])),
             mx.MXNetError,
-            r"need fc1_weight of shape \(6, 6\), and it has \(6, 5\)",
+            r"require fc1_weight of shape \(6, 6\), but it has \(6, 5\)",
         ),
         (
             lambda m: m.forward(mx.io.DataBatch([mx.nd.ones((4, 5))], [mx.nd.ones(4), mx.nd.ones(4)])),
@@ -340,7 +342,7 @@ def test_converted_buckets_compute_in_half_precision():
         (
             lambda m: m.set_params({**m.get_params()[0], "fc1_bias": mx.nd.ones(9)}, {}),
             mx.MXNetError,
-            r"parameter fc1_bias has shape \(6,\), the value given has \(9,\)",
+            r"parameter fc1_bias has shape \(6,\), but the given value has \(9,\)",
         ),
         (lambda m: m.init_optimizer(optimizer=3), AssertionError, "received int"),
         (lambda m: m.init_optimizer(kvstore=3), TypeError, "kvstore must be KVStore, str or None, received 3"),
@@ -351,12 +353,12 @@ def test_converted_buckets_compute_in_half_precision():
     ],
 )
 @pytest.mark.filterwarnings("ignore:Data provided by label_shapes")
-def test_bad_input_gets_a_clear_error(call, error, message):
+def test_invalid_input_raises(call, error, message):
     with pytest.raises(error, match=message):
         call(small(mx))
 
 
-def test_a_module_goes_on_after_a_batch_that_was_refused():
+def test_module_works_after_an_invalid_batch():
     module = small(mx)
     with pytest.raises(mx.MXNetError, match="fc1_weight"):
         module.forward(mx.io.DataBatch([mx.nd.ones((2, 6))], [mx.nd.ones(2)]))
@@ -364,7 +366,7 @@ def test_a_module_goes_on_after_a_batch_that_was_refused():
     same(trained(module), trained(small(mx)))
 
 
-def test_warnings_are_those_of_mxnet():
+def test_warnings_match_mxnet():
     module = small(mx)
     with pytest.warns(
         UserWarning, match="Parameters already initialized and force_init=False. init_params call ignored."
@@ -380,14 +382,14 @@ def test_warnings_are_those_of_mxnet():
         mx.mod.Module(mlp(mx), label_names=["other"])
     on_store = small(mx)
     on_store.init_optimizer(kvstore=mx.kv.create("local"))
-    with pytest.raises(AssertionError, match="dictionary from parameters to row ids"):
+    with pytest.raises(AssertionError, match="dictionary of row ids by parameter"):
         on_store.prepare(batch(mx), sparse_row_id_fn=lambda each: [])
 
 
 @pytest.mark.parametrize("allow_missing", [False, True])
-def test_parameters_that_are_no_ndarrays_are_refused_with_the_remedy(allow_missing):
+def test_parameters_must_be_ndarrays(allow_missing):
     module = small(mx)
     before = {name: array.asnumpy() for name, array in module.get_params()[0].items()}
-    with pytest.raises(TypeError, match=r"fc1_bias must be an NDArray, received ndarray: mx.nd.array"):
+    with pytest.raises(TypeError, match=r"fc1_bias must be an NDArray, received ndarray. Use mx.nd.array"):
         module.set_params({"fc1_bias": np.ones(6)}, {}, allow_missing=allow_missing)
     same({name: array.asnumpy() for name, array in module.get_params()[0].items()}, before)

@@ -1,4 +1,4 @@
-"""Checkpoints of modules: those of real MXNet go on here; tests/parity/record_module.py has it go on from ours."""
+"""Checkpoints of modules from MXNet. tests/parity/record_module.py tests that MXNet continues from those of neomx."""
 
 import pathlib
 import pickle
@@ -23,7 +23,7 @@ def alike(expected, found):
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_training_goes_on_from_a_checkpoint_of_mxnet(name, tmp_path):
+def test_training_continues_from_a_checkpoint_of_mxnet(name, tmp_path):
     for file in FIXTURES.glob(f"{name}-*"):
         if "0002" not in file.name:
             shutil.copy(file, tmp_path)
@@ -32,7 +32,7 @@ def test_training_goes_on_from_a_checkpoint_of_mxnet(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", TRAININGS)
-def test_our_checkpoints_are_those_of_mxnet(name, tmp_path):
+def test_checkpoints_match_mxnet(name, tmp_path):
     train(mx, name, str(tmp_path / name), 0, 1)
     alike(FIXTURES / f"{name}-0001.params", tmp_path / f"{name}-0001.params")
     train(mx, name, str(tmp_path / name), 1, 2)
@@ -43,7 +43,7 @@ def test_our_checkpoints_are_those_of_mxnet(name, tmp_path):
 
 
 def described(path):
-    """What a file of states holds: by index or name, the class and shape of each array."""
+    """Describe a file of states: by index or name, the class and shape of each array."""
     held = pickled.read(path.read_bytes())
     return {
         key: [arrays(each) for each in (state if isinstance(state, tuple) else (state,))] for key, state in held.items()
@@ -54,13 +54,13 @@ def arrays(state):
     return state.maker, state.arguments, array_frombuffer(state.state["handle"]).shape
 
 
-def test_buckets_of_mxnet_say_the_same(tmp_path):
+def test_loads_buckets_of_mxnet(tmp_path):
     expected = mx.nd.load(str(FIXTURES / "outputs.params"))
     for received, wanted in zip(sentences(mx, str(FIXTURES / "buckets")), expected, strict=True):
         np.testing.assert_allclose(received.asnumpy(), wanted.asnumpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_our_buckets_are_those_of_mxnet(tmp_path):
+def test_bucket_files_match_mxnet(tmp_path):
     outputs = sentences(mx, str(tmp_path / "buckets"), new_buckets(mx))
     mx.nd.save(str(tmp_path / "outputs.params"), outputs)
     assert (tmp_path / "buckets.buckets").read_bytes() == (FIXTURES / "buckets.buckets").read_bytes()
@@ -69,7 +69,7 @@ def test_our_buckets_are_those_of_mxnet(tmp_path):
     )
 
 
-def test_states_of_other_weights_or_damaged_ones_are_refused(tmp_path):
+def test_mismatched_or_damaged_states_raise(tmp_path):
     prefix = str(tmp_path / "sgd")
     train(mx, "sgd", prefix, 0, 1)
     states = tmp_path / "sgd-0001.states"
@@ -80,7 +80,7 @@ def test_states_of_other_weights_or_damaged_ones_are_refused(tmp_path):
             train(mx, "sgd", prefix, 1, 2)
 
 
-def test_what_is_written_as_a_pickle_is_read_again():
+def test_pickle_roundtrip():
     deep = {"a": (1, -2, 2**70, 0.5, None), 3: [True, False, "é"], "b": b"xyz", "c": bytearray(b"q"), "d": ((), {}, [])}
     assert pickled.read(pickled.write(deep)) == deep == pickle.loads(pickled.write(deep))
     instance = pickled.read(pickled.write(pickled.Instance(pickled.Name("a.b", "C"), (None,), {"x": 1})))
@@ -89,12 +89,12 @@ def test_what_is_written_as_a_pickle_is_read_again():
         pickled.write({"a": object()})
 
 
-# Whether the module has a store, whether the store updates, and how many contexts there are.
+# Whether the module has a store, whether the store updates, and the number of contexts.
 STORES = {"none": (False, "1", 1), "store": (True, "1", 1), "sums": (True, "0", 2), "updates": (True, "1", 2)}
 
 
 def _trained(monkeypatch, how, states=None, params=None, steps=3):
-    """A Module after some steps of SGD with momentum: its states by name, in a store or by number."""
+    """Train a Module with momentum SGD; its states are stored by name (in a store) or by index."""
     has_store, updates, count = STORES[how]
     monkeypatch.setenv("MXNET_UPDATE_ON_KVSTORE", updates)
     net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=2, name="fc")
@@ -113,7 +113,7 @@ def _trained(monkeypatch, how, states=None, params=None, steps=3):
 
 @pytest.mark.parametrize("after", STORES)
 @pytest.mark.parametrize("before", STORES)
-def test_states_saved_with_one_kind_of_store_load_with_any_other(before, after, tmp_path, monkeypatch):
+def test_states_saved_with_any_store_load_with_any_other(before, after, tmp_path, monkeypatch):
     first = _trained(monkeypatch, before)
     file = str(tmp_path / "m.states")
     first.save_optimizer_states(file)

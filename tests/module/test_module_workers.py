@@ -1,7 +1,7 @@
-"""Module.fit and FeedForward.fit on two real workers, however gradients meet, give the weights of one process.
+"""Module.fit and FeedForward.fit on two workers reach the weights of one process with every gradient strategy.
 
-Sums are added in another order: weights differ by rounding, 1.5e-7 after ten steps when measured. Workers have the same
-weights to the bit. One that has fewer batches takes part with zeros, which is as if its samples counted for nothing.
+The order of summation differs, so weights differ by rounding, 1.5e-7 after ten steps when measured. The weights of the
+workers are bitwise equal. A worker with fewer batches takes part with zeros, as if its samples had no weight.
 """
 
 import pathlib
@@ -33,7 +33,7 @@ ASYNCHRONOUS = """
     scores = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=3, name="fc")
     module = mx.mod.Module(mx.sym.SoftmaxOutput(scores, name="softmax"))
     module.fit(iterator, kvstore=store, num_epoch=3 + store.rank, optimizer_params={"learning_rate": 0.05})
-    assert module._optimizer.rescale_grad == 1 / 10  # each push is applied by itself
+    assert module._optimizer.rescale_grad == 1 / 10  # each push is applied separately
     accuracy = module.score(iterator, "acc")[0][1]
     assert accuracy > 0.9, accuracy
     print("learned", accuracy)
@@ -49,7 +49,7 @@ def one_process(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("servers", "store"), [(0, "dist_sync"), (1, "dist_device_sync")])
-def test_two_workers_come_to_what_one_process_does(servers, store, one_process, tmp_path):
+def test_two_workers_match_one_process(servers, store, one_process, tmp_path):
     run = neomx_run("-n", 2, "-s", servers, PROGRAM, tmp_path / "w", store)
     assert run.returncode == 0, run.stdout + run.stderr
     found = [dict(np.load(tmp_path / f"w-{rank}.npz")) for rank in range(2)]
@@ -61,7 +61,7 @@ def test_two_workers_come_to_what_one_process_does(servers, store, one_process, 
 
 
 @pytest.mark.parametrize("store", ["dist_async", "dist_stale"])
-def test_workers_at_their_own_pace_learn_and_end_when_they_are_done(store, tmp_path):
+def test_asynchronous_workers_learn_and_finish_independently(store, tmp_path):
     run = neomx_run("-n", 2, "-s", 1, write(tmp_path, ASYNCHRONOUS), store)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("learned") == 2

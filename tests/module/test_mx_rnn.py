@@ -1,4 +1,4 @@
-"""mx.rnn beyond the recordings: checkpoints between MXNet and neomx, chance, and clear errors."""
+"""mx.rnn, beyond the recordings: checkpoints shared with MXNet, randomness, and errors."""
 
 import logging
 import subprocess
@@ -20,12 +20,12 @@ DATA = mx.sym.Variable("data")
 
 
 @pytest.mark.parametrize("which", [("fused", "fused"), ("fused", "single"), ("single", "fused"), ("single", "single")])
-def test_mxnet_s_checkpoints_load_into_either_network(which):
+def test_mxnet_checkpoints_load_into_fused_and_unfused_networks(which):
     now, then = record_rnn.read(mx, record_rnn.FIXTURES)[which]
     np.testing.assert_allclose(now, then, rtol=1e-5, atol=1e-6)
 
 
-def test_checkpoints_are_written_as_mxnet_writes_them(tmp_path):
+def test_checkpoints_match_mxnet(tmp_path):
     record_rnn.write(mx, tmp_path)
     for name in ("fused", "single"):
         now, then = (mx.nd.load(str(folder / f"{name}-0003.params")) for folder in (tmp_path, record_rnn.FIXTURES))
@@ -35,7 +35,7 @@ def test_checkpoints_are_written_as_mxnet_writes_them(tmp_path):
         np.testing.assert_allclose(now, then, rtol=1e-5, atol=1e-6)
 
 
-def test_a_callback_saves_every_second_epoch(tmp_path):
+def test_checkpoint_callback_honors_the_period(tmp_path):
     cell = mx.rnn.LSTMCell(2)
     net = mx.sym.Group(cell.unroll(2, DATA)[0])
     shapes = dict(zip(net.list_arguments(), net.infer_shape(data=(1, 2, 3))[0], strict=True))
@@ -48,8 +48,8 @@ def test_a_callback_saves_every_second_epoch(tmp_path):
     assert sorted(loaded) == sorted(args)
 
 
-def test_a_trained_fused_model_goes_on_as_single_cells(tmp_path):
-    """Fit on buckets with one op, save after the epoch, and score the same with the cells it stands for."""
+def test_trained_fused_model_works_unfused(tmp_path):
+    """Fit a fused cell on buckets, save after the epoch, and get the same score with the unfused cells."""
     data, prefix = bucketing.batches(mx), str(tmp_path / "model")
     fused = mx.rnn.FusedRNNCell(6, num_layers=2, mode="lstm", prefix="lstm_")
     trained = mx.mod.BucketingModule(bucketing.model(mx, fused), data.default_bucket_key, context=mx.cpu())
@@ -66,26 +66,26 @@ def test_a_trained_fused_model_goes_on_as_single_cells(tmp_path):
     again = mx.mod.BucketingModule(bucketing.model(mx, single), data.default_bucket_key, context=mx.cpu())
     again.bind(data.provide_data, data.provide_label, for_training=False)
     again.set_params(arg_params, aux_params)
-    # `batches` sets the seeds: a bucket's last sentences are in no batch, and which they are is drawn.
+    # `batches` sets the seeds: the sentences of a bucket that do not fill a batch are dropped at random.
     metric = mx.metric.Perplexity(bucketing.INVALID)
     scores = [module.score(bucketing.batches(mx), metric)[0][1] for module in (trained, again)]
     assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
-def test_packing_names_what_is_missing():
-    with pytest.raises(KeyError, match="lstm_i2h_weight: expected among the parameters, which are .'other'"):
+def test_packing_names_the_missing_parameter():
+    with pytest.raises(KeyError, match="parameter 'lstm_i2h_weight' is missing, received .'other'"):
         mx.rnn.LSTMCell(2).unpack_weights({"other": mx.nd.ones((1,))})
     with pytest.raises(KeyError, match="gru_l0_i2h_r_weight"):
         mx.rnn.FusedRNNCell(2, mode="gru").pack_weights({})
-    with pytest.raises(MXNetError, match="7 rows cannot be those of 4 gates"):
+    with pytest.raises(MXNetError, match="cannot split 7 rows into 4 gates"):
         mx.rnn.LSTMCell(2).unpack_weights({"lstm_i2h_weight": mx.nd.ones((7, 2)), "lstm_i2h_bias": mx.nd.ones((7,))})
 
 
-# ---- chance ----
+# ---- randomness ----
 
 
-def test_zoneout_keeps_about_as_many_numbers_as_it_says():
-    """Each number of a state is the new one or that of the step before."""
+def test_zoneout_keeps_the_expected_fraction_of_values():
+    """Each element of a state is the new value or that of the previous step."""
     zoned = mx.rnn.ZoneoutCell(mx.rnn.RNNCell(400, prefix="z_"), zoneout_outputs=0.25)
     plain = mx.rnn.RNNCell(400, prefix="z_")
     nets = [mx.sym.Group(cell.unroll(2, DATA)[0]) for cell in (zoned, plain)]
@@ -101,7 +101,7 @@ def test_zoneout_keeps_about_as_many_numbers_as_it_says():
     assert np.all(second | (zoned_out[1] == zoned_out[0])) and 0.7 < second.mean() < 0.8
 
 
-def test_dropout_drops_only_in_training():
+def test_dropout_is_only_active_in_training():
     bound = mx.rnn.DropoutCell(0.5).unroll(2, DATA)[0].simple_bind(mx.cpu(), data=(40, 2, 50))
     bound.arg_dict["data"][:] = 1
     assert (bound.forward(is_train=False)[0].asnumpy() == 1).all()
@@ -123,13 +123,13 @@ print("torch._dynamo" in sys.modules)
 """
 
 
-def test_to_bind_a_network_loads_no_compiler():
+def test_binding_does_not_import_the_compiler():
     """torch's compiler takes seconds to import, and some ops import it when they run on tensors without memory."""
     run = subprocess.run([sys.executable, "-c", BIND], capture_output=True, text=True, timeout=LIMIT)
     assert run.stdout.split() == ["False"], run.stderr[-500:]
 
 
-def test_a_fused_cell_gives_what_its_single_cells_give():
+def test_fused_cell_matches_its_single_cells():
     for mode in ("rnn_relu", "rnn_tanh", "lstm", "gru"):
         fused = mx.rnn.FusedRNNCell(3, num_layers=2, mode=mode, bidirectional=True)
         single = fused.unfuse()
@@ -143,19 +143,19 @@ def test_a_fused_cell_gives_what_its_single_cells_give():
         np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-6)
 
 
-def test_rnn_unroll_makes_the_inputs():
+def test_rnn_unroll_creates_the_inputs():
     with pytest.warns(UserWarning, match="rnn_unroll is deprecated"):
         outputs, _ = mx.rnn.rnn_unroll(mx.rnn.RNNCell(3), 2, input_prefix="in_")
     assert [name for name in mx.sym.Group(outputs).list_arguments() if "data" in name] == ["in_t0_data", "in_t1_data"]
 
 
-def test_a_channels_last_conv_gru_splits_its_channels():
+def test_channels_last_conv_gru_splits_its_channels():
     cell = mx.rnn.ConvGRUCell((1, 4, 4, 2), 3, conv_layout="NHWC")
     net = mx.sym.Group(cell.unroll(2, DATA, layout="NTHWC")[0])
     assert net.infer_shape(data=(5, 2, 4, 4, 2))[1] == [(5, 4, 4, 3)] * 2
 
 
-def test_a_cell_of_one_s_own():
+def test_custom_cell():
     class Adder(mx.rnn.BaseRNNCell):
         @property
         def state_info(self):
@@ -169,7 +169,7 @@ def test_a_cell_of_one_s_own():
     net = Adder(prefix="sum_").unroll(3, DATA, merge_outputs=True)[0]
     bound = net.bind(mx.cpu(), {"data": mx.nd.ones((2, 3, 3))})
     assert bound.forward()[0].asnumpy()[0, :, 0].tolist() == [1, 2, 3]
-    with pytest.raises(NotImplementedError, match="BaseRNNCell must say in state_info"):
+    with pytest.raises(NotImplementedError, match="BaseRNNCell must define state_info"):
         mx.rnn.BaseRNNCell().begin_state()
 
 
@@ -181,15 +181,15 @@ def test_a_cell_of_one_s_own():
         (
             lambda: mx.rnn.RNNCell(3).unroll(1, mx.nd.ones((1, 1, 1))),
             AssertionError,
-            "For arrays there is mx.gluon.rnn",
+            "Use mx.gluon.rnn for arrays",
         ),
         (lambda: mx.rnn.LSTMCell(3)(DATA, [DATA]), MXNetError, r"expects a list of 2 state\(s\).*received 1"),
         (lambda: mx.rnn.FusedRNNCell(3, mode="elman"), ValueError, "mode must be one of rnn_relu.*received 'elman'"),
         (lambda: mx.rnn.RNNCell(3).begin_state(func=mx.nd.zeros), MXNetError, "batch_size must be told"),
-        (lambda: mx.rnn.ConvRNNCell((1, 2, 0, 5), 3), ValueError, "input_shape must be known but for the batch"),
+        (lambda: mx.rnn.ConvRNNCell((1, 2, 0, 5), 3), ValueError, "input_shape except the first .* must be known"),
     ],
 )
-def test_bad_input_is_told(call, kind, message):
+def test_invalid_input_raises(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
 
@@ -197,7 +197,7 @@ def test_bad_input_is_told(call, kind, message):
 # ---- sentences ----
 
 
-def test_sentences_that_are_too_long_are_counted(caplog):
+def test_too_long_sentences_are_counted(caplog):
     with caplog.at_level(logging.WARNING):
         batches = mx.rnn.BucketSentenceIter([[1, 2], [1, 2, 3], [3, 4]], 2, buckets=[2])
     assert "discarded 1 sentences" in caplog.text
@@ -207,11 +207,11 @@ def test_sentences_that_are_too_long_are_counted(caplog):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"batch_size": 9}, "no length has 9 of the 2 sentences"),
+        ({"batch_size": 9}, "no sentence length occurs 9 times in the 2 sentences"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"batch_size": 1, "layout": "TC"}, "layout 'NT' or 'TN'"),
     ],
 )
-def test_bad_batches_are_told(arguments, message):
+def test_invalid_bucket_arguments_raise(arguments, message):
     with pytest.raises(ValueError, match=message):
         mx.rnn.BucketSentenceIter([[1], [2]], **arguments)

@@ -1,4 +1,4 @@
-"""SVRGModule beyond the recordings (parity/cases/svrg.py): contexts, workers, predictions, bad input."""
+"""SVRGModule, beyond the recordings (parity/cases/svrg.py): contexts, workers, predictions and invalid input."""
 
 import subprocess
 import sys
@@ -54,13 +54,13 @@ def fitted(**kwargs):
     return module
 
 
-def test_two_contexts_come_to_what_one_does():
+def test_two_contexts_match_one():
     one, two = (fitted(context=context).get_params()[0] for context in (mx.cpu(), [mx.cpu(0), mx.cpu(1)]))
-    for name in one:  # sums are added in another order
+    for name in one:  # the order of summation differs
         np.testing.assert_allclose(two[name].asnumpy(), one[name].asnumpy(), rtol=1e-5)
 
 
-def test_two_workers_come_to_what_one_process_does(tmp_path):
+def test_two_workers_match_one_process(tmp_path):
     program = write(tmp_path, TRAINING)
     alone = [sys.executable, str(program), str(tmp_path / "one"), "local"]
     subprocess.run(alone, check=True, timeout=LIMIT, capture_output=True, env=environment())
@@ -69,11 +69,11 @@ def test_two_workers_come_to_what_one_process_does(tmp_path):
     expected = np.load(tmp_path / "one-0.npz")
     for rank in range(2):
         found = np.load(tmp_path / f"two-{rank}.npz")
-        for name in expected.files:  # sums are added in another order
+        for name in expected.files:  # the order of summation differs
             np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
 
 
-def test_it_predicts_scores_and_takes_other_shapes():
+def test_predict_score_and_other_shapes():
     module = fitted()
     assert module.predict(data()).shape == (20, 1)
     assert module.score(data(5), "mse")[0][1] < 0.4
@@ -85,7 +85,7 @@ def test_it_predicts_scores_and_takes_other_shapes():
     assert not np.array_equal(module.get_params()[0]["fc_weight"].asnumpy(), before)
 
 
-def test_a_step_without_full_gradients_says_what_to_do():
+def test_step_without_full_gradients_names_the_remedy():
     module = SVRGModule(network(), label_names=["label"], update_freq=1)
     batches = data()
     module.bind(batches.provide_data, batches.provide_label)
@@ -96,7 +96,7 @@ def test_a_step_without_full_gradients_says_what_to_do():
         module.update()
 
 
-def test_bad_frequencies_are_named():
+def test_invalid_update_freq_raises():
     with pytest.raises(TypeError, match="must be an integer .*received None"):
         SVRGModule(network())
     with pytest.raises(ValueError, match="must be a positive integer .*received 0"):

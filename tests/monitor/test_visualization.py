@@ -48,7 +48,7 @@ def test_bad_input_is_named(capsys):
         mx.viz.plot_network(3)
     with pytest.raises(TypeError, match="symbol must be Symbol, received str"):
         mx.viz.print_summary("net-symbol.json")
-    with pytest.raises(mx.MXNetError, match="no argument is called 'image'. Arguments: data"):
+    with pytest.raises(mx.MXNetError, match="unknown argument 'image'. Arguments: data"):
         mx.viz.plot_network(X * 2, shape={"image": (1, 2)})
     with pytest.raises(ValueError, match="Input shape is incomplete.*: y"):
         mx.viz.print_summary(mx.sym.dot(X, mx.sym.var("y")), {"data": (2, 3)})

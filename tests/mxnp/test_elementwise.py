@@ -1,4 +1,4 @@
-"""Elementwise functions of mx.np beyond the recordings: against NumPy on random input, and where MXNet's are broken."""
+"""Elementwise functions of mx.np, beyond the recordings: compared with NumPy, and where MXNet's are broken."""
 
 import numpy
 import pytest
@@ -7,7 +7,7 @@ import neomx as mx
 
 np = mx.np
 SHAPES = [((3,), (3,)), ((2, 1), (1, 3)), ((), (2,)), ((0, 2), (1, 2)), ((2, 3), (3,)), ((4, 1, 2), (3, 1))]
-# The gradient of each function of two, by NumPy: with respect to the first and the second argument.
+# The gradients of each binary function, in NumPy, with respect to the first and the second argument.
 GRADIENTS = {
     "add": (lambda a, b: 1 + 0 * a, lambda a, b: 1 + 0 * b),
     "subtract": (lambda a, b: 1 + 0 * a, lambda a, b: 0 * b - 1),
@@ -23,7 +23,7 @@ VALUES = {"ldexp": lambda a, b: a * 2**b}
 
 
 def summed(gradient, shape, whole):
-    """A gradient of `whole` shape as that of an array which was broadcast from `shape`."""
+    """Sum a gradient of shape `whole` to the `shape` of an array that was broadcast."""
     gradient = numpy.broadcast_to(gradient, whole)
     gradient = gradient.sum(axis=tuple(range(len(whole) - len(shape))))
     return gradient.sum(axis=tuple(i for i, n in enumerate(shape) if n == 1), keepdims=True).reshape(shape)
@@ -50,7 +50,7 @@ def test_values_and_gradients_of_arrays(name, shapes):
 
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients_with_a_number_on_either_side(name):
-    """Those of arctan2 and copysign with a number are wrong in MXNet, or fail."""
+    """For arctan2 and copysign with a number, MXNet's gradients are wrong or fail."""
     values = numpy.array([0.5, 1.5, -0.7 if name in ("arctan2", "copysign") else 0.7])
     for first in (True, False):
         x = np.array(values, dtype="float64")
@@ -63,7 +63,7 @@ def test_gradients_with_a_number_on_either_side(name):
         numpy.testing.assert_allclose(x.grad.asnumpy(), numpy.broadcast_to(expected, 3), rtol=1e-6)
 
 
-def test_where_gives_gradients_to_the_elements_that_were_chosen():
+def test_gradient_of_where_goes_to_the_selected_elements():
     condition = np.array([True, False], dtype="bool")
     for choose, expected in (
         (lambda x: np.where(condition, x, 2), [1.0, 0.0]),
@@ -77,12 +77,12 @@ def test_where_gives_gradients_to_the_elements_that_were_chosen():
         assert x.grad.tolist() == expected
 
 
-def test_integers_round_to_tens_as_in_numpy():
+def test_integers_round_to_tens():
     values = numpy.array([14, 15, 25, -36], dtype="int32")
     assert np.around(np.array(values), -1).tolist() == numpy.around(values, -1).tolist()
 
 
-def test_copysign_of_nan_is_numpys():
+def test_copysign_of_nan_matches_numpy():
     assert np.copysign(np.array([-1.0, 2.0]), np.array([numpy.nan, numpy.nan])).tolist() == [1.0, 2.0]
 
 
@@ -90,41 +90,41 @@ def test_copysign_of_nan_is_numpys():
     ("name", "arguments"),
     [("sin", ()), ("negative", ()), ("floor", ()), ("square", ()), ("around", ()), ("clip", (0, 1))],
 )
-def test_booleans_must_be_cast_to_numbers_first(name, arguments):
+def test_booleans_must_be_cast_first(name, arguments):
     with pytest.raises(mx.MXNetError, match="expected an array of numbers, got one of bool. Use astype"):
         getattr(np, name)(np.array([True], dtype="bool"), *arguments)
 
 
-def test_dtypes_that_mxnet_refuses_to_mix_meet_as_in_numpy():
+def test_mixed_dtypes_are_promoted_as_in_numpy():
     x, i = np.array([1.5, 2.0]), np.array([1, 2], dtype="int32")
     assert (x == i).tolist() == [False, True]
     assert (i - np.array([1, 1], dtype="int64")).dtype == numpy.int64
     assert np.where(np.array([True, False], dtype="bool"), x, i).tolist() == [1.5, 2.0]
 
 
-def test_deg2rad_and_rad2deg_work_where_mxnets_do_not():
+def test_deg2rad_and_rad2deg():
     x = np.array([30.0, 90.0])
     numpy.testing.assert_allclose(np.deg2rad(x).asnumpy(), numpy.deg2rad(x.asnumpy()), rtol=1e-6)
     numpy.testing.assert_allclose(np.rad2deg(np.deg2rad(x)).asnumpy(), x.asnumpy(), rtol=1e-6)
 
 
-def test_functions_that_are_numpys_are_refused_in_the_autograd_graph():
+def test_functions_that_run_in_numpy_raise_in_the_autograd_graph():
     x = np.array([1.0, 2.0])
     x.attach_grad()
     with mx.autograd.record():
-        with pytest.raises(ValueError, match="nancumprod computes with NumPy, which autograd cannot record"):
+        with pytest.raises(ValueError, match="nancumprod runs in NumPy, which autograd cannot record"):
             np.nancumprod(x)
         assert np.nancumprod(x.detach()).tolist() == [1.0, 2.0]
 
 
-def test_numpy_reads_arrays():
+def test_numpy_accepts_arrays():
     x = np.array([[1.0, 2.0]])
     assert numpy.asarray(x).dtype == numpy.float32
     numpy.testing.assert_array_equal(numpy.asarray(x), [[1.0, 2.0]])
     numpy.testing.assert_allclose(x, numpy.array([[1.0, 2.0]]))
 
 
-def test_writing_into_an_array_of_another_dtype_is_refused():
+def test_out_of_another_dtype_raises():
     i = np.array([1, 2], dtype="int32")
     with pytest.raises(mx.MXNetError, match="out= must have the dtype of the result, float32, received int32"):
         i /= 2

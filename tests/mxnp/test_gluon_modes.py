@@ -1,4 +1,4 @@
-"""What Gluon gives in NumPy mode is what it gives in nd mode, also where MXNet's own losses refuse mx.np arrays."""
+"""Gluon computes the same in NumPy mode as in nd mode, including losses that reject mx.np arrays in MXNet."""
 
 import contextlib
 
@@ -24,7 +24,7 @@ LOSSES = {
 
 @pytest.fixture
 def np_mode():
-    """A function that turns NumPy mode on until the test ends."""
+    """Return a function that turns NumPy mode on until the test ends."""
     yield mx.npx.set_np
     mx.npx.reset_np()
 
@@ -40,7 +40,7 @@ def labels(kind, shape):
 
 @pytest.mark.parametrize("hybrid", [False, True])
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_give_the_same_in_both_modes(name, hybrid, np_mode):
+def test_losses_are_equal_in_both_modes(name, hybrid, np_mode):
     make, shape, kind = LOSSES[name]
     values = onp.random.RandomState(0).normal(size=shape).astype("float32")
     seen = []
@@ -85,8 +85,8 @@ def train(net, array, steps=5, kvstore="device", wrap=contextlib.nullcontext):
     return losses, [p.data().asnumpy() for p in net.collect_params().values()]
 
 
-def test_a_net_that_is_older_than_numpy_mode_goes_on_in_it(np_mode):
-    """Its weights are shown as mx.np arrays from then on, and learn as before."""
+def test_net_created_before_numpy_mode_works_in_it(np_mode):
+    """Its weights become mx.np arrays, and training continues."""
     expected = train(digits_net(), mx.nd.array)
     net = digits_net()
     before = net[0].weight.data()
@@ -100,7 +100,7 @@ def test_a_net_that_is_older_than_numpy_mode_goes_on_in_it(np_mode):
     onp.testing.assert_array_equal(before.asnumpy(), weights[0])  # the same memory
 
 
-def test_the_twin_of_a_net_in_numpy_mode_is_trained_by_torch(np_mode):
+def test_torch_trains_the_twin_of_a_net_in_numpy_mode(np_mode):
     np_mode()
     net = digits_net()
     module = net.torch()
@@ -121,7 +121,7 @@ def test_autocast_computes_in_bfloat16(np_mode):
     assert onp.isfinite(losses).all()
 
 
-def test_the_model_zoo_and_the_estimator_take_np_arrays(np_mode):
+def test_model_zoo_and_estimator_accept_np_arrays(np_mode):
     np_mode()
     net = gluon.model_zoo.vision.resnet18_v1(classes=3, thumbnail=True)
     net.initialize()
@@ -140,14 +140,14 @@ def test_the_model_zoo_and_the_estimator_take_np_arrays(np_mode):
     assert net[0].weight.data().asnumpy().shape == (8, 6)
 
 
-def test_metrics_take_np_arrays(np_mode):
+def test_metrics_accept_np_arrays(np_mode):
     np_mode()
     accuracy = mx.metric.Accuracy()
     accuracy.update(mx.np.array([0, 1]), mx.np.array([[0.7, 0.3], [0.6, 0.4]]))
     assert accuracy.get() == ("accuracy", 0.5)
 
 
-def test_an_initializer_of_the_program_gets_np_arrays(np_mode):
+def test_custom_initializer_receives_np_arrays(np_mode):
     class Own(mx.init.Initializer):
         def _init_weight(self, name, data):
             data[:] = mx.np.random.uniform(-10, 10, data.shape)
@@ -176,7 +176,7 @@ def test_constants_of_np_arrays(np_mode):
 
 
 @pytest.mark.parametrize("kind", ["local", "device"])
-def test_a_store_sums_np_arrays(kind, np_mode):
+def test_kvstore_sums_np_arrays(kind, np_mode):
     np_mode()
     store = mx.kv.create(kind)
     store.init(3, mx.np.ones(2))
@@ -198,7 +198,7 @@ def test_sample_weights_of_any_dtype(dtype, np_mode):
 
 @pytest.mark.parametrize("merge", [True, False])
 @pytest.mark.parametrize("lengths", [None, [2, 3]])
-def test_cells_unroll_np_arrays_as_nd_ones(merge, lengths, np_mode):
+def test_cells_unroll_np_arrays_like_nd_arrays(merge, lengths, np_mode):
     seen = []
     for array in (mx.nd.array, mx.np.array):
         if seen:
@@ -246,8 +246,8 @@ WORKER = """
 """
 
 
-def test_two_workers_train_as_one_in_numpy_mode(tmp_path):
-    """Two workers with half a batch each end with the weights of one with all of it, to rounding of float32 sums."""
+def test_two_workers_match_one_worker_in_numpy_mode(tmp_path):
+    """Two workers with half a batch each reach the weights of one worker with all of it, up to float32 rounding."""
     script = write(tmp_path, WORKER)
     weights = {}
     for how, arguments in {"one": ["-n", 1], "all-reduce": ["-n", 2], "servers": ["-n", 2, "-s", 1]}.items():

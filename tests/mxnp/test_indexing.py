@@ -1,4 +1,4 @@
-"""x[key] and x[key] = value of mx.np arrays, against numpy on random keys; views; errors; symbols."""
+"""x[key] and x[key] = value of mx.np arrays: random keys compared with numpy, views, errors and symbols."""
 
 import json
 
@@ -27,7 +27,7 @@ def random_slice(rng, length):
 
 
 def random_item(rng, length, advanced, count):
-    """What a key has for an axis. Index arrays have `count` elements, or 1, along their last axis: they broadcast."""
+    """Return a random item of a key. Index arrays have `count` elements, or 1, along their last axis, to broadcast."""
     kind = rng.randint(8 if advanced else 4)
     if kind < 2 or not length:
         return random_slice(rng, length)
@@ -40,9 +40,9 @@ def random_item(rng, length, advanced, count):
 
 
 def random_key(rng, shape, advanced):
-    """A key for an array of that shape."""
+    """Return a random key for an array of that shape."""
     count, items = rng.randint(1, 4), []
-    # An Ellipsis that stands for no axis parts index arrays in numpy and not in MXNet: here it stands for some.
+    # An Ellipsis that covers no axis separates index arrays in numpy but not in MXNet, so here it covers some.
     skipped = sorted(rng.randint(len(shape) + 1, size=2)) if rng.rand() < 0.4 else (0, 0)
     for axis in range(len(shape) if skipped[1] else rng.randint(len(shape) + 1)):
         if rng.rand() < 0.15:
@@ -55,7 +55,7 @@ def random_key(rng, shape, advanced):
 
 
 def as_ours(rng, key):
-    """The same key, with some of numpy's arrays as ours."""
+    """Return the same key, with some of numpy's arrays replaced by mx.np arrays."""
     if isinstance(key, tuple):
         return tuple(as_ours(rng, item) for item in key)
     return np.array(key, dtype=key.dtype) if isinstance(key, onp.ndarray) and rng.rand() < 0.6 else key
@@ -75,7 +75,7 @@ def test_reading_and_writing_match_numpy(shape, advanced):
         found = ours[as_ours(rng, key)]
         assert found.shape == expected.shape, key
         assert onp.array_equal(found.asnumpy(), expected), key
-        # Values at repeated positions are equal, because numpy alone defines which one stays.
+        # Values at repeated positions are equal, because only numpy defines which one is kept.
         cut = rng.randint(expected.ndim + 1)
         value = onp.full([n if rng.rand() < 0.7 else 1 for n in expected.shape[cut:]], rng.randint(100, 200), "int64")
         theirs[key] = value
@@ -85,7 +85,7 @@ def test_reading_and_writing_match_numpy(shape, advanced):
         assert onp.array_equal(ours.asnumpy(), theirs), (key, value)
 
 
-def test_distinct_values_are_written_where_numpy_writes_them():
+def test_distinct_values_are_written_as_in_numpy():
     rng = onp.random.RandomState(5)
     for _ in range(300):
         shape = SHAPES[rng.randint(4)]
@@ -136,13 +136,13 @@ def test_gradients_of_random_reads():
     ],
     ids=str,
 )
-def test_what_shares_memory(key, shares):
+def test_which_keys_share_memory(key, shares):
     x = np.array(numbers(4, 3))
     x[key][()] = 77
     assert (77 in x.asnumpy()) is shares
 
 
-def test_the_whole_array_is_the_array_itself():
+def test_key_of_the_whole_array_returns_the_array_itself():
     x = np.array(numbers(2, 3))
     assert x[:] is x and x[()] is x
 
@@ -169,7 +169,7 @@ def test_the_whole_array_is_the_array_itself():
     ],
     ids=str,
 )
-def test_bad_keys(shape, key, error):
+def test_invalid_keys_raise(shape, key, error):
     x = np.array(numbers(*shape))
     with pytest.raises(error):
         x[key]
@@ -188,13 +188,13 @@ def test_bad_keys(shape, key, error):
     ],
     ids=["shape", "shape as numpy", "text", "complex", "mx.nd"],
 )
-def test_values_that_cannot_be_assigned(value, error):
+def test_invalid_values_raise(value, error):
     x = np.array(numbers(2, 3))
     with pytest.raises(error):
         x[0] = value
 
 
-def test_values_take_the_dtype_of_the_array():
+def test_values_are_cast_to_the_dtype_of_the_array():
     x = np.array(numbers(2, 3), dtype="uint8")
     x[0], x[1, 0], x[1, 1] = 300, -1, 2.9
     assert x.asnumpy().tolist() == [[44, 44, 44], [255, 2, 5]]
@@ -206,7 +206,7 @@ def test_values_take_the_dtype_of_the_array():
     assert onp.isnan(y.asnumpy()[0])
 
 
-def test_a_value_that_overlaps_its_target_is_read_first():
+def test_value_that_overlaps_its_target_is_copied_first():
     x = np.array(numbers(5))
     x[1:] = x[:-1]
     assert x.asnumpy().tolist() == [0, 0, 1, 2, 3]
@@ -215,7 +215,7 @@ def test_a_value_that_overlaps_its_target_is_read_first():
 
 
 @pytest.mark.parametrize("write", ["x[0] = 1", "y[0] = 1", "z[0] = y[0]", "z[[0, 1]] = y[0]", "x[mask] = 1"])
-def test_writing_to_or_with_the_graph_is_refused_while_recording(write):
+def test_writing_to_or_from_the_graph_raises_while_recording(write):
     x, z, mask = np.array(numbers(2, 3)), np.array(numbers(2, 3)), np.array(numbers(2, 3) > 2, dtype="bool")
     x.attach_grad()
     names = {"x": x, "z": z, "mask": mask}
@@ -230,7 +230,7 @@ def test_writing_to_or_with_the_graph_is_refused_while_recording(write):
     "key",
     [0, -1, slice(1, 3), slice(None), (slice(None), 1), (1, -1), (), (slice(0, 1), slice(1, 3)), slice(None, None, -1)],
 )
-def test_symbols_read_the_same_elements(key):
+def test_symbols_select_the_same_elements(key):
     x = np.array(numbers(4, 3))
     symbol = mx.sym.var("x").as_np_ndarray()[key]
     assert symbol.infer_shape(x=(4, 3))[1] == [x[key].shape]
@@ -238,7 +238,7 @@ def test_symbols_read_the_same_elements(key):
     assert onp.array_equal(result.asnumpy(), x[key].asnumpy())
 
 
-def test_symbols_write_the_nodes_of_mxnet():
+def test_indexing_a_symbol_creates_the_nodes_of_mxnet():
     x = mx.sym.var("x").as_np_ndarray()
     with mx.name.NameManager():
         nodes = json.loads(x[:, 1].tojson())["nodes"][1:]
@@ -247,5 +247,5 @@ def test_symbols_write_the_nodes_of_mxnet():
         ("_npx_reshape", "reshape0", {"newshape": "(-2, -3, -4)"}),
     ]
     for key in (None, ..., [0], "a", 1.5, (0, None)):
-        with pytest.raises(IndexError, match="int, slice"):
+        with pytest.raises(IndexError, match="an int, a slice"):
             x[key]

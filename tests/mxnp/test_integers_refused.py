@@ -1,4 +1,4 @@
-"""Ops of mx.npx that take floats only."""
+"""Ops of mx.npx that only accept floats."""
 
 import pytest
 
@@ -15,6 +15,6 @@ import neomx as mx
         lambda x: mx.npx.activation(x, act_type="tanh"),
     ],
 )
-def test_integers_are_refused(call, dtype):
+def test_integers_raise(call, dtype):
     with pytest.raises(mx.MXNetError, match="expected an array of floats"):
         call(mx.np.array([1, 5], dtype=dtype))

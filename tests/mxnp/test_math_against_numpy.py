@@ -1,4 +1,4 @@
-"""Reductions, products and linear algebra of mx.np against NumPy, on many shapes; also where MXNet's are wrong."""
+"""Reductions, products and linear algebra of mx.np compared with NumPy, including cases that are wrong in MXNet."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_vector_norms_of_infinite_order(ord):
     close(mx.np.linalg.norm(mx.np.array(x, dtype="float64"), ord=ord, axis=1), np.linalg.norm(x, ord, axis=1))
 
 
-def test_gradient_of_a_broadcast_matrix_product_adds_up_the_right_batches():
+def test_gradient_of_a_broadcast_matrix_product_sums_over_batches():
     a, b = mx.np.ones((2, 1, 2, 3)), mx.np.array(np.arange(60).reshape(5, 3, 4), dtype="float32")
     a.attach_grad()
     with mx.autograd.record():
@@ -121,7 +121,7 @@ def test_gradient_of_a_broadcast_matrix_product_adds_up_the_right_batches():
     close(a.grad, np.broadcast_to(b.asnumpy().sum((0, 2)), (2, 1, 2, 3)))
 
 
-def test_integers_multiply():
+def test_products_of_integers():
     a, b = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4)
     for name in ("dot", "matmul"):
         ours = getattr(mx.np, name)(mx.np.array(a, dtype="int32"), mx.np.array(b, dtype="int32"))
@@ -146,7 +146,7 @@ def test_integers_multiply():
         lambda: mx.np.max(mx.np.ones((0, 3)), axis=0),
     ],
 )
-def test_refused(call):
+def test_invalid_input_raises(call):
     with pytest.raises(mx.MXNetError):
         call()
 

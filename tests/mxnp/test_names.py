@@ -1,4 +1,4 @@
-"""Every name that MXNet 1.9.1 has in mx.np, mx.npx and their parts is here, with the same parameters."""
+"""Every name of MXNet 1.9.1's mx.np, mx.npx and their submodules exists, with the same parameters."""
 
 import inspect
 import json
@@ -12,7 +12,7 @@ from neomx.numpy.methods import ABSENT
 RECORDED = json.loads(
     (pathlib.Path(__file__).resolve().parents[1] / "parity" / "recorded" / "np_names.json").read_text()
 )
-# What MXNet's namespaces happen to show of its own and Python's modules.
+# Modules of MXNet and Python that are visible in MXNet's namespaces by accident.
 INTERNAL = {
     "np": {"arrayprint", "function_base", "io", "multiarray", "stride_tricks", "utils"},
     "np.linalg": {"fallback_linalg"},
@@ -24,7 +24,7 @@ INTERNAL = {
     "np.ndarray": {"__del__", "__dict__", "__setstate__", "__slots__", "__weakref__"},
     "sym.np._Symbol": {"__del__", "__setitem__", "__setstate__", "__slots__", "__weakref__"},
 }  # fmt: skip
-EXTENDED = {"attach_grad"}  # takes `stype` too, as in mx.nd
+EXTENDED = {"attach_grad"}  # also accepts `stype`, as in mx.nd
 ARRAYS = [path for path in RECORDED if path.startswith("np")]
 
 
@@ -40,7 +40,7 @@ def members(path):
 
 
 def parameters(function):
-    """Names, kinds and defaults, as record_np_names.py writes them."""
+    """Return names, kinds and defaults, as written by record_np_names.py."""
     found = []
     for p in inspect.signature(function).parameters.values():
         default = p.default.__name__ if isinstance(p.default, type) else repr(p.default)
@@ -53,19 +53,19 @@ def takes_anything(recorded):
 
 
 def is_made_from_an_op(recorded):
-    """MXNet makes such functions from its registry; tests/ops/test_registry.py compares the arguments of ops."""
+    """Whether MXNet generates the function from its registry. tests/ops/test_registry.py compares these."""
     return ["name", "POSITIONAL_OR_KEYWORD", "None"] in recorded and recorded[-1][1] == "VAR_KEYWORD"
 
 
 @pytest.mark.parametrize("path", [*ARRAYS, "sym.np._Symbol"])
-def test_every_name_is_there(path):
+def test_every_name_exists(path):
     owner = find(path)
     assert [name for name, _ in members(path) if not hasattr(owner, name)] == []
 
 
 @pytest.mark.parametrize("path", ARRAYS)
-def test_parameters_are_mxnets(path):
-    """Functions that are NumPy's own have the parameters of the NumPy that is installed."""
+def test_parameters_match_mxnet(path):
+    """Functions of NumPy have the parameters of the installed NumPy."""
     owner, different = find(path), {}
     for name, facts in members(path):
         known = facts.get("parameters")

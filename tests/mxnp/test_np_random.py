@@ -95,7 +95,7 @@ def test_bernoulli():
         assert abs(drawn.mean() - 0.3) < 0.02
 
 
-def test_batches_of_draws():
+def test_batch_shapes():
     drawn = mx.npx.random.normal_n(mx.np.array([0.0, 5]), mx.np.array([1.0, 2]), batch_shape=COUNT).asnumpy()
     np.testing.assert_allclose(drawn.mean(0), [0, 5], atol=0.1)
     np.testing.assert_allclose(drawn.std(0), [1, 2], rtol=0.1)
@@ -104,7 +104,7 @@ def test_batches_of_draws():
     np.testing.assert_allclose(drawn.mean(0), [3, 5.5], atol=0.1)
 
 
-def test_shuffle_keeps_the_rows():
+def test_shuffle_keeps_rows_intact():
     x = mx.np.array(np.arange(200).reshape(100, 2))
     assert mx.np.random.shuffle(x) is None
     shuffled = x.asnumpy()

@@ -1,4 +1,4 @@
-"""Gradients of shape and search functions that MXNet has wrong or lacks, by finite differences; numpy's numbers."""
+"""Gradients of shape and search functions that are wrong or missing in MXNet, and values compared with NumPy."""
 
 import numpy as onp
 import pytest
@@ -52,14 +52,14 @@ def test_gradients(name):
     onp.testing.assert_allclose(x.grad.asnumpy(), expected, atol=1e-6)
 
 
-def test_reshape_in_columns():
+def test_reshape_in_fortran_order():
     data = onp.arange(24.0).reshape(2, 3, 4)
     for shape in ((6, 4), (4, -1), (24,), (2, 2, 6)):
         found = np.reshape(np.array(data), shape, order="F")
         assert onp.array_equal(found.asnumpy(), data.reshape(shape, order="F"))
 
 
-def test_pad_with_a_number_and_with_numpys_short_forms():
+def test_pad_accepts_numpys_short_forms():
     data = onp.arange(6.0).reshape(2, 3)
     for width in (1, (1, 2), ((1, 2),), ((1,), (2,)), ((0, 1), (2, 0))):
         found = np.pad(np.array(data), width, constant_values=5)

@@ -1,4 +1,4 @@
-"""Functions of mx.sym.np, bound and run, against the same functions on arrays; shapes and dtypes are inferred."""
+"""Functions of mx.sym.np, bound and run, compared with arrays. Shapes and dtypes are inferred."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "arrays"), [(call, arrays) for call, *arrays in CALLS])
-def test_like_arrays(call, arrays):
+def test_symbols_match_arrays(call, arrays):
     mx.npx.set_np()
     try:
         given = {f"x{i}": mx.np.array(array, dtype="float32") for i, array in enumerate(arrays)}

@@ -1,4 +1,4 @@
-"""Creation, shape and search functions on symbols: inferred shapes and computed values are those of arrays."""
+"""Creation, shape and search functions on symbols: inferred shapes and computed values match those of arrays."""
 
 import numpy as onp
 import pytest
@@ -76,7 +76,7 @@ CALLS = {
     "take": lambda m, x, y, v, i: m.take(x, i, axis=1),
     "take flat": lambda m, x, y, v, i: m.take(x, i, mode="wrap"),
 }
-# What these give depends on values: no shape is inferred.
+# The result shapes depend on values, so they cannot be inferred.
 UNKNOWN_SHAPES = {
     "unique": lambda m, x, y, v, i: m.unique(x),
     "unique all": lambda m, x, y, v, i: m.unique(x, return_index=True, return_counts=True),
@@ -92,7 +92,7 @@ def arguments():
 
 
 def both(call):
-    """The symbols and the arrays that a call gives."""
+    """Return the symbols and the arrays that a call returns."""
     arrays = arguments()
     symbols = [mx.sym.var(name).as_np_ndarray() for name in arrays]
     results = [call(mx.sym.np, *symbols), call(np, *arrays.values())]
@@ -106,7 +106,7 @@ def computed(symbol, arrays):
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_symbols_give_what_arrays_give(name):
+def test_symbols_match_arrays(name):
     (symbols, expected), arrays = both(CALLS[name])
     assert len(symbols) == len(expected)
     for symbol, value in zip(symbols, expected, strict=True):
@@ -121,7 +121,7 @@ def test_symbols_give_what_arrays_give(name):
 
 
 @pytest.mark.parametrize("name", UNKNOWN_SHAPES)
-def test_shapes_that_depend_on_values(name):
+def test_shapes_that_depend_on_values_are_unknown(name):
     (symbols, expected), arrays = both(UNKNOWN_SHAPES[name])
     for symbol, value in zip(symbols, expected, strict=True):
         run = mx.gluon.SymbolBlock(symbol, [mx.sym.var(n) for n in symbol.list_arguments()])

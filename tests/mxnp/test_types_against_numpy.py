@@ -1,4 +1,4 @@
-"""Broadcasting and the dtypes of results, against NumPy on arrays that were cast by MXNet's rules; property tests."""
+"""Property tests of broadcasting and result dtypes, compared with NumPy on arrays cast by MXNet's rules."""
 
 import numpy as onp
 import pytest
@@ -25,7 +25,7 @@ def np_mode():
 
 
 def met(a, b):
-    """Where two dtypes meet: floats win, the wider float wins; MXNet has no int16."""
+    """Return the common dtype of two dtypes: floats win, the wider float wins; MXNet has no int16."""
     floats = [dtype for dtype in (a, b) if dtype in FLOATS]
     if floats:
         return max(floats, key=FLOATS.index)
@@ -78,7 +78,7 @@ def test_where(arrays, truth, seed):
 def test_an_array_and_a_number(dtype, name, number, seed):
     array = numbers(seed, (2, 3), dtype)
     if dtype not in FLOATS:
-        number = int(number)  # cut as C cuts it
+        number = int(number)  # truncated as in C
     kept = "int64" if dtype == "bool" else dtype
     with onp.errstate(over="ignore"):
         expected = getattr(onp, name)(array.astype(kept), onp.array(number).astype(kept))
@@ -90,5 +90,5 @@ def test_an_array_and_a_number(dtype, name, number, seed):
 @given(DTYPES, st.sampled_from(COMPARISONS), st.sampled_from([0, 1, 2, 0.5, 1.5, True]), st.integers(0, 99))
 def test_an_array_compared_with_a_number(dtype, name, number, seed):
     array = numbers(seed, (2, 3), dtype)
-    expected = getattr(onp, name)(array, onp.array(number).astype(dtype))  # the number takes the array's dtype
+    expected = getattr(onp, name)(array, onp.array(number).astype(dtype))  # the number is cast to the array's dtype
     same(getattr(np, name)(np.array(array), number), expected, "bool")

@@ -1,4 +1,4 @@
-"""Errors, events, dtypes: the ground that other rooms stand on."""
+"""Errors, events and dtypes."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from neomx import events
 from neomx.dtype import FLAG_OF_TORCH, NUMPY_OF_TORCH, TORCH_OF_FLAG, to_torch
 
 
-def test_events_reach_their_subscribers_until_they_stop():
+def test_events_reach_subscribers_until_they_unsubscribe():
     seen = []
     stop = events.subscribe(lambda name, fields: seen.append((name, fields)), "step")
     stop_all = events.subscribe(lambda name, fields: seen.append("any " + name))
@@ -21,7 +21,7 @@ def test_events_reach_their_subscribers_until_they_stop():
     assert seen == [("step", {"loss": 0.5}), "any step", "any other"]
 
 
-def test_an_mxnet_error_is_a_runtime_error():
+def test_mxnet_error_is_a_runtime_error():
     assert issubclass(mx.MXNetError, RuntimeError) and mx.base.MXNetError is mx.MXNetError
 
 
@@ -38,17 +38,17 @@ def test_an_mxnet_error_is_a_runtime_error():
         ("uint8", torch.uint8),
     ],
 )
-def test_every_spelling_of_a_dtype(spelling, expected):
+def test_all_spellings_of_a_dtype(spelling, expected):
     assert to_torch(spelling) is expected
 
 
 @pytest.mark.parametrize("spelling", ["float13", "complex64", torch.complex64, object, None.__class__])
-def test_unknown_dtypes(spelling):
+def test_unknown_dtypes_raise(spelling):
     with pytest.raises(mx.MXNetError, match="unknown dtype .* Expected one of float32"):
         to_torch(spelling)
 
 
-def test_the_flags_of_files_and_the_types_agree():
+def test_type_flags_of_files_match_the_dtypes():
     assert {TORCH_OF_FLAG[flag]: flag for flag in TORCH_OF_FLAG} == FLAG_OF_TORCH
     assert set(NUMPY_OF_TORCH) == set(FLAG_OF_TORCH)
     assert [TORCH_OF_FLAG[i] for i in range(8)] == [

@@ -1,4 +1,4 @@
-"""x[key] against numpy, for random shapes and random keys."""
+"""Property tests: x[key] against numpy, for random shapes and keys."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def slices(size):
 def basic_keys(draw, shape):
     used = draw(st.integers(0, len(shape)))
     items = [draw(st.integers(-n, n - 1) | slices(n)) for n in shape[:used]]
-    if draw(st.booleans()):  # an Ellipsis, and the dimensions after it from the end
+    if draw(st.booleans()):  # an Ellipsis, followed by trailing dimensions
         at = draw(st.integers(0, used))
         after = (
             [draw(st.integers(-n, n - 1) | slices(n)) for n in shape[len(shape) - (used - at) :]] if used > at else []
@@ -32,7 +32,7 @@ def basic_keys(draw, shape):
 
 @st.composite
 def array_keys(draw, shape):
-    """Index arrays of one shape on some dimensions, ints and slices on others."""
+    """Index arrays of the same shape for some dimensions, ints and slices for others."""
     kinds = draw(st.lists(st.sampled_from(["array", "int", "slice"]), min_size=1, max_size=len(shape)))
     kinds[draw(st.integers(0, len(kinds) - 1))] = "array"
     smallest = min(n for n, kind in zip(shape, kinds, strict=False) if kind == "array")
@@ -48,7 +48,7 @@ def array_keys(draw, shape):
 
 
 def spelled(key, how):
-    """The key with its index arrays as lists, numpy arrays or NDArrays."""
+    """Return the key with its index arrays as lists, numpy arrays or NDArrays."""
     make = {"list": lambda a: a.tolist(), "numpy": lambda a: a, "nd": lambda a: mx.nd.array(a, dtype="int64")}[how]
     return tuple(make(item) if isinstance(item, np.ndarray) else item for item in key)
 
@@ -100,7 +100,7 @@ def test_array_read_and_write(data, shape, how):
 
 @settings(max_examples=300, deadline=None)
 @given(st.data(), shapes)
-def test_a_part_shares_memory_just_where_it_is_in_one_piece(data, shape):
+def test_a_part_shares_memory_if_it_is_contiguous(data, shape):
     key = data.draw(basic_keys(shape))
     values, array = both(shape)
     part = array[key]
@@ -112,7 +112,7 @@ def test_a_part_shares_memory_just_where_it_is_in_one_piece(data, shape):
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), shapes)
-def test_gradient_goes_to_the_part(data, shape):
+def test_gradient_of_a_part(data, shape):
     key = data.draw(st.one_of(basic_keys(shape), array_keys(shape)))
     values, array = both(shape)
     array.attach_grad()
@@ -128,7 +128,7 @@ def test_gradient_goes_to_the_part(data, shape):
 
 @settings(max_examples=100, deadline=None)
 @given(st.data(), shapes)
-def test_outside_is_an_index_error(data, shape):
+def test_out_of_bounds_raises_index_error(data, shape):
     axis = data.draw(st.integers(0, len(shape) - 1))
     wrong = data.draw(st.sampled_from([shape[axis], -shape[axis] - 1]))
     wrong = data.draw(st.sampled_from([wrong, [wrong], np.array([0, wrong])]))
@@ -140,13 +140,13 @@ def test_outside_is_an_index_error(data, shape):
         array[key] = 1
 
 
-def test_too_many_indices():
+def test_too_many_indices_raise():
     _, array = both((2, 3))
     with pytest.raises(IndexError, match="too many indices"):
         array[0, 0, 0]
 
 
-def test_a_key_of_another_kind():
+def test_unsupported_keys_raise():
     _, array = both((2, 3))
     with pytest.raises(ValueError, match="received float"):
         array[1.5]
@@ -154,7 +154,7 @@ def test_a_key_of_another_kind():
         array[[0, 1], [0, 1, 2]]
 
 
-def test_a_value_of_another_shape():
+def test_assigning_another_shape_raises():
     _, array = both((2, 3))
-    with pytest.raises(ValueError, match=r"\(2, 3\).*\(2,\)"):
+    with pytest.raises(ValueError, match=r"\(2,\).*\(2, 3\)"):
         array[0] = mx.nd.array([1, 2])

@@ -1,4 +1,4 @@
-"""Pickles of arrays that MXNet itself wrote (tests/parity/record_params.py)."""
+"""Pickles of arrays written by MXNet (tests/parity/record_params.py)."""
 
 import copy
 import importlib
@@ -15,7 +15,7 @@ PICKLE = pathlib.Path(__file__).resolve().parents[1] / "fixtures" / "params" / "
 
 
 class AsMxnet(pickle.Unpickler):
-    """Finds classes of mxnet in neomx, as under the name mxnet."""
+    """Finds classes of mxnet in neomx, as if it were imported under the name mxnet."""
 
     def find_class(self, module, name):
         kind, _, rest = module.partition(".")
@@ -32,20 +32,20 @@ def loaded():
         return AsMxnet(file).load()
 
 
-def test_arrays_of_an_mxnet_pickle_come_back(loaded):
+def test_loads_arrays_of_an_mxnet_pickle(loaded):
     assert loaded["weight"].asnumpy().tolist() == [[1, 2, 3]] and loaded["weight"].dtype == np.float32
     assert loaded["ids"].asnumpy().tolist() == [7, 8] and loaded["ids"].dtype == np.int32
     loaded["weight"][:] = 5
     assert loaded["weight"].context == mx.cpu() and loaded["weight"].grad is None
 
 
-def test_an_mx_np_array_comes_back_as_one(loaded):
+def test_mx_np_array_keeps_its_class(loaded):
     assert type(loaded["np"]) is mx.np.ndarray
     assert loaded["np"].asnumpy().tolist() == [3.5]
 
 
 @pytest.mark.parametrize("stype", ["csr", "row_sparse"])
-def test_sparse_arrays_come_back_with_their_storage(loaded, stype):
+def test_sparse_arrays_keep_their_storage_type(loaded, stype):
     x = loaded[stype]
     assert type(x) is type(mx.nd.sparse.zeros(stype, (1, 1))) and x.stype == stype and x.context == mx.cpu()
     assert x.asnumpy().tolist() == [[0, 1, 0], [2, 0, 3], [0, 0, 0]] and x.dtype == np.float32
@@ -54,18 +54,18 @@ def test_sparse_arrays_come_back_with_their_storage(loaded, stype):
     assert (x * 2).asnumpy().tolist() == [[2] * 3] * 3
 
 
-def test_a_sparse_array_without_elements_comes_back(loaded):
+def test_loads_an_empty_sparse_array(loaded):
     assert loaded["empty"].stype == "row_sparse" and loaded["empty"].asnumpy().tolist() == [[0] * 3] * 2
 
 
-def test_bytes_of_another_storage_are_refused(loaded):
+def test_rejects_bytes_of_another_storage_type(loaded):
     array = mx.nd.sparse.CSRNDArray(None)
-    with pytest.raises(mx.MXNetError, match="expected the bytes of a csr array in the pickle, received a row_sparse"):
+    with pytest.raises(mx.MXNetError, match="expected a csr array in the pickle, received a row_sparse"):
         array.__setstate__({"handle": serialize.array_tobuffer(loaded["row_sparse"])})
 
 
-def test_indices_outside_of_the_array_are_refused(loaded):
-    """The bytes are data: whatever they say, nothing is read or written outside of the array."""
+def test_rejects_indices_out_of_bounds(loaded):
+    """The bytes are untrusted: nothing outside of the array may be read or written."""
     x = loaded["csr"]
     parts = [np.asarray(each.asnumpy()) for each in (x.data, x.indices, x.indptr)]
     parts[1][0] = 99
@@ -76,7 +76,7 @@ def test_indices_outside_of_the_array_are_refused(loaded):
 
 @pytest.mark.parametrize("stype", ["csr", "row_sparse"])
 @pytest.mark.parametrize("copied", [lambda x: pickle.loads(pickle.dumps(x)), copy.deepcopy, copy.copy])
-def test_sparse_arrays_are_pickled_and_copied(stype, copied):
+def test_sparse_arrays_can_be_pickled_and_copied(stype, copied):
     x = mx.nd.array([[0, 1], [2, 0]]).tostype(stype)
     y = copied(x)
     assert y.stype == stype and y.shape == (2, 2) and y.asnumpy().tolist() == [[0, 1], [2, 0]]

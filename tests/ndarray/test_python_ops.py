@@ -1,4 +1,4 @@
-"""mx.operator: errors of CustomOp, and warnings and errors of the former kinds beyond the recordings."""
+"""mx.operator: errors of CustomOp, and warnings and errors of its deprecated op classes beyond the recordings."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from neomx.base import MXNetError
 DATA = mx.sym.Variable("data")
 
 
-def test_former_ops_say_that_they_are():
+def test_deprecated_ops_warn():
     with pytest.warns(UserWarning, match="NumpyOp has been deprecated. Please use CustomOp"):
         op = mx.operator.NumpyOp()
     with pytest.warns(UserWarning, match="PythonOp has been deprecated"):
@@ -20,7 +20,7 @@ def test_former_ops_say_that_they_are():
         op(DATA, DATA, DATA).simple_bind(mx.cpu(), data=(2,))
 
 
-def test_an_error_in_a_numpy_op_names_it():
+def test_error_in_a_numpy_op_is_reported():
     class Broken(mx.operator.NumpyOp):
         def forward(self, in_data, out_data):
             raise ValueError("no such thing")

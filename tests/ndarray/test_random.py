@@ -1,4 +1,4 @@
-"""Random numbers: their moments, that a seed repeats them, and that contexts do not share them."""
+"""Random numbers: moments, reproducibility with seeds, and independence of contexts."""
 
 import numpy as np
 import pytest
@@ -18,12 +18,12 @@ DISTRIBUTIONS = {
     "negative_binomial": ((3, 0.4), 4.5, 11.25),
     "generalized_negative_binomial": ((3.0, 0.4), 3.0, 6.6),
 }
-# The op's own parameters, where they differ from the function's.
+# Parameters of the op, if they differ from the function's.
 OP_PARAMETERS = {"exponential": (0.25,)}
 
 
 def check_moments(values, mean, variance):
-    """Mean and variance within 5 standard errors."""
+    """Check that mean and variance are within 5 standard errors."""
     values = values.astype("float64").ravel()
     error = np.sqrt(variance / values.size)
     assert abs(values.mean() - mean) < 5 * error, "mean"
@@ -65,7 +65,7 @@ def test_moments_like(name):
 
 
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_every_spelling_draws_the_same(name):
+def test_function_and_op_draw_the_same_values(name):
     parameters = DISTRIBUTIONS[name][0]
     of_op = OP_PARAMETERS.get(name, parameters)
     calls = [
@@ -83,7 +83,7 @@ def test_every_spelling_draws_the_same(name):
         np.testing.assert_array_equal(drawn[0], other)
 
 
-def test_randn_takes_its_shape_as_arguments():
+def test_randn_accepts_the_shape_as_arguments():
     mx.random.seed(3)
     drawn = R.randn(COUNT // 4, 4, loc=1, scale=2)
     assert drawn.shape == (COUNT // 4, 4)
@@ -102,7 +102,7 @@ def test_randint():
     assert R.randint(0, 5).shape == (1,)
 
 
-def test_exact_cases():
+def test_degenerate_distributions():
     assert R.negative_binomial(3, 1, shape=4).asnumpy().tolist() == [0] * 4
     assert R.poisson(0, shape=4).asnumpy().tolist() == [0] * 4
     assert R.uniform(2, 2, shape=3).asnumpy().tolist() == [2] * 3
@@ -116,7 +116,7 @@ def test_exact_cases():
 # ---- seeds and contexts ----
 
 
-def test_a_seed_repeats():
+def test_same_seed_repeats_the_values():
     mx.random.seed(42)
     first = [R.uniform(shape=5).asnumpy() for _ in range(3)]
     mx.random.seed(42)
@@ -127,7 +127,7 @@ def test_a_seed_repeats():
     assert not np.array_equal(R.uniform(shape=5).asnumpy(), first[0])
 
 
-def test_contexts_have_streams_of_their_own():
+def test_contexts_have_independent_streams():
     contexts = [mx.cpu(0), mx.cpu(1), mx.cpu(2), mx.cpu_pinned(0), mx.cpu_shared(0)]
     mx.random.seed(1)
     drawn = [tuple(R.uniform(shape=5, ctx=ctx).asnumpy()) for ctx in contexts]
@@ -136,7 +136,7 @@ def test_contexts_have_streams_of_their_own():
     assert tuple(R.uniform(shape=5, ctx=mx.cpu(0)).asnumpy()) not in drawn
 
 
-def test_seeding_one_context_leaves_the_others():
+def test_seeding_one_context_does_not_affect_others():
     mx.random.seed(1)
     expected = R.uniform(shape=5, ctx=mx.cpu(1)).asnumpy()
     mx.random.seed(1)
@@ -148,7 +148,7 @@ def test_seeding_one_context_leaves_the_others():
     np.testing.assert_array_equal(R.uniform(shape=5).asnumpy(), first)
 
 
-def test_the_context_of_a_result():
+def test_context_of_a_result():
     assert R.normal(shape=2, ctx=mx.cpu(1)).context == mx.cpu(1)
     with mx.cpu(2):
         assert R.randint(0, 3, shape=2).context == mx.cpu(2)
@@ -159,19 +159,19 @@ def test_the_context_of_a_result():
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**31, 2**40, np.int64(3)])
-def test_seeds_of_any_int(value):
+def test_seed_accepts_any_int(value):
     mx.random.seed(value)
     first = R.uniform(shape=3).asnumpy()
     mx.random.seed(value)
     np.testing.assert_array_equal(R.uniform(shape=3).asnumpy(), first)
 
 
-def test_a_seed_must_be_an_int():
+def test_seed_must_be_an_int():
     with pytest.raises(ValueError, match="must be an int"):
         mx.random.seed(1.5)
 
 
-def test_out_takes_shape_dtype_and_context():
+def test_out_determines_shape_dtype_and_context():
     target = mx.nd.array(np.zeros((2, 3)), dtype="float64", ctx=mx.cpu(1))
     assert R.normal(out=target) is target
     assert target.asnumpy().all() and target.context == mx.cpu(1)
@@ -213,7 +213,7 @@ def test_multinomial_shapes(data, shape, expected, dtype):
     np.testing.assert_allclose(log_probability.asnumpy(), np.log(0.25), rtol=1e-6)
 
 
-def test_multinomial_gradient_is_that_of_reinforce():
+def test_multinomial_gradient_is_the_reinforce_gradient():
     probabilities = mx.nd.array([[0.1, 0.9], [0.8, 0.2]])
     probabilities.attach_grad()
     rewards = mx.nd.array([[1.0, -2.0, 3.0], [0.5, 0.25, 4.0]])
@@ -228,7 +228,7 @@ def test_multinomial_gradient_is_that_of_reinforce():
     np.testing.assert_allclose(probabilities.grad.asnumpy(), expected, rtol=1e-5)
 
 
-def test_drawing_is_constant_to_autograd():
+def test_samples_are_constants_for_autograd():
     mean = mx.nd.array([1.0, 2.0])
     mean.attach_grad()
     with mx.autograd.record():

@@ -1,4 +1,4 @@
-"""Reshape codes: what each means, for random shapes. tests/parity/cases/shape.py has the table that MXNet gave."""
+"""Property tests of reshape codes. tests/parity/cases/shape.py compares them with MXNet."""
 
 import math
 
@@ -19,7 +19,7 @@ def divisors(n):
 
 @st.composite
 def coded(draw):
-    """(shape, codes, result): codes drawn together with what they must give."""
+    """Draw (shape, codes, result), where result is the shape that the codes must produce."""
     shape = draw(shapes)
     codes, result = [], []
     axis = 0
@@ -55,7 +55,7 @@ def coded(draw):
 
 @settings(max_examples=500, deadline=None)
 @given(coded())
-def test_codes_mean_what_they_say(example):
+def test_codes_produce_the_expected_shape(example):
     shape, codes, result = example
     assert infer_reshape(shape, codes) == result
 
@@ -69,7 +69,7 @@ def test_reverse_reads_from_the_right(example):
 
 @settings(max_examples=500, deadline=None)
 @given(shapes, st.lists(st.integers(-6, 12), min_size=1, max_size=5).map(tuple), st.booleans())
-def test_any_codes_keep_the_elements_or_are_refused(shape, codes, reverse):
+def test_arbitrary_codes_keep_the_elements_or_raise(shape, codes, reverse):
     try:
         result = infer_reshape(shape, codes, reverse)
     except mx.MXNetError:
@@ -80,7 +80,7 @@ def test_any_codes_keep_the_elements_or_are_refused(shape, codes, reverse):
 
 @settings(max_examples=100, deadline=None)
 @given(coded())
-def test_op_and_method_keep_the_order(example):
+def test_op_and_method_keep_the_order_of_elements(example):
     shape, codes, result = example
     values = np.arange(math.prod(shape), dtype="float32").reshape(shape)
     for array in (mx.nd.reshape(mx.nd.array(values), shape=codes), mx.nd.array(values).reshape(codes)):
@@ -103,6 +103,6 @@ def test_op_and_method_keep_the_order(example):
         ((-7,), "not a reshape code"),
     ],
 )
-def test_refused(codes, message):
+def test_invalid_codes_raise(codes, message):
     with pytest.raises(mx.MXNetError, match=message):
         infer_reshape((2, 3, 4), codes)

@@ -1,18 +1,18 @@
-"""shuffle: rows in random order, the same order for the same seed."""
+"""shuffle: rows in random order, which depends on the seed."""
 
 import numpy as np
 
 import neomx as mx
 
 
-def test_keeps_rows_whole():
+def test_shuffle_keeps_rows_intact():
     x = mx.nd.array(np.arange(300).reshape(100, 3))
     y = mx.nd.shuffle(x).asnumpy()
     assert not np.array_equal(y, x.asnumpy())
     np.testing.assert_array_equal(y[np.argsort(y[:, 0])], x.asnumpy())
 
 
-def test_repeats_with_the_seed():
+def test_same_seed_repeats_the_order():
     x = mx.nd.array(np.arange(50), dtype="int32")
     mx.random.seed(7)
     first, second = mx.nd.shuffle(x), mx.nd.shuffle(x)
@@ -23,7 +23,7 @@ def test_repeats_with_the_seed():
     assert not np.array_equal(first.asnumpy(), second.asnumpy())
 
 
-def test_every_order_is_as_likely():
+def test_all_orders_are_equally_likely():
     mx.random.seed(1)
     x = mx.nd.array([0, 1, 2])
     seen = {}

@@ -1,4 +1,4 @@
-"""Sparse arrays, beyond what the parity cases show: memory, gradients as objects, what MXNet gets wrong."""
+"""Sparse arrays, beyond the parity cases: memory, gradient objects, and bugs of MXNet."""
 
 import pickle
 import sys
@@ -28,7 +28,7 @@ def huge_rows(row, value):
     return mx.nd.sparse.row_sparse_array((np.full((1, 2), value, dtype="float32"), [row]), shape=(HUGE, 2))
 
 
-def test_nothing_is_made_dense_without_need(tmp_path):
+def test_sparse_arrays_are_not_densified(tmp_path):
     a, b = huge_rows(5, 1), huge_rows(HUGE - 1, 2)
     total = mx.nd.sparse.add(a, b) * 2 - a
     assert total.indices.asnumpy().tolist() == [5, HUGE - 1]
@@ -43,24 +43,24 @@ def test_nothing_is_made_dense_without_need(tmp_path):
     wide.check_format()
 
 
-def test_coordinates_add_up_and_need_no_order():
+def test_duplicate_unsorted_coordinates_are_summed():
     x = mx.nd.sparse.csr_matrix(([1, 2, 3, 4], ([1, 0, 1, 0], [0, 2, 0, 1])), shape=(2, 4))
     assert x.asnumpy().tolist() == [[0, 4, 2, 0], [4, 0, 0, 0]]
     x.check_format()
     assert mx.nd.sparse.csr_matrix(([1.0], ([1], [2]))).shape == (2, 3)
 
 
-def test_iteration_over_rows_ends():
+def test_iteration_over_rows_terminates():
     assert [len(row) for row in csr([[0, 1], [2, 0], [0, 0]])] == [1, 1, 1]
     with pytest.raises(IndexError):
         csr()[2]
 
 
-def test_retain_is_a_method_too():
+def test_retain_is_a_method():
     assert rsp().retain(mx.nd.array([1])).asnumpy().tolist() == rsp().asnumpy().tolist()
 
 
-def test_a_row_sparse_gradient_stays_sparse_in_torch():
+def test_row_sparse_gradient_is_sparse_in_torch():
     weight = ones((1000, 3))
     weight.attach_grad(stype="row_sparse")
     for rows in ([7, 7, 2], [9]):
@@ -74,7 +74,7 @@ def test_a_row_sparse_gradient_stays_sparse_in_torch():
     assert not weight.grad.asnumpy().any()
 
 
-def test_dot_gives_a_gradient_of_the_rows_it_used():
+def test_gradient_of_dot_has_only_the_used_rows():
     weight = ones((1000, 2))
     weight.attach_grad(stype="row_sparse")
     data = mx.nd.sparse.csr_matrix((np.array([1, 2], dtype="float32"), [7, 900], [0, 1, 2]), shape=(2, 1000))
@@ -86,7 +86,7 @@ def test_dot_gives_a_gradient_of_the_rows_it_used():
     assert weight.grad.data.asnumpy().tolist() == [[1, 1], [2, 2]]
 
 
-def test_columns_in_no_order_and_sums_of_huge_arrays():
+def test_unsorted_columns_and_sums_of_huge_arrays():
     x = mx.nd.sparse.csr_matrix((np.array([1, 2, 3], dtype="float32"), [2, 0, 1], [0, 2, 3]), shape=(2, 3))
     assert mx.nd.sparse.dot(x, mx.nd.array([[1], [10], [100]])).asnumpy().tolist() == [[102], [30]]
     assert huge_rows(3, 2).sum().asscalar() == 4
@@ -95,7 +95,7 @@ def test_columns_in_no_order_and_sums_of_huge_arrays():
     assert wide.sum(axis=1).asnumpy().tolist() == [1, 1]
 
 
-def test_gradients_add_up_when_asked():
+def test_grad_req_add_accumulates():
     weight = ones((5, 2))
     weight.attach_grad("add", stype="row_sparse")
     for row in (1, 3, 1):
@@ -106,7 +106,7 @@ def test_gradients_add_up_when_asked():
     assert weight.grad.data.asnumpy().tolist() == [[2, 2], [1, 1]]
 
 
-def test_a_dense_gradient_of_a_sparse_op():
+def test_dense_gradient_of_a_sparse_op():
     weight = ones((4, 2))
     weight.attach_grad()
     with mx.autograd.record():
@@ -116,7 +116,7 @@ def test_a_dense_gradient_of_a_sparse_op():
     assert weight.grad.asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]
 
 
-def test_a_variable_may_be_written_to():
+def test_writing_to_a_variable():
     x = rsp()
     x.attach_grad()
     x[:] = 3
@@ -128,7 +128,7 @@ def test_a_variable_may_be_written_to():
     assert x.asnumpy().tolist() == [[6, 6, 6], [6, 6, 6]]
 
 
-def test_out_takes_any_storage():
+def test_out_accepts_any_storage_type():
     for target in (mx.nd.array(np.zeros((2, 3))), csr(np.zeros((2, 3)))):
         mx.nd.elemwise_add(csr(), csr(), out=target)
         np.testing.assert_array_equal(target.asnumpy(), 2 * csr().asnumpy())
@@ -137,7 +137,7 @@ def test_out_takes_any_storage():
     assert target.data.shape == (2, 3)
 
 
-def test_scipy_both_ways():
+def test_scipy_roundtrip():
     x = csr()
     there = x.asscipy()
     np.testing.assert_array_equal(there.toarray(), x.asnumpy())
@@ -146,7 +146,7 @@ def test_scipy_both_ways():
     np.testing.assert_array_equal(back.asnumpy(), x.asnumpy())
 
 
-def test_scipy_is_asked_for_by_name(monkeypatch):
+def test_missing_scipy_error_names_the_extra(monkeypatch):
     for name in ("scipy", "scipy.sparse"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ImportError, match=r'pip install "neomx\[scipy\]"'):
@@ -154,7 +154,7 @@ def test_scipy_is_asked_for_by_name(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64", "int32", "int64", "uint8", "int8"])
-def test_every_dtype(dtype):
+def test_all_dtypes(dtype):
     values = np.array([[0, 1, 0], [2, 0, 3]], dtype=dtype)
     for make in (mx.nd.sparse.csr_matrix, mx.nd.sparse.row_sparse_array):
         x = make(values)
@@ -169,7 +169,7 @@ def test_torch_sees_the_dense_tensor():
     assert torch.equal(csr().to_torch(), torch.tensor([[0, 0.5, 0], [-0.7, 0, 0.2]]))
 
 
-def test_autograd_grad_gives_a_dense_array():
+def test_autograd_grad_returns_a_dense_array():
     weight = ones((4, 2))
     weight.attach_grad(stype="row_sparse")
     with mx.autograd.record():
@@ -178,7 +178,7 @@ def test_autograd_grad_gives_a_dense_array():
     assert gradient.asnumpy().tolist() == [[0, 0], [1, 1], [0, 0], [0, 0]]
 
 
-def test_the_op_cast_storage_of_a_dense_tensor_is_a_copy():
+def test_cast_storage_of_a_dense_tensor_is_a_copy():
     x = mx.nd.array([[1, 0], [0, 2]])
     y = mx.nd.op.cast_storage(x, "default")
     y[:] = 9

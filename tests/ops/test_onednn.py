@@ -121,4 +121,4 @@ def test_bfloat16_trains_on_this_machine(first, launcher, tmp_path):
     )
     assert ran.returncode == 0, ran.stderr
     assert "loss" in ran.stdout
-    assert ran.stderr.count("announces AMX") <= 1  # once, not once for each worker
+    assert ran.stderr.count("reports AMX") <= 1  # once, not once for each worker

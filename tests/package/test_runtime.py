@@ -77,11 +77,11 @@ def test_errors_by_name():
 def test_what_needs_libmxnet_says_so(tmp_path):
     assert mx.libinfo.__version__ == "1.9.1"
     for find in (mx.libinfo.find_lib_path, mx.libinfo.find_include_path, mx.libinfo.find_conf_path):
-        with pytest.raises(RuntimeError, match="there is no libmxnet"):
+        with pytest.raises(RuntimeError, match="does not include libmxnet"):
             find()
     with pytest.raises(mx.MXNetError, match="MXNDArrayCreate is a function of libmxnet"):
         mx.base.check_call(mx.base._LIB.MXNDArrayCreate(ctypes.byref(mx.base.NDArrayHandle())))
-    with pytest.raises(mx.MXNetError, match="no handles of libmxnet"):
+    with pytest.raises(mx.MXNetError, match="no libmxnet handles"):
         mx.base.c_handle_array([mx.nd.ones(1)])
     with pytest.raises(mx.MXNetError, match=r"Triton.*CustomOp"):
         mx.rtc.CudaModule("__global__ void f() {}")
@@ -106,7 +106,7 @@ def test_ctypes_helpers():
     assert list(base.c_array(base.mx_uint, [1, 2])) == [1, 2]
     assert list(base.c_array_buf(ctypes.c_int, array.array("i", [3, 4]))) == [3, 4]
     assert base.check_call(0) is None
-    with pytest.raises(mx.MXNetError, match="error -1"):
+    with pytest.raises(mx.MXNetError, match="error code -1"):
         base.check_call(-1)
 
 

@@ -94,7 +94,7 @@ class TestWorkers:
     def test_arrays_that_workers_hold_together(self, workers, found):
         (first, *_) = found(workers)
         assert first["argmax"] == first["scaled"] == first["row"] == 0 and first["sum"] < 1e-3
-        assert "cannot mix an array that workers hold in parts" in str(first["mixed"])
+        assert "cannot mix sharded and replicated arrays" in str(first["mixed"])
 
     def test_bad_input_while_running(self, workers, found):
         (first, *_) = found(workers)

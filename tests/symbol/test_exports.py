@@ -1,4 +1,4 @@
-"""Files that neomx exports: the same bytes as those that real MXNet loaded, and what it computed from them."""
+"""Files exported by neomx: identical to files that MXNet loaded, with the values that MXNet computed from them."""
 
 import re
 
@@ -10,7 +10,7 @@ from parity import exports
 
 
 @pytest.mark.parametrize("name", exports.NETS)
-def test_mxnet_computes_the_same_from_an_export(name):
+def test_mxnet_computes_the_same_values_from_an_export(name):
     results = exports.computed(mx, exports.imported(mx, name), name)
     with np.load(exports.EXPORTED / f"{name}.npz") as expected:
         assert sorted(results) == sorted(expected.files)
@@ -19,10 +19,10 @@ def test_mxnet_computes_the_same_from_an_export(name):
 
 
 @pytest.mark.parametrize("name", exports.NETS)
-def test_exports_are_those_that_mxnet_loaded(name, tmp_path):
+def test_exports_equal_the_files_that_mxnet_loaded(name, tmp_path):
     with mx.name.NameManager():
         exports.made(mx, name).export(str(tmp_path / name))
     for file in (f"{name}-symbol.json", f"{name}-0000.params"):
         ours, loaded = (tmp_path / file).read_bytes(), (exports.EXPORTED / file).read_bytes()
-        # Loops are numbered as a process makes them.
+        # Loops are numbered per process.
         assert re.sub(rb"foreach\d+", b"foreach", ours) == re.sub(rb"foreach\d+", b"foreach", loaded), file

@@ -1,4 +1,4 @@
-"""`group2ctx`: parts of a symbol on contexts of their own; tests/parity/cases/group2ctx.py has MXNet's numbers."""
+"""`group2ctx`: parts of a symbol on different contexts. tests/parity/cases/group2ctx.py compares with MXNet."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def step(bound):
     return [a.asnumpy() for a in (*bound.outputs, *bound.grad_arrays, *bound.aux_arrays)]
 
 
-def test_two_contexts_give_the_numbers_of_one():
+def test_two_contexts_compute_the_same_as_one():
     apart = step(two_layers().simple_bind(mx.cpu(), x=(4, 3), group2ctx=CONTEXTS))
     together = step(two_layers().simple_bind(mx.cpu(), x=(4, 3)))
     assert len(apart) == len(together) == 10
@@ -33,8 +33,8 @@ def test_two_contexts_give_the_numbers_of_one():
         np.testing.assert_array_equal(a, b)
 
 
-def test_gradients_may_lie_elsewhere_than_they_are_computed():
-    weight = mx.sym.var("weight")  # in no group, so on the default context
+def test_gradients_may_be_stored_on_another_context():
+    weight = mx.sym.var("weight")  # not in a group, so on the default context
     with mx.AttrScope(ctx_group="dev1"):
         net = mx.sym.FullyConnected(mx.sym.var("x"), weight, num_hidden=2, no_bias=True)
     bound = net.simple_bind(mx.cpu(), x=(3, 2), group2ctx=CONTEXTS)
@@ -45,7 +45,7 @@ def test_gradients_may_lie_elsewhere_than_they_are_computed():
     assert bound.grad_dict["weight"].asnumpy().tolist() == [[6, 6], [6, 6]]
 
 
-def test_monitors_see_where_each_output_is():
+def test_monitors_see_the_context_of_each_output():
     bound, seen = two_layers().simple_bind(mx.cpu(), x=(4, 3), group2ctx=CONTEXTS), {}
     bound.set_monitor_callback(lambda name, array: seen.update({name: array.context}))
     bound.forward()
@@ -55,7 +55,7 @@ def test_monitors_see_where_each_output_is():
 
 @pytest.fixture
 def other_device(monkeypatch):
-    """A context whose device is another one to torch; its tensors have no values."""
+    """A context whose device differs from the CPU for torch. Its tensors have no values."""
     ctx = mx.cpu(9)
     monkeypatch.setattr(ctx, "device", torch.device("meta"))
     return ctx
@@ -72,28 +72,28 @@ def test_tensors_move_between_devices(other_device):
     assert bound.forward()[0]._data.is_meta
 
 
-def test_a_state_must_lie_with_its_op(other_device):
+def test_state_must_be_on_the_device_of_its_op(other_device):
     net, groups = two_layers(), {"dev1": mx.cpu(), "dev2": other_device}
     good = net.simple_bind(mx.cpu(), x=(4, 3), group2ctx=groups)
     states = {name: mx.nd.zeros((4,)) for name in good.aux_dict}
-    with pytest.raises(mx.MXNetError, match=r"'bn' runs on cpu\(9\) and changes 'bn_moving_mean'.*one ctx_group"):
+    with pytest.raises(mx.MXNetError, match=r"'bn' runs on cpu\(9\) but modifies 'bn_moving_mean'.*same ctx_group"):
         net.bind(mx.cpu(), good.arg_dict, aux_states=states, group2ctx=groups)
 
 
 @pytest.mark.parametrize(
     ("groups", "error", "words"),
     [
-        ({"dev1": mx.cpu(1)}, mx.MXNetError, "'dev2', which group2ctx gives no context"),
-        ({"dev1": "cpu", "dev2": mx.cpu()}, TypeError, "hold Contexts, received dev1='cpu'"),
+        ({"dev1": mx.cpu(1)}, mx.MXNetError, "'dev2', for which group2ctx has no context"),
+        ({"dev1": "cpu", "dev2": mx.cpu()}, TypeError, "must be Contexts, received dev1='cpu'"),
         ([mx.cpu()], TypeError, "dictionary of Contexts, received list"),
         ({"dev1": mx.cpu(), "dev2": mx.gpu(99)}, mx.MXNetError, r"cannot allocate on gpu\(99\)"),
     ],
 )
-def test_bad_groups(groups, error, words):
+def test_invalid_groups_raise(groups, error, words):
     with pytest.raises(error, match=words):
         two_layers().simple_bind(mx.cpu(), x=(4, 3), group2ctx=groups)
 
 
-def test_an_array_elsewhere_needs_groups():
-    with pytest.raises(mx.MXNetError, match=r"y is on cpu\(4\), and the symbol is bound to cpu\(0\)"):
+def test_array_on_another_context_requires_groups():
+    with pytest.raises(mx.MXNetError, match=r"y is on cpu\(4\), but the symbol is bound to cpu\(0\)"):
         (mx.sym.var("y") * 2).bind(mx.cpu(), [mx.nd.ones((2,), ctx=mx.cpu(4))])

@@ -1,4 +1,4 @@
-"""Lowering to functions on tensors, errors that name nodes, and symbol files that are broken."""
+"""Lowering to functions on tensors, errors that name nodes, and broken symbol files."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ def tensors_for(symbol, **shapes):
     return [torch.rand(by_name[name]) for name in symbol.list_inputs()]
 
 
-def test_a_lowered_symbol_is_straight_code():
+def test_lowered_symbol_is_straight_line_code():
     x = mx.sym.var("x")
     run = mx.sym.lower(mx.sym.relu(x + 1) * x, ["x"])
     lines = [line.strip() for line in run.source.splitlines()[2:-2]]
@@ -48,8 +48,8 @@ def test_a_lowered_symbol_is_straight_code():
     assert run(mx.cpu(), [torch.tensor([1.0, -3.0])])[0].tolist() == [2.0, 0.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # torch's own, in its tracer
-def test_a_lowered_symbol_traces_as_one():
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # from torch's tracer
+def test_lowered_symbol_traces_as_one_graph():
     net = network()
     run, tensors = mx.sym.lower(net, net.list_inputs()), tensors_for(net, data=(2, 3, 8, 8))
     compiled = torch.compile(lambda *given: run(mx.cpu(), given), fullgraph=True, backend="aot_eager")
@@ -66,7 +66,7 @@ def test_a_lowered_symbol_traces_as_one():
     assert not torch.equal(average, before)
 
 
-def test_an_error_names_the_node():
+def test_errors_name_the_node():
     net = network()
     run, tensors = mx.sym.lower(net, net.list_inputs()), tensors_for(net, data=(2, 3, 8, 8))
     tensors[0] = torch.rand(2, 5, 8, 8)
@@ -80,8 +80,8 @@ def test_an_error_names_the_node():
         mx.sym.lower(net, ["data", "conv_weight", "conv_bias"])
 
 
-def test_a_missing_shape_is_warned_of():
-    with pytest.warns(UserWarning, match=r"cannot decide the shape of these arguments.*fc_weight: \(3, 0\)"):
+def test_unknown_shape_warns():
+    with pytest.warns(UserWarning, match=r"cannot infer the shape of these arguments.*fc_weight: \(3, 0\)"):
         net = mx.sym.FullyConnected(mx.sym.var("x"), num_hidden=3, flatten=False, name="fc")
         assert net.infer_shape(x=(2, 4, 0)) == (None, None, None)
 
@@ -95,7 +95,7 @@ def test_inference_draws_no_random_numbers():
     assert mx.nd.random.uniform(shape=(3,)).asnumpy().tolist() == expected.tolist()
 
 
-def test_copies_are_apart():
+def test_copies_are_independent():
     net = network()
     for other in (copy.copy(net), copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         other.get_internals()["fc_output"]._set_attr(num_hidden="7")
@@ -103,7 +103,7 @@ def test_copies_are_apart():
         assert net.infer_shape(data=(2, 3, 8, 8))[1] == [(2, 5)]
 
 
-def test_files(tmp_path):
+def test_save_and_load(tmp_path):
     net, path = network(), str(tmp_path / "net-symbol.json")
     net.save(path)
     assert mx.sym.load(path).tojson() == net.tojson()
@@ -130,7 +130,7 @@ JUNK = st.one_of(st.none(), st.integers(-3, 99), st.text(max_size=4), st.just([]
 
 @given(st.integers(0, len(network().tojson())))
 @settings(max_examples=30, deadline=None)
-def test_truncated_json_is_refused(length):
+def test_truncated_json_raises(length):
     text = network().tojson()[:length]
     if text.strip() != network().tojson():
         with pytest.raises(mx.MXNetError):
@@ -139,7 +139,7 @@ def test_truncated_json_is_refused(length):
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_damaged_json_gives_a_symbol_or_a_clear_error(data):
+def test_damaged_json_loads_or_raises_mxnet_error(data):
     graph = copy.deepcopy(GRAPH)
     place = data.draw(
         st.sampled_from([graph, graph["attrs"], *graph["nodes"], *[n.get("attrs", {}) for n in graph["nodes"]]])
@@ -158,7 +158,7 @@ def test_damaged_json_gives_a_symbol_or_a_clear_error(data):
     ("change", "message"),
     [
         (lambda g: g["nodes"][3].update(op="Convolutoin"), "node 3.*no op is called 'Convolutoin'.*Convolution"),
-        (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [3, 0, 0]), "node 3.*one of the 3 nodes before"),
+        (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [3, 0, 0]), "node 3.*one of the 3 previous nodes"),
         (lambda g: g["nodes"][3]["inputs"].__setitem__(0, [0, 5, 0]), "node 3.*'data' has 1 output"),
         (lambda g: g["nodes"][3]["inputs"].pop(), "node 3.*expected the inputs data, weight, bias, received 2"),
         (lambda g: g["nodes"][3]["attrs"].update(kernel="wide"), "node 3.*kernel"),
@@ -167,7 +167,7 @@ def test_damaged_json_gives_a_symbol_or_a_clear_error(data):
         (lambda g: g.pop("nodes"), "expected a dictionary with a list of nodes"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(change, message):
+def test_errors_describe_the_problem_in_a_file(change, message):
     graph = copy.deepcopy(GRAPH)
     change(graph)
     with pytest.raises(mx.MXNetError, match=message):
@@ -175,7 +175,7 @@ def test_what_is_wrong_with_a_file_is_said(change, message):
 
 
 def gradient_by_differences(executor, name, start, step=2e-3):
-    """d(sum of the first output times start) / d(each element of an argument)."""
+    """Return d(sum of the first output times start) / d(each element of an argument) by finite differences."""
     values, found = executor.arg_dict[name], []
     for i in range(values.size):
         sides = []
@@ -191,7 +191,7 @@ def gradient_by_differences(executor, name, start, step=2e-3):
 
 
 @pytest.mark.parametrize(("reqs", "name"), [("write", "act_gamma"), ({"fc_bias": "write"}, "fc_bias")])
-def test_gradients_that_mxnet_gets_wrong_are_the_true_ones(reqs, name):
+def test_gradients_that_are_wrong_in_mxnet_are_correct(reqs, name):
     net = mx.sym.Convolution(mx.sym.var("data"), kernel=(3, 3), num_filter=4, no_bias=True, name="conv")
     net = mx.sym.LeakyReLU(mx.sym.BatchNorm(net, fix_gamma=False, name="bn"), act_type="prelu", name="act")
     net = mx.sym.FullyConnected(mx.sym.Pooling(net, kernel=(2, 2), stride=(2, 2)), num_hidden=3, name="fc")

@@ -1,4 +1,4 @@
-"""Every op as a symbol: names, JSON, shapes and dtypes, against what real MXNet 1.9.1 gave for each parity case."""
+"""Every op as a symbol: names, JSON, shapes and dtypes, compared with MXNet 1.9.1 for each parity case."""
 
 import gzip
 import json
@@ -16,12 +16,12 @@ from parity.recordings import FAMILIES, recorded
 PATH = pathlib.Path(__file__).resolve().parents[1] / "parity" / "recorded" / "symbol_cases.json.gz"
 RECORDED = json.loads(gzip.decompress(PATH.read_bytes()))
 EXACT = ("json", "arguments", "states", "outputs", "made inputs", "shapes", "dtypes")
-# MXNet knows an output from its attributes alone (in Concat's case wrongly), where neomx waits for all inputs.
+# MXNet infers an output from its attributes alone (wrongly for Concat), but neomx requires all inputs.
 NOT_FROM_THE_FIRST = {"amp_multicast", "multi_all_finite", "multi_sum_sq", "scatter_nd", "_rnn_param_concat", "Concat"}
 
 
 def by_name_only(case):
-    """Whether it leaves out the third input by position, which a symbol takes by name only, as in MXNet."""
+    """Whether it omits the third positional input, which a symbol only accepts by name, as in MXNet."""
     return case.attrs.get("use_label_lengths", False) and not case.attrs.get("use_data_lengths", False)
 
 
@@ -31,17 +31,17 @@ def cases_of(family):
 
 
 def agrees(ours, theirs):
-    """Whether all that MXNet knows is known here too."""
+    """Whether everything that MXNet infers is also inferred here."""
     if isinstance(theirs, list) and theirs:
         return len(ours) == len(theirs) and all(agrees(a, b) for a, b in zip(ours, theirs, strict=True))
     return theirs in (None, 0, []) or ours == theirs
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if cases_of(f)])
-def test_symbols_are_mxnets(family):
+def test_symbols_match_mxnet(family):
     for case in cases_of(family):
         expected = RECORDED.get(case.id)
-        if expected is None:  # MXNet makes no symbol of it, such as of optimizer steps
+        if expected is None:  # MXNet has no such symbol, e.g. for optimizer steps
             continue
         received = json.loads(json.dumps(symbol_cases.facts(mx, case)))
         for key in EXACT:
@@ -54,8 +54,8 @@ def test_symbols_are_mxnets(family):
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if cases_of(f)])
-def test_inference_is_what_comes_out(family):
-    """Also for those that MXNet makes no symbols of."""
+def test_inferred_shapes_and_dtypes_match_the_results(family):
+    """Includes ops for which MXNet has no symbols."""
     for case in cases_of(family):
         arrays = case.arrays()
         names = [f"v{i}" for i in range(len(arrays))]
@@ -65,13 +65,13 @@ def test_inference_is_what_comes_out(family):
         outputs = [expected[key] for key in sorted(expected) if key.startswith("out")]
         assert types == [o.dtype for o in outputs], case.id
         if 0 in sum((a.shape for a in [*arrays, *outputs]), ()) or case.op == "_contrib_boolean_mask":
-            continue  # 0 is an unknown length to a symbol
+            continue  # a symbol treats 0 as an unknown dimension
         shapes = symbol.infer_shape_partial(**{n: a.shape for n, a in zip(names, arrays, strict=True)})[1]
         assert shapes == [o.shape for o in outputs], case.id
 
 
 def run_bound(case):
-    """What `case.run` gives, by an executor."""
+    """Return the results of `case.run`, computed by an executor."""
     values = case.arrays()
     arrays = {f"v{i}": mx.nd.array(v, dtype=v.dtype) for i, v in enumerate(values)}
     symbol = symbol_cases.find_function(mx, case.op)(*map(mx.sym.var, arrays), name="n", **case.attrs)
@@ -89,7 +89,7 @@ def run_bound(case):
 
 
 @pytest.mark.parametrize("family", [f for f in FAMILIES if cases_of(f)])
-def test_executors_compute_the_recorded_numbers(family):
+def test_executors_compute_the_recorded_values(family):
     for case in cases_of(family):
         mx.random.seed(0)
         np.random.seed(0)
@@ -98,7 +98,7 @@ def test_executors_compute_the_recorded_numbers(family):
             tolerance.check(value, expected[key], f"{case.id} {key}", **case.tolerance())
 
 
-def test_every_op_has_its_function():
+def test_every_op_has_a_function():
     for name in OPS:
-        if not name.startswith("_np"):  # those of mx.sym.np and mx.sym.npx
+        if not name.startswith("_np"):  # ops of mx.sym.np and mx.sym.npx
             assert callable(symbol_cases.find_function(mx, name)), name
