@@ -28,15 +28,15 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "ops": Benchmark((ORACLE,), 4),
-    "train": Benchmark((ORACLE,), 7),
+    "ops": Benchmark((ORACLE, "--rounds", "5"), 3),
+    "train": Benchmark((ORACLE,), 6),
     "module": Benchmark((ORACLE, "--seconds", "1"), 3),
     "records": Benchmark((ORACLE,), 1),
     "memory": Benchmark((), 2),
     "np_ops": Benchmark((), 0.5),
     "np_step": Benchmark((), 0.2),
-    "workers": Benchmark((), 1),
-    "dist": Benchmark((ORACLE, "--rounds", "7"), 5),
+    "workers": Benchmark((), 1.5),
+    "dist": Benchmark((ORACLE, "--rounds", "7"), 6),
     "layouts": Benchmark(("--rounds", "7"), 4),
     "flood": Benchmark(("--at", "store", "server", "worker", "--rounds", "6"), 1.7),
 }
