@@ -82,7 +82,7 @@ def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
         rows += [
             race(HOST, times, "neomx all-reduce", "MXNet dist_sync", "all-reduce", 0.55),
             race(HOST, times, "neomx dist_sync by servers", "MXNet dist_sync", "servers", 0.8),
-            race(HOST, times, "neomx dist_async by servers", "MXNet dist_async", "asynchronous", 0.7),
+            race(HOST, times, "neomx dist_async by servers", "MXNet dist_async", "servers", 0.7),
         ]
     return rows
 
@@ -93,7 +93,7 @@ def copies(oracle: str, rounds: int) -> list[Row]:
     if oracle:
         start.append(partial(contestants.mxnet, oracle, "dist_sync", "copy", workers=1, servers=1))
     times = rounds_of(start, "copy", 3, rounds)
-    return [race(COPY, times, name, "a bare socket", "1 worker, 1 server") for name in list(times)[1:]]
+    return [race(COPY, times, name, "a bare socket", "1 server") for name in list(times)[1:]]
 
 
 def two_machines(rounds: int, count: int) -> list[Row]:

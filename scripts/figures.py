@@ -316,9 +316,9 @@ def with_blocks(page: str, text: str, results: Results) -> str:
 # ---- plots ----
 
 STYLE = """
-    text { font: 13px system-ui, sans-serif; fill: #1f2430; }
-    .group { font-weight: 600; }
-    .small { font-size: 12px; fill: #555d70; }
+    text { font: 12px system-ui, sans-serif; fill: #1f2430; }
+    .group { font-size: 13px; font-weight: 600; }
+    .small { fill: #555d70; }
     .end { text-anchor: end; }
     .better { fill: #2f8f6b; }
     .worse { fill: #c07a2c; }
@@ -336,13 +336,14 @@ LEFT, WIDTH, LINE = 400, 720, 22  # where bars begin; the width of a drawing; th
 
 def label(row: Row) -> str:
     """Return what a bar compares."""
-    mine = "" if row.by == "neomx" else f"{row.by.removeprefix('neomx ')}, "
-    return f"{row.what}, {mine}against {row.against}"
+    mine = row.by.removeprefix("neomx").strip()
+    parts = [row.what if row.what not in mine else "", mine, f"against {row.against}"]
+    return ", ".join(filter(None, parts))
 
 
 def plot(title: str, axis: str, rows: Sequence[Row], more_is_better: bool) -> str:
     """Return an SVG with a bar for each ratio, and a line where the ratio is 1."""
-    scale = (WIDTH - LEFT - 50) / max(1.0, *(row.ratio or 0 for row in rows))
+    scale = (WIDTH - LEFT - 60) / max(1.0, *(row.ratio or 0 for row in rows))
     drawn, y = [], 58
     for group, found in groups(rows):
         drawn.append(f'<text class="group" x="10" y="{y + 14}">{escape(group)}</text>')
@@ -353,7 +354,7 @@ def plot(title: str, axis: str, rows: Sequence[Row], more_is_better: bool) -> st
             width = row.ratio * scale
             drawn.append(f'<text class="end" x="{LEFT - 8}" y="{y + 14}">{escape(label(row))}</text>')
             drawn.append(f'<rect class="{kind}" x="{LEFT}" y="{y + 3}" width="{width:.1f}" height="{LINE - 7}"/>')
-            drawn.append(f'<text x="{LEFT + width + 6:.1f}" y="{y + 14}">{row.ratio:.2f}</text>')
+            drawn.append(f'<text class="end" x="{WIDTH - 10}" y="{y + 14}">{row.ratio:.2f}</text>')
             y += LINE
         y += 6
     one = LEFT + scale
@@ -472,7 +473,8 @@ def drawing(name: str) -> str:
 def drawn_rows(name: str, result: Result) -> list[Row]:
     """Return the rows of a result that its plot shows."""
     unit = SECTIONS[name].plot_of
-    return [row for row in result.rows if unit and row.unit == unit and row.ratio and "hidden" not in row.what]
+    shown = [row for row in result.rows if unit and row.unit == unit and row.ratio]
+    return [row for row in shown if "hidden" not in row.what and not row.by.startswith("MXNet")]
 
 
 def svg(name: str, result: Result) -> str:
