@@ -5,7 +5,7 @@ ORACLE_PYTHON ?= python3.11
 export OMP_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, which need not all compile every file
 
-.PHONY: help demo test quick coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions companions docs docs-serve clean
+.PHONY: help demo test quick coverage fuzz test-isa dist test-wheel check style types imports secrets audit format oracle record bench bench-dist bench-layouts bench-versions figures render companions docs docs-serve clean
 
 # List the targets.
 help:
@@ -127,6 +127,17 @@ bench-layouts: .venv/installed
 # Measure this checkout against another one: `make bench-versions BEFORE=../older`.
 bench-versions: .venv/installed
 	.venv/bin/python benchmarks/versions.py --before $(BEFORE)
+
+# Measure what the documentation publishes, and render it (as root, on an idle machine).
+# It takes about half an hour. ONLY chooses benchmarks: `make figures ONLY='train layouts'`. Each keeps its result in benchmarks/results.
+ONLY ?=
+figures: .venv/installed .venv-oracle/installed
+	status=0; .venv/bin/python benchmarks/measure.py $(ONLY) || status=1; \
+		.venv/bin/python scripts/figures.py && exit $$status
+
+# Render the measurements page, plots and figures on other pages from benchmarks/results.
+render: .venv/installed
+	.venv/bin/python scripts/figures.py
 
 # Test libraries written for MXNet on neomx: gluoncv, gluonnlp, mxboard, d2l.
 companions: .venv-companions/installed

@@ -9,39 +9,39 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import signal
-import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 
 import dist_contestants as contestants
 import dist_link
+import record
 from dist_team import Team
+from netns import why_not
+from record import Row
+
+HOST, COPY, LINK = "a training step, one machine", "push and pull of 100 MB", "a training step, two machines"
+BETWEEN = "between the machines"
 
 
-@dataclass
-class Row:
-    """One comparison: ours by theirs, and what was wanted of it."""
-
-    what: str
-    ours: str
-    theirs: str
-    ratio: float
-    middle_half: tuple[float, float]
-    goal: str = ""
-    verdict: str = ""
-
-
-def row(what: str, ours: str, theirs: str, ratios: Sequence[float], at_most: float = 0, at_least: float = 0) -> Row:
-    """A row of the table from the ratios of all rounds."""
-    ratio = statistics.median(ratios)
-    low, _, high = statistics.quantiles(ratios, n=4)
+def row(
+    group: str,
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    by: str,
+    against: str,
+    at_most: float = 0,
+    at_least: float = 0,
+) -> Row:
+    """Return a row with what was wanted of its ratio, and whether it was met."""
+    found = record.row(group, what, unit, ours, theirs, by, against)
     goal = f"<= {at_most}" if at_most else f">= {at_least}" if at_least else ""
-    met = ratio <= at_most if at_most else ratio >= at_least
-    return Row(what, ours, theirs, ratio, (low, high), goal, ("met" if met else "MISSED") if goal else "")
+    met = found.ratio <= at_most if at_most else found.ratio >= at_least
+    found.extra.update(goal=goal, verdict=("met" if met else "MISSED") if goal else "")
+    return found
 
 
 def rounds_of(start: Sequence[Callable[[], Team]], what: str, count: int, rounds: int) -> dict[str, list[float]]:
@@ -58,11 +58,8 @@ def rounds_of(start: Sequence[Callable[[], Team]], what: str, count: int, rounds
     return times
 
 
-def race(times: dict[str, list[float]], ours: str, theirs: str, what: str, at_most: float = 0) -> Row:
-    a, b = times[ours], times[theirs]
-    shown = [f"{statistics.median(each) * 1e3:.1f} ms" for each in (a, b)]
-    ratios = [x / y for x, y in zip(a, b, strict=True)]
-    return row(what, f"{ours} {shown[0]}", f"{theirs} {shown[1]}", ratios, at_most)
+def race(group: str, times: dict[str, list[float]], ours: str, theirs: str, what: str, at_most: float = 0) -> Row:
+    return row(group, what, "s", times[ours], times[theirs], ours, theirs, at_most)
 
 
 def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
@@ -78,14 +75,14 @@ def one_host(oracle: str, rounds: int, count: int) -> list[Row]:
         start += [partial(contestants.mxnet, oracle, kvstore) for kvstore in ("dist_sync", "dist_async")]
     times = rounds_of(start, "step", count, rounds)
     rows = [
-        race(times, "neomx all-reduce", "torch DDP", "all-reduce", 0.75),
-        race(times, "neomx Module", "neomx all-reduce", "a Module against a Trainer", 1.05),
+        race(HOST, times, "neomx all-reduce", "torch DDP", "all-reduce", 0.75),
+        race(HOST, times, "neomx Module", "neomx all-reduce", "Module", 1.05),
     ]
     if oracle:
         rows += [
-            race(times, "neomx all-reduce", "MXNet dist_sync", "all-reduce against servers", 0.55),
-            race(times, "neomx dist_sync by servers", "MXNet dist_sync", "servers", 0.8),
-            race(times, "neomx dist_async by servers", "MXNet dist_async", "asynchronous", 0.7),
+            race(HOST, times, "neomx all-reduce", "MXNet dist_sync", "all-reduce", 0.55),
+            race(HOST, times, "neomx dist_sync by servers", "MXNet dist_sync", "servers", 0.8),
+            race(HOST, times, "neomx dist_async by servers", "MXNet dist_async", "servers", 0.7),
         ]
     return rows
 
@@ -96,47 +93,57 @@ def copies(oracle: str, rounds: int) -> list[Row]:
     if oracle:
         start.append(partial(contestants.mxnet, oracle, "dist_sync", "copy", workers=1, servers=1))
     times = rounds_of(start, "copy", 3, rounds)
-    return [race(times, name, "a bare socket", "push and pull of 100 MB") for name in list(times)[1:]]
+    return [race(COPY, times, name, "a bare socket", "1 server") for name in list(times)[1:]]
 
 
 def two_machines(rounds: int, count: int) -> list[Row]:
     """Training over a link of 1 Gbit/s: what crosses it, how full it is, what backward hides."""
     link = dist_link.measure(rounds, count, 1)
-    rows = [link_race(link, "all-reduce, 1 worker on each machine")]
+    rows = [link_race(link, "1 worker on each machine")]
     for name, goal in (("neomx all-reduce", 0.9), ("torch DDP", 0)):
         figures = link[name]
-        alone = [dist_link.BOUND / seconds / dist_link.RATE for seconds in figures.alone]
-        parts = f"{name} {statistics.median(figures.hidden) * 1e3:.0f} ms"
-        whole = f"communication {statistics.median(figures.alone) * 1e3:.0f} ms"
-        hidden = [h / c for h, c in zip(figures.hidden, figures.alone, strict=True)]
+        alone = [dist_link.BOUND / seconds for seconds in figures.alone]
+        busy = [share * dist_link.RATE for share in figures.shares]
+        rates = {"theirs": [dist_link.RATE] * rounds, "by": name, "against": "1 Gbit/s"}
         rows += [
-            sent(name, figures),
-            row("share of the link while communicating", name, "1 Gbit/s", figures.shares, at_least=goal),
-            row("share of the link in one all-reduce alone", name, "1 Gbit/s", alone),
-            row("communication hidden behind backward", parts, whole, hidden),
+            sent(name, figures, 1),
+            row(BETWEEN, "while communicating", "bytes/s", busy, **rates, at_least=goal),
+            row(BETWEEN, "one all-reduce alone", "bytes/s", alone, **rates),
+            row(BETWEEN, "hidden behind backward", "s", figures.hidden, figures.alone, name, "all communication"),
         ]
     link = dist_link.measure(rounds, count, 2)
-    rows.append(link_race(link, "all-reduce, 2 workers on each machine"))
-    return rows + [sent(name, figures) for name, figures in link.items()]
+    rows.append(link_race(link, "2 workers on each machine"))
+    return rows + [sent(name, figures, 2) for name, figures in link.items()]
 
 
 def link_race(link: dict[str, dist_link.Figures], what: str) -> Row:
-    return race({name: figures.steps for name, figures in link.items()}, "neomx all-reduce", "torch DDP", what, 1.05)
+    steps = {name: figures.steps for name, figures in link.items()}
+    return race(LINK, steps, "neomx all-reduce", "torch DDP", what, 1.05)
 
 
-def sent(name: str, figures: dist_link.Figures) -> Row:
-    """What crosses the link, against the least that a ring of two machines must send."""
-    shown = f"{name} {statistics.median(figures.sent) / 1e6:.1f} MB"
-    bound = f"the ring's bound {dist_link.BOUND / 1e6:.1f} MB"
-    return row("bytes a step", shown, bound, [each / dist_link.BOUND for each in figures.sent])
+def sent(name: str, figures: dist_link.Figures, each: int) -> Row:
+    """Return what crosses the link, against the least that a ring of two machines must send."""
+    bound = [dist_link.BOUND] * len(figures.sent)
+    what = f"sent in a step, {each} worker{'s' * (each > 1)} on each machine"
+    return row(BETWEEN, what, "bytes", figures.sent, bound, name, "the ring's bound")
+
+
+def shown(value: float, unit: str) -> str:
+    """Return a number as people read it."""
+    scale, of = {"s": (1e3, "ms"), "bytes": (1e-6, "MB"), "bytes/s": (1e-6, "MB/s")}[unit]
+    return f"{value * scale:.1f} {of}"
 
 
 def table(rows: Sequence[Row]) -> str:
-    lines = [f"{'':41} {'this':38} {'against':30} ratio  middle half    goal     verdict"]
+    lines, group = [], ""
     for each in rows:
-        low, high = each.middle_half
-        cells = f"{each.what:41} {each.ours:38} {each.theirs:30} {each.ratio:5.2f}  {low:5.2f} - {high:5.2f}"
-        lines.append(f"{cells}  {each.goal:8} {each.verdict}".rstrip())
+        if each.group != group:
+            group = each.group
+            lines.append(f"{group:46} {'this':38} {'against':30} ratio  middle half    goal     verdict")
+        ours, theirs = (f"{each.by} {shown(each.ours, each.unit)}", f"{each.against} {shown(each.theirs, each.unit)}")
+        low, high = each.middle_half or (each.ratio, each.ratio)
+        cells = f"{each.what:46} {ours:38} {theirs:30} {each.ratio:5.2f}  {low:5.2f} - {high:5.2f}"
+        lines.append(f"{cells}  {each.extra['goal']:8} {each.extra['verdict']}".rstrip())
     return "\n".join(lines)
 
 
@@ -146,16 +153,23 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--steps", type=int, default=10, help="the steps of a team in a round")
     parser.add_argument("--only", default="", choices=("", "host", "copy", "link"), help="only this table")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    record.add_option(parser)
     args = parser.parse_args()
+    if args.only in ("", "link") and (reason := why_not()):
+        sys.exit(f"{reason}; --only host and --only copy need no network namespaces")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))  # by way of all that ends the teams
     parts = {
         "host": lambda: one_host(args.oracle, args.rounds, args.steps),
         "copy": lambda: copies(args.oracle, args.rounds),
         "link": lambda: two_machines(args.rounds, args.steps),
     }
-    rows = [each for name, part in parts.items() if args.only in ("", name) for each in part()]
-    print(json.dumps([asdict(each) for each in rows], indent=1) if args.json else table(rows))
+    result = record.begin("dist")
+    for name, part in parts.items():
+        if args.only in ("", name):
+            rows = part()
+            result.rows += rows
+            print(table(rows), flush=True)
+    result.save(args.json)
 
 
 if __name__ == "__main__":

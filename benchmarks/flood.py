@@ -1,4 +1,4 @@
-"""What a flood of strangers' connections costs a training: `python benchmarks/flood.py [--at server] [--rate 400]`.
+"""What a flood of strangers' connections costs a training: `python benchmarks/flood.py [--at server ...] [--rate 400]`.
 
 A flooder connects to a port of a job in training so many times a second: it goes at once, stays half open, or sends
 noise, in turn. Rounds alternate between no flood, the same flooder at a port that nobody serves (the kernel completes
@@ -24,6 +24,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+
+import record
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 STEPS = struct.Struct("<q")
@@ -156,11 +158,11 @@ def flooded(port: int | None, rate: float) -> Iterator[None]:
         yield
 
 
-def measure(arguments: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+def measure(place: str, arguments: argparse.Namespace) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
     """Steps per second, and CPU seconds of the listener per second, by kind of round."""
     speeds: dict[str, list[float]] = {"quiet": [], "control": [], "flood": []}
     costs: dict[str, list[float]] = {kind: [] for kind in speeds}
-    with job(arguments.at, arguments.checkout, arguments.workers) as (steps, pid, port):
+    with job(place, arguments.checkout, arguments.workers) as (steps, pid, port):
         kinds = {"quiet": (None, 0.0), "control": (None, arguments.rate), "flood": (port, arguments.rate)}
         for number in range(arguments.rounds):
             order = list(kinds)[number % 3 :] + list(kinds)[: number % 3]
@@ -174,26 +176,37 @@ def measure(arguments: argparse.Namespace) -> tuple[dict[str, list[float]], dict
     return speeds, costs
 
 
+def report(place: str, speeds: dict[str, list[float]], costs: dict[str, list[float]]) -> list[record.Row]:
+    """Print the medians, and return them as rows."""
+    print(f"at the {place}:")
+    for kind, values in speeds.items():
+        cost = 100 * statistics.median(costs[kind])
+        speed = f"{statistics.median(values):8.1f} steps/s ({min(values):.1f} to {max(values):.1f})"
+        print(f"{kind:8}{speed}; the listener's process: {cost:.1f} % of a core")
+    pairs = (("control", "quiet"), ("flood", "quiet"), ("flood", "control"))
+    rows = [record.row("speed", place, "steps/s", speeds[a], speeds[b], by=a, against=b) for a, b in pairs]
+    for each in rows:
+        print(f"{each.by} / {each.against}: {each.ratio:.2f}", flush=True)
+    return rows + [record.row("CPU of the listening process", place, "cores", costs[kind], by=kind) for kind in costs]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     places = ("store", "server", "worker")
-    parser.add_argument("--at", choices=places, default="store", help="store in the launcher or worker 0, or a server")
+    parser.add_argument(
+        "--at", choices=places, nargs="+", default=["store"], help="store in the launcher or worker 0, or a server"
+    )
     parser.add_argument("--rate", type=float, default=400.0, help="connections per second")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement; rate x seconds below 4096")
     parser.add_argument("--workers", type=int, default=1, help="fewer than cores, to leave one to the flooder")
     parser.add_argument("--checkout", default=str(HERE), help="the neomx to measure, by default this one")
+    record.add_option(parser)
     arguments = parser.parse_args()
-    speeds, costs = measure(arguments)
-    medians = {kind: statistics.median(values) for kind, values in speeds.items()}
-    for kind, values in speeds.items():
-        cost = statistics.median(costs[kind])
-        print(
-            f"{kind:8}{medians[kind]:8.1f} steps/s ({min(values):.1f} to {max(values):.1f}); the listener's process: "
-            f"{100 * cost:.1f} % of a core"
-        )
-    for kind, other in (("control", "quiet"), ("flood", "quiet"), ("flood", "control")):
-        print(f"{kind} / {other}: {medians[kind] / medians[other]:.2f}")
+    result = record.begin("flood")
+    for place in arguments.at:
+        result.rows += report(place, *measure(place, arguments))
+    result.save(arguments.json)
 
 
 if __name__ == "__main__":

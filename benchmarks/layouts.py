@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from functools import partial
 from typing import Any
 
 import layout_models as models
+import record
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -28,6 +28,7 @@ from neomx import autograd, gluon
 from neomx.parallel import Layout
 
 SAMPLES = {"mlp": 64, "gpt2": 8}  # of a batch, for all workers together
+TITLES = {"mlp": "MLP", "gpt2": "GPT-2"}
 MICROBATCHES = 4
 RATE = 1e-3
 LAYOUTS = {
@@ -229,22 +230,24 @@ def race(model: str, name: str, rounds: int, count: int) -> list[dict[str, float
 
 
 def table(given: argparse.Namespace) -> None:
-    """All rows; worker 0 prints."""
-    say = print if mx.dist.rank() == 0 else lambda *_, **__: None
+    """All rows; worker 0 prints and writes them."""
+    first, result = mx.dist.rank() == 0, record.begin("layouts")
+    say = print if first else lambda *_, **__: None
     say(f"{'':20}{'torch ms':>10}{'Block ms':>10}{'ratio':>8}{'module ms':>11}{'ratio':>8}")
     for model in given.models.split(","):
         for name in given.layouts.split(","):
             found = race(model, name, given.rounds, given.steps)
-
-            def ratio(who: str, found: Any = found) -> float:
-                return statistics.median(each[who] / each["torch"] for each in found)
-
-            ms = {who: 1000 * statistics.median(each[who] for each in found) for who in CONTESTANTS}
+            times = {who: [each[who] for each in found] for who in CONTESTANTS}
+            block, module = (
+                result.add(record.row(TITLES[model], name, "s", times[who], times["torch"], by=shown, against="torch"))
+                for who, shown in (("Block", "a Block"), ("module", "a torch module"))
+            )
             say(
-                f"{model + ' ' + name:20}{ms['torch']:10.1f}{ms['Block']:10.1f}{ratio('Block'):8.3f}"
-                f"{ms['module']:11.1f}{ratio('module'):8.3f}",
+                f"{model + ' ' + name:20}{1e3 * block.theirs:10.1f}{1e3 * block.ours:10.1f}{block.ratio:8.3f}"
+                f"{1e3 * module.ours:11.1f}{module.ratio:8.3f}",
                 flush=True,
             )
+    result.save(given.json if first else "")
 
 
 def main() -> None:
@@ -253,6 +256,7 @@ def main() -> None:
     parser.add_argument("--layouts", default="data=2,full,tensor=2,pipeline=2")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=5)
+    record.add_option(parser)
     given = parser.parse_args()
     if "RANK" not in os.environ:
         command = [sys.executable, "-m", "neomx", "run", "-n", "2", __file__, *sys.argv[1:]]

@@ -5,11 +5,14 @@ Each figure is of a process of its own.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import os
 import resource
 import subprocess
 import sys
+
+import record
 
 RESNET, MLP = "ResNet-18 on 32x32, batch 32", "MLP 784-256-128, batch 64"
 
@@ -64,18 +67,26 @@ def run(what: str, engine: str, mode: str) -> list[float]:
 
 
 def main() -> None:
-    (plain,) = run("peak", "torch", "imperative")
-    print(f"peak of {RESNET}: plain torch {plain:.0f} MB")
+    parser = argparse.ArgumentParser(description=__doc__)
+    record.add_option(parser)
+    args = parser.parse_args()
+    result = record.begin("memory")
+    plain = run("peak", "torch", "imperative")
+    print(f"peak of {RESNET}: plain torch {plain[0]:.0f} MB")
     for mode in ("imperative", "hybridized"):
-        (ours,) = run("peak", "neomx", mode)
-        print(f"  neomx, {mode}: {ours:.0f} MB, {ours / plain:.2f} of it", flush=True)
+        ours = run("peak", "neomx", mode)
+        row = result.add(record.row("peak of a process", f"{RESNET}, {mode}", "MB", ours, plain, against="torch"))
+        print(f"  neomx, {mode}: {row.ours:.0f} MB, {row.ratio:.2f} of it", flush=True)
     for mode in ("imperative", "hybridized"):
         memory, objects = run("leak", "neomx", mode)
+        for unit, number in (("MB", memory), ("objects", objects)):
+            result.add(record.row("added by 10,000 steps", f"{MLP}, {mode}", unit, [number]))
         print(f"10,000 steps of {MLP}, {mode}: {memory:+.1f} MB, {objects:+.0f} objects", flush=True)
+    result.save(args.json)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if sys.argv[1:2] in (["peak"], ["leak"]):  # a process that `run` started
         {"peak": peak, "leak": leak}[sys.argv[1]](*sys.argv[2:])
     else:
         main()

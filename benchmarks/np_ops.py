@@ -15,6 +15,7 @@ import statistics
 import time
 from collections.abc import Callable
 
+import record
 import torch
 
 from neomx import nd, np, npx
@@ -126,15 +127,18 @@ def measure(rows: dict[str, tuple[Call, Call]], rounds: int, calls: int) -> dict
     return found
 
 
-def report(found: dict[str, list[tuple[float, float]]]) -> None:
-    """A line for each op, and one for all."""
-    quiet = []
+def report(group: str, found: dict[str, list[tuple[float, float]]]) -> list[record.Row]:
+    """Print a line for each op, and one for all; return them as rows."""
+    rows = []
     for name, pairs in found.items():
         mine, others = zip(*pairs, strict=True)
-        over = statistics.median(ours - theirs for ours, theirs in pairs)
-        quiet.append(min(mine) - min(others))
-        print(f"{name:20} {statistics.median(mine):7.2f} {statistics.median(others):7.2f} {over:7.2f} {quiet[-1]:7.2f}")
-    print(f"{'median and most':20} {'':7} {'':7} {statistics.median(quiet):7.2f} {max(quiet):7.2f}\n", flush=True)
+        over, quiet = statistics.median(ours - theirs for ours, theirs in pairs), min(mine) - min(others)
+        row = record.row(group, name, "us", mine, others, against="torch", over=over, quiet=quiet)
+        rows.append(row)
+        print(f"{name:20} {row.ours:7.2f} {row.theirs:7.2f} {over:7.2f} {quiet:7.2f}")
+    quiets = [row.extra["quiet"] for row in rows]
+    print(f"{'median and most':20} {'':7} {'':7} {statistics.median(quiets):7.2f} {max(quiets):7.2f}\n", flush=True)
+    return rows
 
 
 def main() -> None:
@@ -142,15 +146,18 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--calls", type=int, default=500, help="of each op in a round")
     parser.add_argument("--only", default="", help="only ops whose name contains this")
+    record.add_option(parser)
     args = parser.parse_args()
+    result = record.begin("np_ops")
     torch.set_num_threads(1)
     print(f"{'us for a call':20} {'ours':>7} {'torch':>7} {'over':>7} {'quiet':>7}")
-    for group, numpy_mode in ((PYTHON, False), (NP, True), (ND, False)):
+    for title, group, numpy_mode in (("Python", PYTHON, False), ("mx.np", NP, True), ("mx.nd", ND, False)):
         rows = {name: row for name, row in group.items() if args.only in name}
         (npx.set_np if numpy_mode else npx.reset_np)()
         measure(rows, 1, args.calls)  # warms up
         if rows:
-            report(measure(rows, args.rounds, args.calls))
+            result.rows += report(title, measure(rows, args.rounds, args.calls))
+    result.save(args.json)
 
 
 if __name__ == "__main__":

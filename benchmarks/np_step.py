@@ -1,4 +1,4 @@
-"""A training step of a small MLP in NumPy mode against nd mode: alternating, a ratio of medians of CPU time.
+"""A training step of a small MLP in NumPy mode against nd mode, in turns: CPU time, the median of the rounds' ratios.
 
 python benchmarks/np_step.py [--rounds 30]
 """
@@ -6,9 +6,9 @@ python benchmarks/np_step.py [--rounds 30]
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 
+import record
 import torch
 
 import neomx as mx
@@ -41,7 +41,9 @@ def training(array, hybrid):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
-    rounds = parser.parse_args().rounds
+    record.add_option(parser)
+    args = parser.parse_args()
+    result = record.begin("np_step")
     torch.set_num_threads(1)
     for hybrid in (False, True):
         nd_steps = training(mx.nd.array, hybrid)
@@ -49,14 +51,15 @@ def main():
         np_steps = training(mx.np.array, hybrid)
         mx.npx.reset_np()
         times: dict[str, list[float]] = {"nd": [], "np": []}
-        for _ in range(rounds):
+        for _ in range(args.rounds):
             times["nd"].append(nd_steps(50))
             mx.npx.set_np()
             times["np"].append(np_steps(50))
             mx.npx.reset_np()
-        medians = {kind: statistics.median(each) * 1e6 for kind, each in times.items()}
-        name, ratio = "hybridized" if hybrid else "eager", medians["np"] / medians["nd"]
-        print(f"{name}: nd {medians['nd']:.0f} us, np {medians['np']:.0f} us, ratio {ratio:.3f}")
+        name, kinds = "hybridized" if hybrid else "imperative", {"by": "NumPy mode", "against": "nd mode"}
+        row = result.add(record.row("a training step", name, "s", times["np"], times["nd"], **kinds))
+        print(f"{name}: nd {row.theirs * 1e6:.0f} us, np {row.ours * 1e6:.0f} us, ratio {row.ratio:.3f}")
+    result.save(args.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def small_recorded(mx):
     x.attach_grad()
 
     def step():
-        for _ in range(SMALL_CALLS // 4):
+        for _ in range(SMALL_CALLS):
             with mx.autograd.record():
                 y = x * 2 + x
             y.backward()

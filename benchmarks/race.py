@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 
@@ -86,15 +85,11 @@ class Runner:
         self.child.wait(30)
 
 
-def race(ours: Runner, theirs: Runner, name: str, rounds: int, budget: float) -> tuple[float, float, float]:
-    """Median seconds of ours and of theirs, and the median of the rounds' ratios."""
-    pairs = []
+def race(ours: Runner, theirs: Runner, name: str, rounds: int, budget: float) -> tuple[list[float], list[float]]:
+    """Return the seconds of ours and of theirs in each round."""
+    found: dict[Runner, list[float]] = {ours: [], theirs: []}
     for i in range(rounds):
         runners = (ours, theirs) if i % 2 == 0 else (theirs, ours)
-        times = {runner: runner.seconds(name, budget) for runner in runners}
-        pairs.append((times[ours], times[theirs]))
-    return (
-        statistics.median(a for a, _ in pairs),
-        statistics.median(b for _, b in pairs),
-        statistics.median(a / b for a, b in pairs),
-    )
+        for runner in runners:
+            found[runner].append(runner.seconds(name, budget))
+    return found[ours], found[theirs]

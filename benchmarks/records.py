@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
+
+import record
 
 SIZES = ((256, 256), (300, 400), (280, 340))
 CHILD = """
@@ -96,22 +97,22 @@ class Reader:
         self.child.wait(30)
 
 
-def race(oracle: str, path: str, threads: int, rounds: int) -> float:
-    """Print both speeds and return how many times MXNet's ours is."""
+def race(oracle: str, path: str, threads: int, rounds: int) -> record.Row:
+    """Print both speeds, and return them."""
     ours, theirs = Reader(sys.executable, "neomx", path, threads), Reader(oracle, "mxnet", path, threads)
     for reader in (ours, theirs):
         reader.epoch()
-    pairs = []
+    speeds: dict[Reader, list[float]] = {ours: [], theirs: []}
     for i in range(rounds):
         order = (ours, theirs) if i % 2 == 0 else (theirs, ours)
-        speeds = {reader: reader.epoch() for reader in order}
-        pairs.append((speeds[ours], speeds[theirs]))
+        for reader in order:
+            speeds[reader].append(reader.epoch())
     for reader in (ours, theirs):
         reader.close()
-    mine, other = (statistics.median(column) for column in zip(*pairs, strict=True))
-    ratio = statistics.median(a / b for a, b in pairs)
-    print(f"{threads} thread{'s' if threads > 1 else ' '}  {mine:8.0f}  {other:8.0f}  {ratio:8.2f}", flush=True)
-    return ratio
+    name = f"{threads} thread{'s' * (threads > 1)}"
+    row = record.row("ImageRecordIter", name, "pictures/s", speeds[ours], speeds[theirs], against="MXNet")
+    print(f"{name:9}  {row.ours:8.0f}  {row.theirs:8.0f}  {row.ratio:8.2f}", flush=True)
+    return row
 
 
 def main() -> int:
@@ -120,13 +121,16 @@ def main() -> int:
     parser.add_argument("--oracle", required=True, help="the Python that has real MXNet")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pictures", type=int, default=500)
+    record.add_option(parser)
     options = parser.parse_args()
+    result = record.begin("records")
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "pictures.rec")
         make_records(path, options.pictures)
         print("pictures/s     neomx     mxnet     ratio")
-        ratios = [race(options.oracle, path, threads, options.rounds) for threads in (1, 2)]
-    return 0 if min(ratios) >= 1 else 1
+        rows = [result.add(race(options.oracle, path, threads, options.rounds)) for threads in (1, 2)]
+    result.save(options.json)
+    return 0 if all(row.ratio >= 1 for row in rows) else 1
 
 
 if __name__ == "__main__":
