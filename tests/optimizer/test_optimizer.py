@@ -384,7 +384,7 @@ def test_an_unknown_optimizer_in_states():
     with pytest.raises(mx.MXNetError, match="'Private'.*register"):
         updater.set_states(saved)
     updater.optimizer.lr_scheduler = lambda count: 0.1
-    with pytest.raises(mx.MXNetError, match="cannot hold a function"):
+    with pytest.raises(mx.MXNetError, match="cannot contain a function"):
         updater.get_states(dump_optimizer=True)
 
 
