@@ -1,4 +1,4 @@
-"""What linear algebra, optimizer steps, quantization and contributed ops say of bad input."""
+"""Error messages of linear algebra, optimizer, quantization and contrib ops for invalid input."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("i", range(len(CALLS)))
-def test_error(i):
+def test_error_states_what_was_expected(i):
     call, message = CALLS[i]
     with pytest.raises(mx.MXNetError) as error:
         call()

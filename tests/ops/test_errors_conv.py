@@ -1,4 +1,4 @@
-"""Convolution, pooling, resizing and sampling refuse what makes no sense, and say what they expected."""
+"""Error messages of convolution, pooling, resizing and sampling ops for invalid input."""
 
 import numpy as np
 import pytest
@@ -114,7 +114,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_says_what_it_expected(name):
+def test_error_states_what_was_expected(name):
     call, message = CALLS[name]
     with pytest.raises(mx.MXNetError) as error:
         call()

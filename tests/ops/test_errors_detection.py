@@ -1,4 +1,4 @@
-"""What box and region ops refuse, and what they say."""
+"""Error messages of box and region ops for invalid input."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS, ids=range(len(CALLS)))
-def test_refuses(call, message):
+def test_error_states_what_was_expected(call, message):
     with pytest.raises(mx.MXNetError) as error:
         call()
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Bad input to normalisation, activation, softmax and loss ops: the message says what was expected."""
+"""Error messages of normalization, activation, softmax and loss ops for invalid input."""
 
 import numpy as np
 import pytest
@@ -63,6 +63,6 @@ BAD = [
 
 
 @pytest.mark.parametrize(("call", "expected"), BAD)
-def test_says_what_was_expected(call, expected):
+def test_error_states_what_was_expected(call, expected):
     with pytest.raises(mx.MXNetError, match=expected):
         call()

@@ -1,4 +1,4 @@
-"""What elementwise math, reductions and creation say to bad arguments."""
+"""Error messages of elementwise, reduction and creation ops for invalid arguments."""
 
 import pytest
 
@@ -72,7 +72,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "piece"), CALLS, ids=[f"{i}: {piece}" for i, (_, piece) in enumerate(CALLS)])
-def test_bad_arguments_are_explained(call, piece):
+def test_error_states_what_was_expected(call, piece):
     with pytest.raises(mx.MXNetError) as error:
         call()
     assert piece in str(error.value)

@@ -1,4 +1,4 @@
-"""Wrong arguments of RNN, CTCLoss, attention and random ops give an MXNetError that says what was expected."""
+"""Error messages of RNN, CTCLoss, attention and random ops for invalid arguments."""
 
 import numpy as np
 import pytest
@@ -84,6 +84,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("call", "message"), WRONG, ids=[f"{i}:{m}" for i, (_, m) in enumerate(WRONG)])
-def test_says_what_is_wrong(call, message):
+def test_error_states_what_was_expected(call, message):
     with pytest.raises(mx.MXNetError, match=message):
         call()

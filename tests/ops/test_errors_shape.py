@@ -1,4 +1,4 @@
-"""Wrong calls of the ops that reshape, slice, join, choose and sort: each says what was expected."""
+"""Error messages of ops that reshape, slice, join, index and sort."""
 
 import numpy as np
 import pytest
@@ -101,6 +101,6 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "message"), CALLS)
-def test_says_what_was_expected(call, message):
+def test_error_states_what_was_expected(call, message):
     with pytest.raises(mx.MXNetError, match=message):
         call()

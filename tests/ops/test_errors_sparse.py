@@ -1,4 +1,4 @@
-"""Bad calls with sparse arrays: what the error says."""
+"""Error messages for invalid calls with sparse arrays."""
 
 import numpy as np
 import pytest
@@ -58,7 +58,7 @@ def rsp():
         ),
     ],
 )
-def test_the_error_says_what_was_expected(call, message):
+def test_error_states_what_was_expected(call, message):
     with pytest.raises(mx.MXNetError, match=message):
         call()
 
@@ -66,7 +66,7 @@ def test_the_error_says_what_was_expected(call, message):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: sp.csr_matrix((DATA, ([0, 0, 5], [0, 1, 2])), shape=(2, 4)),  # as scipy, which MXNet asks
+        lambda: sp.csr_matrix((DATA, ([0, 0, 5], [0, 1, 2])), shape=(2, 4)),  # as in scipy, which MXNet uses
         lambda: sp.csr_matrix((DATA, ([0, 0, 1], [0, 1, 9])), shape=(2, 4)),
         lambda: sp.csr_matrix(None),
         lambda: sp.csr_matrix(5),
@@ -82,6 +82,6 @@ def test_the_error_says_what_was_expected(call, message):
         lambda: ones((2, 2)).attach_grad(stype="sparse"),
     ],
 )
-def test_bad_values(call):
+def test_invalid_values_raise_value_error(call):
     with pytest.raises(ValueError):
         call()
