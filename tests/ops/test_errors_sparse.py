@@ -35,11 +35,11 @@ def rsp():
         (lambda: sp.row_sparse_array((np.ones((2, 4)), [0, 1]), shape=(3, 5)), "rows of the array's own shape"),
         (
             lambda: sp.elemwise_add(csr(), sp.zeros("csr", (3, 3))),
-            r"elemwise_add: .*the same shape, got \(2, 4\) and \(3, 3\)",
+            r"elemwise_add: .*one shape, got \(2, 4\) and \(3, 3\)",
         ),
         (lambda: sp.elemwise_add(csr(), csr().astype("float64")), "one dtype"),
         (lambda: sp.retain(csr(), mx.nd.array([0])), "expected a row_sparse array"),
-        (lambda: sp.retain(rsp(), mx.nd.array([7])), r"indices from 0 to 2"),
+        (lambda: sp.retain(rsp(), mx.nd.array([7])), r"indices in 0 \.\. 2"),
         (lambda: sp.cast_storage(csr(), "row_sparse"), "from csr to row_sparse"),
         (lambda: sp.cast_storage(csr(), "dense"), "expected one of 'default', 'row_sparse', 'csr'"),
         (lambda: sp.cast_storage(5, "csr"), "must be an NDArray"),
@@ -50,7 +50,7 @@ def rsp():
         (lambda: mx.autograd.mark_variables(ones((3, 4)), rsp()), "cannot be a gradient buffer"),
         (
             lambda: mx.nd.contrib.SparseEmbedding(mx.nd.array([3]), ones((3, 2)), input_dim=3, output_dim=2),
-            r"indices from 0 to 2",
+            "indices from 0 to 2",
         ),
         (
             lambda: mx.nd.contrib.SparseEmbedding(mx.nd.array([1]), ones((3, 2)), input_dim=4, output_dim=2),

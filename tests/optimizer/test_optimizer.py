@@ -366,7 +366,7 @@ def test_update_rejects_invalid_arguments():
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
     with pytest.raises(ValueError, match="2 indices, 1 gradients and 2 weights"):
         updater([0, 1], [mx.nd.ones(2)], [mx.nd.ones(2), mx.nd.ones(2)])
-    with pytest.raises(AssertionError, match="NDArrays, received a NoneType"):
+    with pytest.raises(AssertionError, match="expected NDArrays to update, received a NoneType"):
         updater(0, None, mx.nd.ones(2))
     with pytest.raises(mx.MXNetError, match=r"shape \(2,\), got \(3,\)"):
         updater(0, mx.nd.ones(3), mx.nd.ones(2))

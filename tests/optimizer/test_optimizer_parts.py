@@ -160,9 +160,7 @@ def train(made, weights, name, dtype, numbers=range(STEPS)):
         mx.random.seed(number)
         grads = [
             mx.nd.from_torch((w.cut(whole) if isinstance(w, Part) else whole).clone())
-            for w, whole in zip(
-                weights, values(number + 100, name, dtype), strict=False
-            )  # only those of the given weights
+            for w, whole in zip(weights, values(number + 100, name, dtype), strict=False)  # there may be fewer weights
         ]
         made(list(range(len(weights))), grads, weights)
     return made
