@@ -161,6 +161,6 @@ def test_every_op_has_a_case(monkeypatch):
         assert shown, f"{pattern} matches no op without a case"
         for name in shown:
             short = re.sub(r"^_(contrib|random|sample|image)?_?", "", name).removesuffix("_like")
-            assert short in text, f"{file} does not speak of {short}"
+            assert short in text, f"{file} does not mention {short}"
         missing -= shown
     assert not missing, sorted(missing)
