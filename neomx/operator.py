@@ -1,6 +1,6 @@
-"""`mx.operator`: operations written in Python on NDArrays, called as `mx.nd.Custom(..., op_type=name)`.
+"""`mx.operator`: custom ops written in Python on NDArrays, called as `mx.nd.Custom(..., op_type=name)`.
 
-The former kinds, NumpyOp and NDArrayOp, are symbols only and called by themselves: `MyOp()(data, name="my")`.
+The legacy classes NumpyOp and NDArrayOp work only on symbols and are called directly: `MyOp()(data, name="my")`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class CustomOp:
-    """The computation. Override `forward` and, for a gradient, `backward`; write results with `assign`."""
+    """The computation of a custom op. Override `forward` and, for gradients, `backward`. Write results by `assign`."""
 
     def forward(
         self, is_train: bool, req: list[str], in_data: list[NDArray], out_data: list[NDArray], aux: list[NDArray]
@@ -59,7 +59,7 @@ class CustomOp:
         raise NotImplementedError(f"{type(self).__name__} has no backward")
 
     def assign(self, dst: NDArray, req: str, src: Any) -> None:
-        """Write `src` into `dst` as `req` asks: 'write', 'inplace', 'add' or 'null' (not at all)."""
+        """Write `src` into `dst` as requested by `req`: 'write', 'inplace', 'add' or 'null' (no write)."""
         if req in ("write", "inplace"):
             dst[:] = src
         elif req == "add":
@@ -67,45 +67,45 @@ class CustomOp:
 
 
 class CustomOpProp:
-    """What a custom op takes and gives: names, shapes, types, and the CustomOp itself."""
+    """The interface of a custom op: names, shapes and types of inputs and outputs, and a factory for the CustomOp."""
 
     def __init__(self, need_top_grad: bool = True):
         self.need_top_grad_ = need_top_grad
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
-        """(input shapes, output shapes, auxiliary shapes); by default every output is like the first input."""
+        """Return (input shapes, output shapes, auxiliary shapes). By default outputs have the first input's shape."""
         return in_shape, [in_shape[0]] * len(self.list_outputs()), []
 
     def infer_type(self, in_type: list[Any]) -> Any:
-        """(input types, output types, auxiliary types); by default all are the first input's."""
+        """Return (input types, output types, auxiliary types). By default all have the type of the first input."""
         return in_type, [in_type[0]] * len(self.list_outputs()), [in_type[0]] * len(self.list_auxiliary_states())
 
     def infer_storage_type(self, in_stype: list[str]) -> Any:
-        """Storage types: dense."""
+        """Return the storage types, which are dense."""
         return in_stype, ["default"] * len(self.list_outputs()), ["default"] * len(self.list_auxiliary_states())
 
     def infer_storage_type_backward(self, *stypes: list[str]) -> Any:
-        """Storage types in backward: dense."""
+        """Return the storage types in backward, which are dense."""
         return [["default"] * len(each) for each in stypes]
 
     def list_arguments(self) -> list[str]:
-        """The inputs' names."""
+        """Return the names of the inputs."""
         return ["data"]
 
     def list_outputs(self) -> list[str]:
-        """The outputs' names."""
+        """Return the names of the outputs."""
         return ["output"]
 
     def list_auxiliary_states(self) -> list[str]:
-        """The names of states that forward may change; their arrays follow the inputs in a call."""
+        """Return the names of the states that forward may change. Their arrays follow the inputs in a call."""
         return []
 
     def declare_backward_dependency(self, out_grad: Any, in_data: Any, out_data: Any) -> list[Any]:
-        """What backward needs; accepted, and everything is kept."""
+        """Return the arrays that backward needs. This method is accepted but ignored: all arrays are kept."""
         return [*(out_grad if self.need_top_grad_ else []), *in_data, *out_data]
 
     def create_operator(self, ctx: Context, in_shapes: list[list[int]], in_dtypes: list[int]) -> CustomOp:
-        """The CustomOp that computes."""
+        """Return the CustomOp that does the computation."""
         raise NotImplementedError(f"{type(self).__name__} must override create_operator")
 
 
@@ -117,7 +117,7 @@ def register(reg_name: str) -> Callable[[type[CustomOpProp]], type[CustomOpProp]
             raise MXNetError(f"register({reg_name!r}) expects a subclass of CustomOpProp, received {prop_class!r}")
 
         def make(parameters: dict[str, Any]) -> CustomOpProp:
-            # MXNet hands parameters over as strings, and props parse them.
+            # MXNet passes parameters as strings, which props parse.
             words: dict[str, Any] = {k: str(v) for k, v in parameters.items()}
             return prop_class(**words)
 
@@ -159,7 +159,7 @@ def _run(
     for argument, tensor, wanted in zip(arguments, inputs, shapes[0], strict=False):
         if tuple(wanted) != tuple(tensor.shape):
             raise MXNetError(
-                f"custom op {name!r}: infer_shape asks for {argument} of shape {tuple(wanted)}, "
+                f"custom op {name!r}: infer_shape expects {argument} of shape {tuple(wanted)}, "
                 f"received {tuple(tensor.shape)}"
             )
     if "operator" not in memory:
@@ -178,7 +178,7 @@ def _run(
 
 
 class _Call:
-    """One call of a custom op: what its backward will need."""
+    """The data of one call of a custom op that backward needs."""
 
     def __init__(self, operator: CustomOp, aux: list[NDArray], ctx: Context):
         self.operator, self.aux, self.ctx, self.training = operator, aux, ctx, modes.training
@@ -200,7 +200,7 @@ class _Call:
 
 
 class _Custom(torch.autograd.Function):
-    """Puts a custom op into torch's graph."""
+    """Adds a custom op to torch's autograd graph."""
 
     @staticmethod
     def forward(ctx: Any, call: _Call, outputs: list[torch.Tensor], *inputs: torch.Tensor) -> Any:
@@ -228,7 +228,7 @@ class _Custom(torch.autograd.Function):
 
 
 class PythonOp:
-    """What NumpyOp and NDArrayOp share. Override `forward`, `backward`, and what is not as here."""
+    """The base class of NumpyOp and NDArrayOp. Override `forward`, `backward` and the defaults that do not apply."""
 
     _count = itertools.count()
     _hint = ""
@@ -239,6 +239,7 @@ class PythonOp:
         self.need_top_grad_ = need_top_grad
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call `get_symbol`."""
         return self.get_symbol(*args, **kwargs)
 
     def forward(self, in_data: list, out_data: list) -> None:
@@ -250,27 +251,27 @@ class PythonOp:
         in_grad[0][:] = 1.0
 
     def infer_shape(self, in_shape: list[list[int]]) -> Any:
-        """(input shapes, output shapes); by default all are the first input's."""
+        """Return (input shapes, output shapes). By default all have the shape of the first input."""
         return in_shape, [in_shape[0]]
 
     def list_arguments(self) -> list[str]:
-        """The inputs' names."""
+        """Return the names of the inputs."""
         return ["data"]
 
     def list_outputs(self) -> list[str]:
-        """The outputs' names."""
+        """Return the names of the outputs."""
         return ["output"]
 
     def need_top_grad(self) -> bool:
-        """Whether backward needs `out_grad`; a loss does not."""
+        """Return whether backward needs `out_grad`. A loss does not."""
         return self.need_top_grad_
 
     def _call(self) -> CustomOp:
-        """What runs this op."""
+        """Return the CustomOp that runs this op."""
         raise NotImplementedError(f"{type(self).__name__} must derive from NumpyOp or NDArrayOp")
 
     def get_symbol(self, *args: Any, **kwargs: Any) -> Any:
-        """The op as a node of a graph, on symbols given in order or by name."""
+        """Return the op as a node of a graph, applied to symbols given by position or by name."""
         call = self._call()
         kind = f"{type(self).__name__}-{next(PythonOp._count)}"
         register(kind)(type(kind, (_PythonOpProp,), {"call": call, "python_op": self}))
@@ -296,12 +297,12 @@ class NDArrayOp(PythonOp):
         return _OnNDArrays(self)
 
     def declare_backward_dependency(self, out_grad: list, in_data: list, out_data: list) -> list:
-        """What backward needs; accepted, and everything is kept."""
+        """Return the arrays that backward needs. This method is accepted but ignored: all arrays are kept."""
         return [*(out_grad if self.need_top_grad() else []), *in_data, *out_data]
 
 
 class _PythonOpProp(CustomOpProp):
-    """A PythonOp as CustomOpProps tell it."""
+    """A CustomOpProp for a PythonOp."""
 
     python_op: PythonOp
     call: CustomOp
@@ -320,7 +321,7 @@ class _PythonOpProp(CustomOpProp):
 
 
 class _OnNDArrays(CustomOp):
-    """Hands arrays to a PythonOp."""
+    """Passes arrays to a PythonOp."""
 
     def __init__(self, python_op: PythonOp):
         self.python_op = python_op
@@ -334,7 +335,7 @@ class _OnNDArrays(CustomOp):
 
 
 class _OnNumpy(_OnNDArrays):
-    """Hands copies in numpy to a PythonOp, and takes what it wrote into them."""
+    """Passes NumPy copies to a PythonOp, and copies its results back."""
 
     def forward(self, is_train: bool, req: Any, in_data: list, out_data: list, aux: Any) -> None:
         written = _as_numpy(out_data)
@@ -357,12 +358,12 @@ def _write(arrays: list[NDArray], values: list[np.ndarray]) -> None:
 
 
 def get_all_registered_operators() -> list[str]:
-    """The names of all ops."""
+    """Return the names of all ops."""
     return sorted(OPS)
 
 
 class OperatorArguments(NamedTuple):
-    """An op's arguments: how many, their names, and what they may be."""
+    """The arguments of an op: their number, names and types."""
 
     narg: int
     names: list[str]
@@ -370,7 +371,7 @@ class OperatorArguments(NamedTuple):
 
 
 def get_operator_arguments(op_name: str) -> OperatorArguments:
-    """An op's tensor inputs and, after them, its attributes with their defaults."""
+    """Return the tensor inputs of an op, followed by its attributes with their defaults."""
     op = get_op(op_name)
     attributes = [name for name in op.attr_order if name != "ctx"]
     kinds = [f"optional, default={op.defaults[n]!r}" if n in op.defaults else "required" for n in attributes]

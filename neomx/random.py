@@ -1,4 +1,4 @@
-"""`mx.random`: the seed, and the distributions of `mx.nd.random`."""
+"""`mx.random`: seeding, and the distributions of `mx.nd.random`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 
 def seed(seed_state: int, ctx: Context | str = "all") -> None:
-    """Seed the random numbers of one context, or of all. MXNet's numbers differ; repeating a seed repeats ours."""
+    """Seed the generator of one context, or of all. Equal seeds give equal values, which differ from MXNet's."""
     try:
         value = operator.index(seed_state)
     except TypeError:

@@ -1,6 +1,6 @@
-"""The op table: importing this package imports every module in it, and so fills the table.
+"""The op table. Importing this package imports all of its modules, which register their ops in the table.
 
-See `table.py` for what a row is.
+See `table.py` for the description of a row.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""Activations: layers that work element by element."""
+"""Elementwise activation functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ACTIVATIONS = {
 
 @op("Activation", "_npx_activation", infer="same")
 def activation(data: Tensor, *, act_type: Literal["relu", "sigmoid", "softrelu", "softsign", "tanh"]) -> Tensor:
-    """max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
+    """Elementwise max(x, 0), 1 / (1 + exp(-x)), log(1 + exp(x)), x / (1 + |x|) or tanh(x)."""
     if not data.is_floating_point():
         raise MXNetError("expected an array of floats. Use astype")
     return _ACTIVATIONS[act_type](data)
@@ -51,7 +51,7 @@ def _prelu(data: Tensor, gamma: Tensor | None) -> Tensor:
     if gamma is None:
         raise MXNetError("expected gamma, the slope of prelu")
     channels = data.shape[1] if data.dim() > 1 else data.shape[0]
-    if gamma.dim() == 2 and gamma.shape == data.shape[:2]:  # one for each sample and channel
+    if gamma.dim() == 2 and gamma.shape == data.shape[:2]:  # one slope for each sample and channel
         return torch.where(data > 0, data, data * gamma.reshape(*gamma.shape, *[1] * (data.dim() - 2)))
     if gamma.numel() not in (1, channels) or gamma.shape[-1] != gamma.numel():
         raise MXNetError(f"expected gamma of shape (1,) or ({channels},), got {tuple(gamma.shape)}")
@@ -82,14 +82,14 @@ def leaky_relu(
     upper_bound: float = 0.334,
     ctx: Ctx = FILLED_IN,
 ) -> Any:
-    """x above zero; below, a fixed (leaky), learned (prelu) or random (rrelu) slope, or a curve (elu, selu, gelu).
+    """x above zero; below zero, a fixed (leaky), learned (prelu) or random (rrelu) slope, or elu, selu or gelu.
 
-    rrelu gives also the slopes; outside training they are the mean of the bounds.
+    rrelu also returns the slopes. Outside training, they are the mean of the bounds.
     """
     if act_type == "prelu":
         return _prelu(data, gamma)
     if gamma is not None:
-        raise MXNetError(f"{act_type!r} takes no gamma: only 'prelu' does")
+        raise MXNetError(f"act_type={act_type!r} does not accept gamma; only 'prelu' does")
     if act_type == "leaky":
         return F.leaky_relu(data, slope)
     if act_type == "elu":
@@ -108,5 +108,5 @@ def leaky_relu(
 
 @op("_contrib_gelu_tanh", infer="same")
 def gelu_tanh(data: Tensor) -> Tensor:
-    """GELU by the hyperbolic tangent, as GPT-2 was trained with. MXNet 1.9 does not have it."""
+    """GELU with the tanh approximation, as used by GPT-2. MXNet 1.9 does not have it."""
     return F.gelu(data, approximate="tanh")

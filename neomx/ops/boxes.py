@@ -1,4 +1,4 @@
-"""Boxes as arrays of four numbers: overlap, offsets between boxes, greedy matching and greedy suppression."""
+"""Bounding boxes as arrays of four coordinates: overlap, offsets, greedy matching and non-maximum suppression."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ Tensor = torch.Tensor
 Format = Literal["center", "corner"]
 
 
-# Coordinates are taken apart and computed one by one: torch is slow on many short pieces such as boxes[..., :2].
+# Coordinates are unbound and computed one by one: torch is slow on many short slices such as boxes[..., :2].
 
 
 def to_corners(boxes: Tensor) -> Tensor:
-    """(centre x, centre y, width, height) -> (left, top, right, bottom)."""
+    """Convert (center x, center y, width, height) to (left, top, right, bottom)."""
     x, y, wide, high = boxes.unbind(-1)
     wide, high = wide / 2, high / 2
     return torch.stack((x - wide, y - high, x + wide, y + high), -1)
 
 
 def to_centres(boxes: Tensor) -> Tensor:
-    """(left, top, right, bottom) -> (centre x, centre y, width, height)."""
+    """Convert (left, top, right, bottom) to (center x, center y, width, height)."""
     left, top, right, bottom = boxes.unbind(-1)
     return torch.stack(((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), -1)
 
 
 def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
-    """Intersection over union of each of `a` (..., n, 4) with each of `b` (..., m, 4), corners, as (..., n, m).
+    """Return the intersection over union, (..., n, m), of corner boxes `a` (..., n, 4) and `b` (..., m, 4).
 
-    With `pixel` = 1 a box includes the pixels of its right and bottom edge.
+    With `pixel` = 1, a box includes the pixels of its right and bottom edges.
     """
     left, top, right, bottom = a.unsqueeze(-2).unbind(-1)
     left2, top2, right2, bottom2 = b.unsqueeze(-3).movedim(-1, 0).contiguous()
@@ -45,14 +45,14 @@ def overlaps(a: Tensor, b: Tensor, pixel: float = 0.0) -> Tensor:
 
 
 def offsets(boxes: Tensor, anchors: Tensor) -> Tensor:
-    """How corner boxes lie to corner anchors: the shift in units of the anchor's size, and the log of the scale."""
+    """Return the offsets of corner boxes to corner anchors: shifts relative to the anchor size, and log scales."""
     x, y, wide, high = to_centres(boxes).unbind(-1)
     x2, y2, wide2, high2 = to_centres(anchors).unbind(-1)
     return torch.stack(((x - x2) / wide2, (y - y2) / high2, torch.log(wide / wide2), torch.log(high / high2)), -1)
 
 
 def apply_offsets(deltas: Tensor, anchors: Tensor) -> Tensor:
-    """The inverse of `offsets`, for anchors given by centre and size: corner boxes."""
+    """Return the corner boxes at offsets `deltas` to anchors given by center and size. The inverse of `offsets`."""
     x, y, wide, high = anchors.unbind(-1)
     dx, dy, log_wide, log_high = deltas.unbind(-1)
     x, y = dx * wide + x, dy * high + y
@@ -72,10 +72,10 @@ def suppress(
     pixel: float = 0.0,
     inclusive: bool = False,
 ) -> Tensor:
-    """Which of the corner boxes (n, 4), best first, remain when each one kept drops those that overlap it by more than
-    `threshold`, or with `inclusive` by as much.
+    """Return which of the corner boxes (n, 4), sorted best first, remain after non-maximum suppression.
 
-    With `groups` (n,) a box drops only its own group. At most `limit` remain.
+    Each box that is kept suppresses those that overlap it by more than `threshold`, or by `threshold` or more if
+    `inclusive`. With `groups` (n,), a box suppresses only boxes of its own group. At most `limit` boxes remain.
     """
     kept = torch.empty(0, dtype=torch.long, device=boxes.device)
 
@@ -84,7 +84,7 @@ def suppress(
         hit = shared >= threshold if inclusive else shared > threshold
         return hit if groups is None else hit & (groups[first, None] == groups[second])
 
-    # In chunks, so that the matrix of all pairs is never in memory, and that `limit` saves work.
+    # Work in chunks, so that the matrix of all pairs is never in memory and `limit` saves work.
     for start in range(0, len(boxes), _CHUNK):
         if limit is not None and len(kept) >= limit:
             break
@@ -92,8 +92,8 @@ def suppress(
         if len(kept):
             here = here[~drops(kept, here).any(0)]
         hits = drops(here, here).triu_(1).float()
-        # A box remains if no better one that remains drops it. Repeating this for all boxes at once settles them from
-        # the best downwards, mostly in a few rounds.
+        # A box remains if no better remaining box suppresses it. Iterating this rule on all boxes together settles them
+        # from the best to the worst, usually in a few iterations.
         remain = torch.ones_like(here, dtype=torch.bool)
         while True:
             now = remain.float() @ hits == 0
@@ -105,18 +105,18 @@ def suppress(
 
 
 def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[Tensor, Tensor]:
-    """Greedy matching in each matrix of `scores` (b, n, m): the best pair above `threshold` goes, then the next.
+    """Match rows and columns of each matrix in `scores` (b, n, m) greedily: the best pair above `threshold` first.
 
-    Gives the column of each row and the row of each column, -1 for none. At a tie the first row, then the first
-    column wins. There are at most `limit` pairs.
+    Return the column of each row and the row of each column, or -1 without a match. Ties go to the first row, then to
+    the first column. There are at most `limit` pairs.
     """
     batch, n, m = scores.shape
     rest = torch.where(scores > threshold, scores, -torch.inf)
     columns = torch.full((batch, n), -1, dtype=torch.long, device=scores.device)
     rows = torch.full((batch, m), -1, dtype=torch.long, device=scores.device)
-    if scores.is_meta:  # only shapes are wanted
+    if scores.is_meta:  # only the shapes are needed
         return columns, rows
-    # A pair where each is the other's best is one that the greedy choice will come to: all such pairs go at once.
+    # A pair in which each is the best of the other is certain to be chosen, so all of these pairs are matched together.
     while True:
         best, column = rest.max(2)
         mutual = rest.argmax(1).gather(1, column) == torch.arange(n, device=scores.device)
@@ -137,7 +137,7 @@ def match(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[T
 
 
 def check_floating(*tensors: Tensor) -> None:
-    """Boxes are floats."""
+    """Raise unless all tensors are floating point."""
     for tensor in tensors:
         if not tensor.is_floating_point():
             raise MXNetError("expected arrays of a floating point type")
@@ -162,12 +162,14 @@ def box_iou(lhs: Tensor, rhs: Tensor, *, format: Format = "corner") -> Tensor:
 def box_encode(
     samples: Tensor, matches: Tensor, anchors: Tensor, refs: Tensor, means: Tensor, stds: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Training targets of anchors: the normalised offsets of the boxes they match, and a mask of the positive ones."""
+    """Training targets of anchors: the normalized offsets to their matched boxes, and a mask of positive anchors."""
     check_floating(samples)
     if anchors.dim() != 3 or refs.dim() != 3 or anchors.shape[-1] != 4 or refs.shape[-1] != 4:
         raise MXNetError("expected anchors of shape (b, n, 4) and refs of shape (b, m, 4)")
     if samples.shape != anchors.shape[:2] or matches.shape != anchors.shape[:2] or len(refs) != len(anchors):
-        raise MXNetError("expected samples (b, n), matches (b, n), anchors (b, n, 4) and refs (b, m, 4) that agree")
+        raise MXNetError(
+            "expected samples (b, n), matches (b, n), anchors (b, n, 4) and refs (b, m, 4) with equal b and n"
+        )
     if means.shape != (4,) or stds.shape != (4,):
         raise MXNetError("expected means and stds of shape (4,)")
     index = matches.long().clamp(0, refs.shape[1] - 1)
@@ -190,7 +192,7 @@ def box_decode(
     clip: float = -1.0,
     format: Format = "center",
 ) -> Tensor:
-    """Corner boxes from predicted offsets (b, n, 4) and anchors (1, n, 4); `clip` bounds the log of the scale."""
+    """Corner boxes from predicted offsets (b, n, 4) and anchors (1, n, 4). `clip` bounds the log of the scale."""
     check_floating(data)
     if data.dim() != 3 or data.shape[-1] != 4 or anchors.shape != (1, *data.shape[1:]):
         raise MXNetError("expected data of shape (b, n, 4) and anchors of shape (1, n, 4)")
@@ -207,9 +209,9 @@ def box_decode(
 def bipartite_matching(
     data: Tensor, *, is_ascend: bool = False, threshold: float, topk: int = -1
 ) -> tuple[Tensor, Tensor]:
-    """Greedy matching of rows and columns by score: the column of each row, the row of each column, -1 for none.
+    """Match rows and columns greedily by score. Returns the column of each row and the row of each column, -1 if none.
 
-    Pairs must score above `threshold`, or below it with `is_ascend`. As in MXNet a positive `topk` allows topk + 1.
+    Pairs must score above `threshold`, or below it with `is_ascend`. As in MXNet, a positive `topk` allows topk + 1.
     """
     check_floating(data)
     if data.dim() < 2:
@@ -227,7 +229,7 @@ def bipartite_matching(
 
 
 class _Rows(torch.autograd.Function):
-    """The results of nms: an output row's gradient goes to the input row it came from, whatever its format."""
+    """The results of nms. The gradient of an output row goes to the input row it was copied from, in any box format."""
 
     @staticmethod
     def forward(ctx: Any, data: Tensor, result: Tensor, source: Tensor) -> Tensor:
@@ -238,7 +240,7 @@ class _Rows(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         (source,) = ctx.saved_tensors
         batch, n, width = grad.shape
-        room = grad.new_zeros(batch, n + 1, width)  # the last row takes the gradients of empty rows
+        room = grad.new_zeros(batch, n + 1, width)  # the last row receives the gradients of empty rows
         index = source.unsqueeze(-1).expand(-1, -1, width)
         return room.scatter_add(1, index, grad)[:, :n], None, None
 
@@ -258,10 +260,10 @@ def box_nms(
     in_format: Format = "corner",
     out_format: Format = "corner",
 ) -> Tensor:
-    """Non-maximum suppression: the rows that remain, best first, then rows of -1.
+    """Non-maximum suppression: the remaining rows, best first, followed by rows of -1.
 
-    Rows that score `valid_thresh` or less, or are of class `background_id`, never remain. With `id_index` a box drops
-    its own class only, unless `force_suppress`. With `topk` only that many of the best rows take part.
+    Rows with a score of at most `valid_thresh`, or with class `background_id`, are dropped. With `id_index`, a box only
+    suppresses boxes of its own class, unless `force_suppress`. A positive `topk` considers only that many best rows.
     """
     check_floating(data)
     _check_columns(data, coord_start, score_index, id_index)

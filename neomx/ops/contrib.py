@@ -1,4 +1,4 @@
-"""Ops that belong to no other family: Fourier transforms, count sketch, Hawkes processes."""
+"""Ops that belong to no other module: Fourier transforms, count sketch and Hawkes processes."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Tensor = torch.Tensor
 
 @op("_contrib_fft")
 def fft(data: Tensor, *, compute_size: int = 128) -> Tensor:
-    """The Fourier transform of the last dimension: (..., d) to (..., 2 d), real and imaginary parts in turn."""
+    """The Fourier transform of the last dimension, (..., d) to (..., 2 d): real and imaginary parts alternate."""
     return torch.view_as_real(torch.fft.fft(data)).flatten(-2)
 
 
 @op("_contrib_ifft")
 def ifft(data: Tensor, *, compute_size: int = 128) -> Tensor:
-    """The real part of the inverse transform of what fft gives, not divided by the length d."""
+    """The real part of the inverse Fourier transform of the output of fft, without the division by d."""
     if data.shape[-1] % 2:
-        raise MXNetError("expected a last dimension of even length: real and imaginary parts in turn")
+        raise MXNetError("expected a last dimension of even size: real and imaginary parts alternate")
     pairs = data.reshape(*data.shape[:-1], -1, 2).contiguous()
     return torch.fft.ifft(torch.view_as_complex(pairs), norm="forward").real
 
 
 @op("_contrib_count_sketch")
 def count_sketch(data: Tensor, h: Tensor, s: Tensor, *, out_dim: int, processing_batch_size: int = 32) -> Tensor:
-    """Project the last dimension onto out_dim: element i goes to place h[i] with sign s[i]."""
+    """Project the last dimension to size out_dim: element i is added to index h[i] with sign s[i]."""
     if h.numel() != data.shape[-1] or s.numel() != data.shape[-1]:
-        raise MXNetError(f"expected h and s to have {data.shape[-1]} elements, as the last dimension of data")
+        raise MXNetError(f"expected h and s to have {data.shape[-1]} elements, the size of the last dimension of data")
     place = h.detach().reshape(-1).long()
     _check_within("h", place, out_dim)
     result = data.new_zeros(*data.shape[:-1], out_dim)
@@ -43,7 +43,7 @@ def _check_within(name: str, index: Tensor, size: int) -> None:
 
 
 class _Still(torch.autograd.Function):
-    """The same tensor, in the graph but with gradient 0."""
+    """The identity, with a gradient of 0."""
 
     @staticmethod
     def forward(ctx, data):
@@ -65,19 +65,19 @@ def hawkesll(
     valid_length: Tensor,
     max_time: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """Log likelihood of event sequences under Hawkes processes with exponential decay, and the processes' end state.
+    """Log likelihood of event sequences under Hawkes processes with exponential decay, and the final states.
 
-    lda (N, K) background rates, alpha (K,) branching ratios, beta (K,) decays, state (N, K) initial excitations, lags
-    (N, T) times between events, marks (N, T) which of the K processes an event belongs to; row i has valid_length[i]
-    events and ends at max_time[i]. The likelihood has a gradient, to lda, alpha and beta; the state has none.
+    lda (N, K) are background rates, alpha (K,) branching ratios, beta (K,) decays, state (N, K) initial excitations,
+    lags (N, T) times between events, and marks (N, T) the process (of K) of each event. Row i has valid_length[i]
+    events and ends at max_time[i]. The likelihood has gradients for lda, alpha and beta; the state has none.
     """
     if lda.dim() != 2:
         raise MXNetError(f"expected lda of shape (N, K), got {tuple(lda.shape)}")
     batch, kinds = lda.shape
     if alpha.shape != (kinds,) or beta.shape != (kinds,) or state.shape != lda.shape:
-        raise MXNetError(f"expected alpha and beta of shape ({kinds},) and state of lda's shape")
+        raise MXNetError(f"expected alpha and beta of shape ({kinds},) and state with the shape of lda")
     if lags.shape != marks.shape or lags.shape[0] != batch:
-        raise MXNetError(f"expected lags and marks of one shape that begins with {batch}")
+        raise MXNetError(f"expected lags and marks of the same shape, ({batch}, T)")
     if valid_length.shape != (batch,) or max_time.shape != (batch,):
         raise MXNetError(f"expected valid_length and max_time of shape ({batch},)")
     state, lags, max_time = state.detach(), lags.detach(), max_time.detach()
@@ -86,7 +86,7 @@ def hawkesll(
     kind = marks.long()
     _check_within("marks", kind, kinds)
     rate, branching, decay = lda.gather(1, kind), alpha[kind], beta[kind]
-    last = torch.zeros_like(lda)  # when each process last had an event
+    last = torch.zeros_like(lda)  # the time of each process's last event
     excitation = state
     likelihood = lda.new_zeros(batch)
     for i in range(lags.shape[1]):

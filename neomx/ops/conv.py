@@ -1,7 +1,7 @@
-"""Layers that multiply by a weight: fully connected, convolution, deconvolution, deformable convolution; correlation.
+"""Layers with a weight: fully connected, convolution, deconvolution, deformable convolution; and correlation.
 
-Layouts ending in C take their data and weight with the channels last, as MXNet does on a GPU:
-data (N, ..., C), weight (O, ..., I).
+Layouts that end in C have the channels last in data and weight, as in MXNet on a GPU: data (N, ..., C), weight
+(O, ..., I).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ Tune = Literal["fastest", "limited_workspace", "off"]
 
 
 def check_shape(name: str, tensor: Tensor, *expected: int) -> None:
-    """Raise unless `tensor` has the shape that the other arguments call for."""
+    """Raise unless `tensor` has the expected shape."""
     if tensor.shape != expected:
         raise MXNetError(f"expected {name} of shape {expected}, got {tuple(tensor.shape)}")
 
 
 def check_bias(bias: Tensor | None, no_bias: bool, length: int) -> None:
-    """Raise unless a bias is there exactly when `no_bias` is not."""
+    """Raise unless a bias is given if and only if `no_bias` is false."""
     if bias is None:
         if not no_bias:
-            raise MXNetError("expected a bias, got none; no_bias=True does without")
+            raise MXNetError("expected a bias, got none; pass no_bias=True to omit it")
     elif no_bias:
         raise MXNetError("expected no bias with no_bias=True, got one")
     elif bias.shape != (length,):
@@ -42,21 +42,21 @@ def check_bias(bias: Tensor | None, no_bias: bool, length: int) -> None:
 
 
 def per_axis(name: str, value: tuple[int, ...], rank: int, default: int, least: int) -> tuple[int, ...]:
-    """A value for each spatial axis: `value`, checked, or `default` for all where it is empty."""
+    """Return one value for each spatial axis: `value` after a check, or `default` for all axes if it is empty."""
     if not value:
         return (default,) * rank
     if len(value) != rank or min(value) < least:
-        raise MXNetError(f"expected {name} to be {rank} number(s) of at least {least}, got {value}")
+        raise MXNetError(f"expected {name} to be {rank} integer(s) of at least {least}, got {value}")
     return value
 
 
 def check_layout(data: Tensor, kernel: tuple[int, ...], layout: str | None) -> bool:
-    """Whether the channels come last, after checking that data, kernel and layout have the same rank."""
+    """Return whether the channels come last, after checking that data, kernel and layout have the same rank."""
     rank = data.dim() - 2
     if not 1 <= len(kernel) <= 3 or len(kernel) != rank:
-        raise MXNetError(f"expected a kernel of 1 to 3 numbers and data with 2 dimensions more, got kernel {kernel}")
+        raise MXNetError(f"expected a kernel of 1 to 3 integers and data with 2 more dimensions, got kernel {kernel}")
     if min(kernel) < 1:
-        raise MXNetError(f"expected a kernel of numbers of at least 1, got {kernel}")
+        raise MXNetError(f"expected kernel sizes of at least 1, got {kernel}")
     if layout is None:
         return False
     if len(layout) != rank + 2:
@@ -64,27 +64,27 @@ def check_layout(data: Tensor, kernel: tuple[int, ...], layout: str | None) -> b
     return layout[-1] == "C"
 
 
-# oneDNN computes on channels_last as it is, where it copies other layouts to a blocked one and back in every call.
+# oneDNN computes on channels_last directly, but copies other layouts to a blocked one and back in every call.
 _FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 _ONEDNN = (torch.float32, torch.bfloat16)
 
 
 def _fast_format(data: Tensor) -> Tensor:
-    memory_format = None if is_exporting() else _FORMATS.get(data.dim())  # a file is for other machines too
+    memory_format = None if is_exporting() else _FORMATS.get(data.dim())  # an exported file must run elsewhere too
     if memory_format is None or data.dtype not in _ONEDNN or data.device.type != "cpu":
         return data
     return data.contiguous(memory_format=memory_format)
 
 
-# Up to how many channels the gradient of a strided 1x1 weight writes past its workspace in oneDNN 3.12 (channels_last,
-# float32), which ends the process: below 8 with AVX2, below 16 with AVX-512.
+# With up to this many channels, oneDNN 3.12 writes past its workspace in the gradient of a strided 1x1 weight
+# (channels_last, float32), which ends the process. The bound is 7 with AVX2 and 15 with AVX-512.
 _UNSAFE_CHANNELS = 15
 
 
 def _without_stride(
     data: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...], pad: tuple[int, ...]
 ) -> tuple[Tensor, tuple[int, ...]]:
-    """Data and stride of the same 1x1 convolution, on just those pixels that it looks at where oneDNN is unsafe."""
+    """Return data and stride of an equivalent 1x1 convolution on only the pixels it reads, where oneDNN is unsafe."""
     is_unsafe = data.shape[1] <= _UNSAFE_CHANNELS and not is_exporting()
     if kernel == (1, 1) and pad == (0, 0) and stride != (1, 1) and is_unsafe:
         return data[:, :, :: stride[0], :: stride[1]], (1, 1)
@@ -100,7 +100,7 @@ def _is_fast_format(data: Tensor) -> bool:
 
 
 def _dense_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Weight and bias from the data; the batch, where the data does not tell it, from the output."""
+    """Infer weight and bias from the data, and an unknown batch size from the output."""
     data = shapes[0]
     if data is None:
         return shapes
@@ -127,7 +127,7 @@ def fully_connected(
     no_bias: bool = False,
     flatten: bool = True,
 ) -> Tensor:
-    """data · weightᵀ + bias over the last dimension, or over all but the first where `flatten`."""
+    """data · weightᵀ + bias over the last dimension or, if `flatten`, over all dimensions but the first."""
     if flatten and data.dim() != 2:
         data = data.flatten(1) if data.dim() > 2 else data.unsqueeze(1)
     if weight.shape != (num_hidden, data.shape[-1]):
@@ -135,7 +135,7 @@ def fully_connected(
     if bias is not None and bias.shape == (num_hidden, 1):
         bias = bias.squeeze(1)
     check_bias(bias, no_bias, num_hidden)
-    if data.is_meta:  # only the shape is asked for, for which torch would import its compiler
+    if data.is_meta:  # only the shape is needed, and torch would import its compiler for it
         return data.new_empty(*data.shape[:-1], num_hidden)
     return F.linear(data, weight, bias)
 
@@ -145,7 +145,7 @@ def fully_connected(
 _CONV: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _TRANSPOSED: dict[int, Callable[..., Tensor]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
-# Up to this many values, im2col's columns for a one-channel image are worth their memory.
+# The columns of im2col for a one-channel image may have up to this many values; beyond, they take too much memory.
 _MOST_COLUMNS = 1 << 24
 
 
@@ -156,7 +156,7 @@ def _per_group(name: str, count: int, num_group: int) -> int:
 
 
 def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
-    """Whether data has one channel, which oneDNN would pad to 8, and no gradient: then `_conv_plane` is faster."""
+    """Return whether `_conv_plane` is faster: data has one channel, which oneDNN would pad to 8, and no gradient."""
     return (
         not is_compiling()
         and not (data.requires_grad and torch.is_grad_enabled())
@@ -171,19 +171,20 @@ def _is_plane(data: Tensor, weight: Tensor, dilate: tuple[int, ...]) -> bool:
 def _conv_plane(
     data: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], pad: tuple[int, ...]
 ) -> Tensor:
-    """The convolution of one channel as one product of its patches, which comes out channels_last."""
+    """Compute the convolution of one channel as a single product of its patches, in channels_last format."""
     if any(pad):
         data = F.pad(data, (pad[1], pad[1], pad[0], pad[0]))
     patches = data[:, 0].unfold(1, weight.shape[2], stride[0]).unfold(2, weight.shape[3], stride[1])
     return F.linear(patches.flatten(3), weight.flatten(1), bias).permute(0, 3, 1, 2)
 
 
-# With so many channels and so few pixels oneDNN's gradient of the weight takes up to twice as long as one product.
+# With this many channels or more, and this many pixels or fewer, one product takes down to half the time of oneDNN's
+# gradient of the weight.
 _DEEP_CHANNELS, _DEEP_PIXELS = 128, 2048
 
 
 def _is_deep(data: Tensor, weight: Tensor, stride: tuple[int, ...], dilate: tuple[int, ...], num_group: int) -> bool:
-    """Whether `_DeepConvolution` is faster: many channels, few pixels, and a gradient for the weight."""
+    """Return whether `_DeepConvolution` is faster: many channels, few pixels, and a weight that needs a gradient."""
     return (
         weight.requires_grad
         and data.dim() == 4
@@ -200,7 +201,7 @@ def _is_deep(data: Tensor, weight: Tensor, stride: tuple[int, ...], dilate: tupl
 
 
 def _conv_sizes(sizes: Any, kernel: Any, stride: Any, dilate: Any, pad: Any) -> list[int]:
-    """How long a convolution's output is in each dimension. torch knows it too, and imports half of itself to tell."""
+    """Return the size of a convolution's output in each dimension. Asking torch would import much of torch."""
     result = [
         (size + 2 * p - d * (k - 1) - 1) // s + 1
         for size, k, s, d, p in zip(sizes, kernel, stride, dilate, pad, strict=True)
@@ -211,7 +212,7 @@ def _conv_sizes(sizes: Any, kernel: Any, stride: Any, dilate: Any, pad: Any) -> 
 
 
 class _DeepConvolution(torch.autograd.Function):
-    """A 2-d convolution whose weight's gradient is the product of the output's gradient and the data's patches."""
+    """A 2-D convolution that computes the weight's gradient as a product of the output gradient and the patches."""
 
     @staticmethod
     def forward(ctx, data, weight, bias, stride, pad):
@@ -248,7 +249,7 @@ def _filter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[i
 
 
 def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Weight and bias from the data; what the data does not tell of itself, the output tells without strides."""
+    """Infer weight and bias from the data, and unknown sizes of the data from the output if there are no strides."""
     data, *weights = _filter_shapes(shapes, outputs, attrs)
     out, rank = outputs[0], len(attrs["kernel"])
     if data is None or out is None or not len(data) == len(out) == rank + 2:
@@ -264,7 +265,7 @@ def _weight_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
 
 @op(
     "Convolution_v1", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes
-)  # the former name, which old symbol files use
+)  # the former name, used by old symbol files
 @op(
     "Convolution", "_npx_convolution", same_dtype=True, takes={"bias": lambda a: not a["no_bias"]}, infer=_weight_shapes
 )
@@ -306,7 +307,7 @@ def convolution(
     else:
         data = _fast_format(data)
         if kernel == stride == (1, 1) and pad == (0, 0) and num_group == 1 and _is_fast_format(data):
-            # Each pixel by itself: one product, which is faster than oneDNN's convolution.
+            # A 1x1 convolution is one matrix product over the pixels, which is faster than oneDNN's convolution.
             result = F.linear(data.permute(0, 2, 3, 1), weight.flatten(1), bias).permute(0, 3, 1, 2)
         elif _is_deep(data, weight, stride, dilate, num_group):
             result = _DeepConvolution.apply(data, weight, bias, stride, pad)
@@ -351,7 +352,7 @@ def deconvolution(
 ) -> Tensor:
     """The gradient of a convolution with respect to its data (transposed convolution), plus bias.
 
-    `target_shape`, where given, decides pad and adj.
+    `target_shape`, if given, determines pad and adj.
     """
     channels_last = check_layout(data, kernel, layout)
     if channels_last:
@@ -367,7 +368,7 @@ def deconvolution(
         pad = per_axis("pad", pad, rank, 0, 0)
         adj = per_axis("adj", adj, rank, 0, 0)
     if any(a >= s for a, s in zip(adj, stride, strict=True)):
-        raise MXNetError(f"expected adj (or what target_shape makes it) below stride {stride}, got {adj}")
+        raise MXNetError(f"expected adj (given or implied by target_shape) to be less than stride {stride}, got {adj}")
     channels = data.shape[1]
     _per_group("data's channels", channels, num_group)
     filters = _per_group("num_filter", num_filter, num_group)
@@ -385,11 +386,11 @@ def _surplus(
     dilate: tuple[int, ...],
     target: tuple[int, ...],
 ) -> list[int]:
-    """By how much a deconvolution without padding exceeds the target shape."""
+    """Return by how much the output of a deconvolution without padding exceeds the target shape."""
     full = [(n - 1) * s + (k - 1) * d + 1 for n, k, s, d in zip(lengths, kernel, stride, dilate, strict=True)]
     surplus = [f - t for f, t in zip(full, target, strict=True)]
     if min(surplus) < 0:
-        raise MXNetError(f"expected target_shape of at most {tuple(full)}, got {target}")
+        raise MXNetError(f"expected a target_shape of at most {tuple(full)}, got {target}")
     return surplus
 
 
@@ -397,7 +398,7 @@ def _surplus(
 
 
 def _deformable_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Weight and bias, which come last, from the data."""
+    """Infer weight and bias, which come last, from the data."""
     first = len(shapes) - (1 if attrs["no_bias"] else 2)
     known = _weight_shapes([shapes[0], *shapes[first:]], outputs, attrs)
     return [*shapes[:first], *known[1:]]
@@ -426,7 +427,7 @@ def deformable_convolution(
     no_bias: bool = False,
     layout: Literal["NCDHW", "NCHW", "NCW"] | None = None,
 ) -> Tensor:
-    """2-D convolution whose sampling points are moved by `offset` (N, groups * kernel * (y, x), H, W)."""
+    """2-D convolution whose sampling points are shifted by `offset` (N, groups * kernel * (y, x), H, W)."""
     columns = _deformed(data, offset, None, kernel, stride, dilate, pad, num_deformable_group, layout)
     return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
 
@@ -456,7 +457,7 @@ def modulated_deformable_convolution(
     im2col_step: int = 64,
     layout: Literal["NCDHW", "NCHW", "NCW"] | None = None,
 ) -> Tensor:
-    """DeformableConvolution with a `mask` (N, groups * kernel, H, W) that weights each sampled point."""
+    """DeformableConvolution with a `mask` (N, groups * kernel, H, W) of weights for the sampled points."""
     columns = _deformed(data, offset, mask, kernel, stride, dilate, pad, num_deformable_group, layout)
     return _multiply_columns(columns, weight, bias, kernel, data.shape[1], num_filter, num_group, no_bias)
 
@@ -472,10 +473,10 @@ def _deformed(
     groups: int,
     layout: str | None,
 ) -> Tensor:
-    """The sampled values, (N, channels, kernel points, out height, out width)."""
+    """Return the sampled values, (N, channels, kernel points, out height, out width)."""
     check_layout(data, kernel, layout)
     if len(kernel) != 2:
-        raise MXNetError(f"expected a kernel of 2 numbers, got {kernel}")
+        raise MXNetError(f"expected a kernel of 2 integers, got {kernel}")
     stride, dilate = per_axis("stride", stride, 2, 1, 1), per_axis("dilate", dilate, 2, 1, 1)
     pad = per_axis("pad", pad, 2, 0, 0)
     batch, channels, height, width = data.shape
@@ -498,8 +499,8 @@ def _deformed(
     y, x = y + offset[:, :, :, :, 0], x + offset[:, :, :, :, 1]
     inside = None
     if mask is None:
-        # Without a mask MXNet takes 0 for a point outside the image, not a mix of 0 and the border, and a point on the
-        # last row or beyond does not move.
+        # Without a mask, MXNet uses 0 for points outside the image instead of interpolating 0 with the border, and does
+        # not move points on or beyond the last row.
         inside = ((y >= 0) & (x >= 0) & (y < height) & (x < width)).to(data.dtype)
         y, x = y.where(y < height - 1, height - 1), x.where(x < width - 1, width - 1)
     else:
@@ -543,9 +544,9 @@ def correlation(
     pad_size: int = 0,
     is_multiply: bool = True,
 ) -> Tensor:
-    """The mean product (or |difference|) of patches of data1 with displaced patches of data2, a channel for each."""
+    """The mean product (or |difference|) of patches of data1 and displaced patches of data2, one channel each."""
     if data1.dim() != 4 or data1.shape != data2.shape:
-        raise MXNetError("expected two arrays of one shape (batch, channel, height, width)")
+        raise MXNetError("expected two arrays of the same shape (batch, channel, height, width)")
     if min(kernel_size, stride1, stride2) < 1 or kernel_size % 2 == 0 or min(max_displacement, pad_size) < 0:
         raise MXNetError(
             "expected an odd kernel_size, strides of at least 1, max_displacement and pad_size of at least 0"

@@ -1,4 +1,4 @@
-"""Arrays out of nothing: zeros, ones, ranges; and out of another array's shape."""
+"""Array creation: zeros, ones, ranges, and arrays with the shape of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOAT = torch.float32
 
 
 def filled(function: Callable[..., Tensor], shape: tuple[int, ...], dtype: torch.dtype, ctx: Context) -> Tensor:
-    """An array by `torch.zeros` or `torch.ones`, which read lengths faster than a tuple of them."""
+    """Return an array from `torch.zeros` or `torch.ones`, which parse separate sizes faster than a tuple of sizes."""
     if not shape:
         return function((), dtype=dtype, device=ctx.device)
     return function(*shape, dtype=dtype, device=ctx.device)
@@ -33,7 +33,7 @@ def zeros(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> 
 
 @op("_zeros_without_dtype")
 def zeros_without_dtype(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: int = -1) -> Tensor:
-    """An array of zeros, whose dtype is given by MXNet's number for it; -1 leaves it open: float32."""
+    """An array of zeros, with the dtype given by MXNet's type code. -1 means float32."""
     return zeros(shape=_known(shape), ctx=ctx, dtype=TORCH_OF_FLAG.get(dtype, _FLOAT))
 
 
@@ -51,7 +51,7 @@ def full(*, shape: Shape | None = None, ctx: Ctx = FILLED_IN, dtype: DType = _FL
 
 
 def number(value: float, dtype: torch.dtype) -> float:
-    """A number as an element of `dtype`: integers are cut off, and wrap around."""
+    """Return a scalar as an element of `dtype`. Integer dtypes truncate it and wrap around."""
     if dtype.is_floating_point or dtype is torch.bool:
         return value
     limits = torch.iinfo(dtype)
@@ -66,14 +66,14 @@ def _known(shape: tuple[int, ...] | None) -> tuple[int, ...]:
 
 @op("_eye")
 def eye(*, N: int, M: int = 0, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
-    """N x M zeros (N x N if M is 0) with ones on the k-th diagonal."""
+    """An N x M matrix (N x N if M is 0) of zeros with ones on the k-th diagonal."""
     return diagonal_ones(N, M if M > 0 else N, k, dtype, ctx.device)
 
 
 def diagonal_ones(rows: int, columns: int, k: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A matrix of zeros with ones on the k-th diagonal."""
+    """Return a matrix of zeros with ones on the k-th diagonal."""
     if rows < 0 or columns < 0:
-        raise MXNetError(f"expected no negative size, got {rows} rows and {columns} columns")
+        raise MXNetError(f"expected nonnegative sizes, got {rows} rows and {columns} columns")
     result = torch.zeros(rows, columns, dtype=dtype, device=device)
     if -rows < k < columns:
         result.diagonal(k).fill_(1)
@@ -81,7 +81,7 @@ def diagonal_ones(rows: int, columns: int, k: int, dtype: torch.dtype, device: t
 
 
 def progression(count: int, start: float, step: float, repeat: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """`count` elements of start, start + step, ..., each `repeat` times in a row. Integers step by integers."""
+    """Return `count` elements of start, start + step, ..., each `repeat` times. Integer dtypes truncate both."""
     if repeat < 1:
         raise MXNetError(f"expected repeat to be positive, got {repeat}")
     indices = torch.arange(count, device=device)
@@ -103,16 +103,16 @@ def arange(
     ctx: Ctx = FILLED_IN,
     dtype: DType = _FLOAT,
 ) -> Tensor:
-    """Numbers from `start` up to but without `stop`, each `repeat` times; without `stop`, from 0 to `start`."""
+    """Values from `start` up to, but not including, `stop`, each `repeat` times. Without `stop`, from 0 to `start`."""
     if stop is None:
         if infer_range:
-            raise MXNetError("expected stop: with infer_range the length is known in a graph only")
+            raise MXNetError("expected stop: infer_range is only supported in a graph, where the size is known")
         start, stop = 0.0, start
     if step == 0:
-        raise MXNetError("expected a step other than 0")
+        raise MXNetError("expected a nonzero step")
     count = math.ceil((stop - start) / step)
     if count < 1:
-        raise MXNetError(f"expected a range with elements, got start={start}, stop={stop}, step={step}")
+        raise MXNetError(f"expected a nonempty range, got start={start}, stop={stop}, step={step}")
     return progression(count * repeat, start, step, repeat, dtype, ctx.device)
 
 
@@ -129,11 +129,11 @@ def linspace(
     num: int,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` evenly spaced numbers from `start` to `stop`, with or without `stop` itself."""
+    """`num` evenly spaced values from `start` to `stop`, which is included if `endpoint`."""
     if stop is None:
         raise MXNetError("missing argument stop")
     if num < 0:
-        raise MXNetError(f"expected num not to be negative, got {num}")
+        raise MXNetError(f"expected a nonnegative num, got {num}")
     gaps = num - 1 if endpoint else num
     numbers = torch.arange(num, dtype=torch.float64, device=ctx.device) * ((stop - start) / gaps if gaps else 0) + start
     if endpoint and num > 1:
@@ -143,13 +143,13 @@ def linspace(
 
 @op("zeros_like", infer="same")
 def zeros_like(data: Tensor) -> Tensor:
-    """Zeros of the array's shape and dtype."""
+    """Zeros with the shape and dtype of an array."""
     return torch.zeros_like(data)
 
 
 @op("ones_like", infer="same")
 def ones_like(data: Tensor) -> Tensor:
-    """Ones of the array's shape and dtype."""
+    """Ones with the shape and dtype of an array."""
     return torch.ones_like(data)
 
 
@@ -163,23 +163,23 @@ def arange_like(
     ctx: Ctx = FILLED_IN,
     axis: int | None = None,
 ) -> Tensor:
-    """start, start + step, ... in the array's shape, or as many as it has along an axis."""
+    """start, start + step, ... with the shape of an array, or with its size along an axis."""
     if axis is None:
         return progression(data.numel(), start, step, repeat, data.dtype, data.device).reshape(data.shape)
     if not -data.dim() <= axis < data.dim():
-        raise MXNetError(f"axis {axis} is out of range for an array of {data.dim()} dimension(s)")
+        raise MXNetError(f"axis {axis} is out of range for an array with {data.dim()} dimension(s)")
     return progression(data.shape[axis], start, step, repeat, data.dtype, data.device)
 
 
 @op("shape_array", "_npx_shape_array", types=typed([torch.int64]))
 def shape_array(data: Tensor) -> Tensor:
-    """The lengths of the dimensions, as int64."""
+    """The shape as an int64 array."""
     return torch.tensor(data.shape, dtype=torch.int64, device=data.device)
 
 
 @op("size_array", types=typed([torch.int64]))
 def size_array(data: Tensor) -> Tensor:
-    """The number of elements, as int64."""
+    """The number of elements as an int64 array."""
     return torch.tensor([data.numel()], dtype=torch.int64, device=data.device)
 
 
@@ -194,14 +194,14 @@ def size_array(data: Tensor) -> Tensor:
 def histogram(
     data: Tensor, bins: Tensor | None = None, *, bin_cnt: int | None = None, range: Floats | None = None
 ) -> tuple[Tensor, Tensor]:
-    """How many elements fall between neighbouring edges, and the edges: `bins`, or `bin_cnt` equal parts of `range`.
+    """The number of elements in each bin, and the edges of the bins: `bins`, or `bin_cnt` equal parts of `range`.
 
-    An edge belongs to the part above it; the last one to the last part.
+    Each bin includes its lower edge. The last bin also includes its upper edge.
     """
     if bins is not None and bin_cnt is None and range is None:
         edges = bins
         if bins.dtype is not data.dtype:
-            raise MXNetError("expected bins of the dtype of data. Use astype")
+            raise MXNetError("expected bins with the dtype of data. Use astype")
     elif bins is None and bin_cnt is not None and range is not None:
         low, high = range
         if low > high or bin_cnt < 1:

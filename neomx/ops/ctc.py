@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: a loss for labels that have no positions."""
+"""Connectionist temporal classification (CTC) loss, for labels without alignment."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def ctc_loss(
 ) -> Tensor:
     """CTC loss of each sequence, from data of (time, batch, classes) before softmax and label of (batch, labels).
 
-    The blank is class 0 ('first'; labels end at a 0) or the last class ('last'; labels end at a -1), unless
-    `label_lengths` says where they end. A label that cannot be emitted in the time given costs 0.
+    The blank is class 0 ('first', labels padded with 0) or the last class ('last', labels padded with -1).
+    `label_lengths` overrides where labels end. A label that is too long for the time steps has a loss of 0.
     """
     if use_label_lengths and not use_data_lengths and label_lengths is None:
-        data_lengths, label_lengths = None, data_lengths  # given by position, the only lengths there are
+        data_lengths, label_lengths = None, data_lengths  # a single array of lengths given by position is label_lengths
     for name, lengths, used in (
         ("data_lengths", data_lengths, use_data_lengths),
         ("label_lengths", label_lengths, use_label_lengths),
     ):
         if (lengths is not None) is not used:
-            raise MXNetError(f"{name} must be given with use_{name}=True, and only then")
+            raise MXNetError(f"{name} must be given if and only if use_{name}=True")
     if data.dim() != 3 or label.dim() != 2 or data.shape[1] != label.shape[0]:
         raise MXNetError("expected data of (time, batch, classes) and label of (batch, labels)")
     time, batch, classes = data.shape
@@ -61,7 +61,7 @@ def ctc_loss(
     targets = targets.masked_fill(~inside, 0)
     if not targets.is_meta and bool(((targets < 0) | (targets >= classes)).any()):
         raise MXNetError(f"expected labels between 0 and {classes - 1}")
-    # torch's kernel knows float32 and float64.
+    # torch's kernel supports float32 and float64.
     scores = data if data.dtype is torch.float64 else data.float()
     loss = F.ctc_loss(
         F.log_softmax(scores, 2),

@@ -1,4 +1,4 @@
-"""The `Custom` op: calls what programs registered with `mx.operator.register`."""
+"""The `Custom` op, which calls ops registered with `mx.operator.register`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .table import Ctx, Shapes, Types, op
 
 
 class Registered(NamedTuple):
-    """A custom op: how to run it, and how to make the CustomOpProp that knows its names, shapes and types."""
+    """A custom op: a function that runs it, and one that creates its CustomOpProp with names, shapes and types."""
 
     run: Callable[..., Sequence[torch.Tensor]]  # (tensors, parameters, ctx, memory) -> tensors
     prop: Callable[[dict[str, Any]], Any]
 
 
 REGISTERED: dict[str, Registered] = {}  # by op_type; `mx.operator` fills it
-# A node of a bound graph has this attribute: a dictionary where its CustomOpProp and CustomOp live as long as it does.
+# An attribute of the nodes of a bound graph: a dictionary that keeps a node's CustomOpProp and CustomOp.
 MEMORY = "_memory"
 
 
@@ -49,7 +49,7 @@ def _input_names(attrs: dict[str, Any]) -> Sequence[str]:
 
 
 def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
-    """As the CustomOpProp tells them, which mostly needs the first."""
+    """Infer shapes with the CustomOpProp, which usually needs the shape of the first input."""
     prop = _prop(attrs)
     count = len(prop.list_arguments())
     if shapes and shapes[0] is None:
@@ -82,6 +82,6 @@ def _types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     types=_types,
 )
 def custom(*data: torch.Tensor, op_type: str, ctx: Ctx | None = None, **parameters: Any) -> Any:
-    """An operation written in Python: a CustomOp, found by the name that its CustomOpProp was registered under."""
+    """An op written in Python: a CustomOp, found by the name that its CustomOpProp was registered under."""
     outputs = _registered(op_type).run(data, parameters, ctx, parameters.pop(MEMORY, {}))
     return outputs[0] if len(outputs) == 1 else list(outputs)

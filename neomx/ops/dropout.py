@@ -23,9 +23,9 @@ def dropout(
     cudnn_off: bool | None = False,
     ctx: Ctx = FILLED_IN,
 ) -> Tensor:
-    """Elements zeroed with probability p and the others divided by 1 - p, in training or always.
+    """Zero elements with probability p and divide the others by 1 - p, in training or always.
 
-    Along `axes` all elements share one fate.
+    Along `axes`, elements are zeroed or kept together.
     """
     if not 0 <= p <= 1:
         raise MXNetError("expected p to be between 0 and 1")
@@ -35,8 +35,8 @@ def dropout(
             raise MXNetError(f"expected axes between 0 and {data.dim() - 1}")
         shape[axis] = 1
     if p == 0 or not (modes.training or mode == "always"):
-        return data.view_as(data)  # not data itself, which may be a variable: the result is computed from it
-    # Comparing uniform numbers takes a quarter of the time of bernoulli_.
+        return data.view_as(data)  # a view, since data itself may be a variable and the result must be computed from it
+    # Comparing uniform random values takes a quarter of the time of bernoulli_.
     mask = data.new_empty(shape, dtype=torch.float32) if axes else torch.empty_like(data, dtype=torch.float32)
     mask.uniform_(generator=generator(ctx)).lt_(1 - p)
     return data * (mask.mul_(1 / (1 - p)) if p < 1 else mask).to(data.dtype)

@@ -1,7 +1,7 @@
-"""Elementwise math: one array, an array and a number, two arrays of one shape, two that broadcast.
+"""Elementwise math on one array, an array and a scalar, two arrays of the same shape, or two that broadcast.
 
-A result has the dtype of its input, as in MXNet: comparisons give 0 and 1 in that dtype, integers divide to
-integers, and a number meeting an integer array is cut to an integer first.
+A result has the dtype of its input, as in MXNet: comparisons return 0 and 1 in that dtype, integer division returns
+integers, and a scalar is truncated to an integer for an integer array.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from .table import Types, op, typed
 
 Tensor = torch.Tensor
 
-# ---- one array ----
+# ---- unary ops ----
 
 
 class _CubeRoot(torch.autograd.Function):
-    """torch has no cube root; by way of pow its gradient at 0 would not be a number."""
+    """Cube root, which torch does not have. With pow, its gradient at 0 would be NaN."""
 
     @staticmethod
     def forward(ctx, x):
@@ -39,7 +39,7 @@ class _CubeRoot(torch.autograd.Function):
 
 
 def _gamma(x: Tensor) -> Tensor:
-    """exp(lgamma) with gamma's sign. In double precision: exp would blow up the error of a float's logarithm."""
+    """exp(lgamma) with the sign of gamma. It uses double precision because exp amplifies the error of the logarithm."""
     wide = x.double()
     below = torch.floor(wide)
     pole = (wide < 0) & (below == wide)
@@ -48,6 +48,7 @@ def _gamma(x: Tensor) -> Tensor:
 
 
 def round_away(x: Tensor) -> Tensor:
+    """Round to the nearest integer, halves away from zero."""
     whole = torch.trunc(x)
     return whole + torch.sign(x) * (torch.abs(x - whole) >= 0.5)
 
@@ -59,20 +60,20 @@ def _round_down(x: Tensor) -> Tensor:
 
 _Unary = dict[str, tuple[Callable[[Tensor], Tensor], str]]
 
-# Functions that take integers to integers.
+# Functions that map integers to integers.
 _WHOLE: _Unary = {
     "abs": (torch.abs, "|x|"),
-    "ceil": (torch.ceil, "the next integer up"),
-    "fix": (torch.trunc, "the next integer towards zero"),
-    "floor": (torch.floor, "the next integer down"),
+    "ceil": (torch.ceil, "smallest integer not less than x"),
+    "fix": (torch.trunc, "nearest integer towards zero"),
+    "floor": (torch.floor, "largest integer not greater than x"),
     "logical_not": (lambda x: torch.logical_not(x, out=torch.empty_like(x)), "1 where x is 0, else 0"),
     "negative": (torch.neg, "-x"),
     "relu": (torch.relu, "max(x, 0)"),
-    "rint": (_round_down, "the nearest integer, halves downwards"),
-    "round": (round_away, "the nearest integer, halves away from zero"),
-    "sign": (torch.sign, "-1, 0 or 1"),
+    "rint": (_round_down, "nearest integer, halves rounded down"),
+    "round": (round_away, "nearest integer, halves rounded away from zero"),
+    "sign": (torch.sign, "-1, 0 or 1, the sign of x"),
     "square": (torch.square, "x * x"),
-    "trunc": (torch.trunc, "the integer part"),
+    "trunc": (torch.trunc, "integer part of x"),
 }
 _REAL: _Unary = {
     "arccos": (torch.arccos, "inverse cosine"),
@@ -87,13 +88,13 @@ _REAL: _Unary = {
     "degrees": (torch.rad2deg, "radians to degrees"),
     "erf": (torch.erf, "Gauss error function"),
     "erfinv": (torch.erfinv, "inverse of erf"),
-    "exp": (torch.exp, "e to the x"),
-    "expm1": (torch.expm1, "exp(x) - 1, exact near 0"),
-    "gamma": (_gamma, "the gamma function"),
+    "exp": (torch.exp, "e raised to the power x"),
+    "expm1": (torch.expm1, "exp(x) - 1, accurate near 0"),
+    "gamma": (_gamma, "gamma function"),
     "gammaln": (torch.lgamma, "logarithm of the absolute value of gamma"),
     "log": (torch.log, "natural logarithm"),
     "log10": (torch.log10, "logarithm to base 10"),
-    "log1p": (torch.log1p, "log(1 + x), exact near 0"),
+    "log1p": (torch.log1p, "log(1 + x), accurate near 0"),
     "log2": (torch.log2, "logarithm to base 2"),
     "radians": (torch.deg2rad, "degrees to radians"),
     "rcbrt": (lambda x: 1 / _CubeRoot.apply(x), "1 / cube root"),
@@ -109,9 +110,9 @@ _REAL: _Unary = {
 }
 
 
-_NPX = ("erf", "erfinv", "gamma", "gammaln")  # what mx.npx has of these
-_CUT = ("erf", "sigmoid")  # of integers, those that MXNet cuts as doubles: erf(5) is below 1
-# Functions without a gradient: not zeros, which times an infinite derivative before them would be NaN.
+_NPX = ("erf", "erfinv", "gamma", "gammaln")  # the functions that mx.npx also has
+_CUT = ("erf", "sigmoid")  # MXNet truncates these as doubles for integers: erf(5) is below 1
+# Functions without a gradient. A gradient of zeros would become NaN when multiplied by an infinite derivative.
 _FLAT = {"ceil", "fix", "floor", "rint", "round", "trunc"}
 
 
@@ -123,7 +124,7 @@ def _enter_unary(name: str, compute: Callable[[Tensor], Tensor], meaning: str, w
             data = data.detach()
         if whole or data.is_floating_point():
             return compute(data)
-        # Through double: a root or logarithm of an integer that is whole must not be cut to one less.
+        # Use doubles: otherwise an exact root or logarithm of an integer could be truncated to the integer below.
         exact = compute(data.double())
         return (exact if name in _CUT else exact.float()).to(data.dtype)
 
@@ -138,7 +139,7 @@ for _name, (_compute, _meaning) in _REAL.items():
     _enter_unary(_name, _compute, _meaning, whole=False)
 
 
-# ---- two arrays, or an array and a number, which is an array without dimensions ----
+# ---- binary ops on two arrays, or on an array and a scalar as a 0-d array ----
 
 _Binary = Callable[..., Tensor]
 
@@ -148,13 +149,13 @@ def _divide(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _modulo(a: Tensor, b: Tensor) -> Tensor:
-    """The remainder with the divisor's sign, and 0 for a divisor of 0."""
+    """Return the remainder with the divisor's sign, or 0 for a divisor of 0."""
     zero = b == 0
     return torch.remainder(a, b.masked_fill(zero, 1)).masked_fill(zero, 0)
 
 
 def real(compute: _Binary) -> _Binary:
-    """`compute`, for integers done in double precision and cut back."""
+    """Wrap `compute` to use double precision for integers and to truncate the result."""
 
     def computed(a: Tensor, b: Tensor) -> Tensor:
         return compute(a, b) if a.is_floating_point() else compute(a.double(), b.double()).to(a.dtype)
@@ -163,11 +164,11 @@ def real(compute: _Binary) -> _Binary:
 
 
 def _truth(compare: _Binary) -> _Binary:
-    """`compare`, answering 0 and 1 in the dtype of its input."""
+    """Wrap `compare` to return 0 and 1 in the dtype of its input."""
 
     def answer(a: Tensor, b: Tensor) -> Tensor:
         if a.shape == b.shape or not b.dim():
-            # torch writes numbers at once; making truth values and casting them takes ten times as long.
+            # Writing values directly takes a tenth of the time of creating booleans and casting them.
             return compare(a, b, out=torch.empty_like(a))
         return compare(a, b).to(a.dtype)
 
@@ -175,7 +176,7 @@ def _truth(compare: _Binary) -> _Binary:
 
 
 class _Pick(torch.autograd.Function):
-    """maximum and minimum: at a tie the left side takes the whole gradient, where torch halves it."""
+    """maximum and minimum. At a tie the left input receives the full gradient, where torch splits it in half."""
 
     @staticmethod
     def forward(ctx, a, b, larger):
@@ -204,16 +205,16 @@ _greater, _greater_equal = _truth(torch.gt), _truth(torch.ge)
 _lesser, _lesser_equal = _truth(torch.lt), _truth(torch.le)
 _both, _either, _one = _truth(torch.logical_and), _truth(torch.logical_or), _truth(torch.logical_xor)
 
-# function, MXNet's names for same-shape arrays, for broadcasting ones, doc
+# function, MXNet's names for arrays of the same shape and for broadcasting, doc
 _BINARY: list[tuple[_Binary, tuple[str, ...], tuple[str, ...], str]] = [
     (torch.add, ("elemwise_add", "_plus", "_Plus", "_add"), ("broadcast_add", "broadcast_plus"), "a + b"),
     (torch.sub, ("elemwise_sub", "_minus", "_Minus", "_sub"), ("broadcast_sub", "broadcast_minus"), "a - b"),
     (torch.mul, ("elemwise_mul", "_mul", "_Mul"), ("broadcast_mul",), "a * b"),
     (_divide, ("elemwise_div", "_div", "_Div"), ("broadcast_div",), "a / b"),
     (_modulo, ("_mod", "_Mod"), ("broadcast_mod",), "a - floor(a / b) * b"),
-    (_power, ("_power", "_Power"), ("broadcast_power",), "a to the b"),
-    (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum", "_npi_maximum"), "the larger one"),
-    (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum", "_npi_minimum"), "the smaller one"),
+    (_power, ("_power", "_Power"), ("broadcast_power",), "a raised to the power b"),
+    (_maximum, ("_maximum", "_Maximum"), ("broadcast_maximum", "_npi_maximum"), "Elementwise maximum"),
+    (_minimum, ("_minimum", "_Minimum"), ("broadcast_minimum", "_npi_minimum"), "Elementwise minimum"),
     (_hypot, ("_hypot", "_Hypot"), ("broadcast_hypot",), "sqrt(a * a + b * b)"),
     (_equal, ("_equal", "_Equal"), ("broadcast_equal",), "1 where a == b, else 0"),
     (_not_equal, ("_not_equal", "_Not_Equal"), ("broadcast_not_equal",), "1 where a != b, else 0"),
@@ -221,24 +222,26 @@ _BINARY: list[tuple[_Binary, tuple[str, ...], tuple[str, ...], str]] = [
     (_greater_equal, ("_greater_equal", "_Greater_Equal"), ("broadcast_greater_equal",), "1 where a >= b, else 0"),
     (_lesser, ("_lesser", "_Lesser"), ("broadcast_lesser",), "1 where a < b, else 0"),
     (_lesser_equal, ("_lesser_equal", "_Lesser_Equal"), ("broadcast_lesser_equal",), "1 where a <= b, else 0"),
-    (_both, ("_logical_and", "_Logical_And"), ("broadcast_logical_and",), "1 where both are not 0, else 0"),
-    (_either, ("_logical_or", "_Logical_Or"), ("broadcast_logical_or",), "1 where one is not 0, else 0"),
-    (_one, ("_logical_xor", "_Logical_Xor"), ("broadcast_logical_xor",), "1 where just one is not 0, else 0"),
+    (_both, ("_logical_and", "_Logical_And"), ("broadcast_logical_and",), "1 where both are nonzero, else 0"),
+    (_either, ("_logical_or", "_Logical_Or"), ("broadcast_logical_or",), "1 where either is nonzero, else 0"),
+    (_one, ("_logical_xor", "_Logical_Xor"), ("broadcast_logical_xor",), "1 where exactly one is nonzero, else 0"),
 ]
 
 
 def _enter_exact(compute: _Binary, names: tuple[str, ...], doc: str, remedy: str = "") -> None:
     def elementwise(lhs: Tensor, rhs: Tensor) -> Tensor:
         if lhs.shape != rhs.shape:
-            raise MXNetError(f"expected two arrays of one shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}{remedy}")
+            raise MXNetError(
+                f"expected arrays of the same shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}{remedy}"
+            )
         return compute(lhs, rhs)
 
-    elementwise.__doc__ = f"{doc}, for two arrays of one shape."
+    elementwise.__doc__ = f"{doc}, for two arrays of the same shape."
     op(*names, same_dtype=True, infer="same")(elementwise)
 
 
 def _broadcast_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
-    """A length is known where both are, or where the one that is known stretches the other."""
+    """Infer a size where both are known, or where the known one broadcasts the other."""
     a, b = shapes
     if a is None or b is None or is_known(a) and is_known(b):
         return shapes
@@ -251,7 +254,7 @@ def _stretched(m: int, n: int) -> int:
     if 1 in (m, n):
         return m if n == 1 else n
     if m != n and UNKNOWN not in (m, n):
-        raise MXNetError(f"lengths {m} and {n} cannot be broadcast")
+        raise MXNetError(f"cannot broadcast sizes {m} and {n}")
     return min(m, n)
 
 
@@ -259,14 +262,14 @@ def _enter_broadcasting(compute: _Binary, names: tuple[str, ...], doc: str) -> N
     def broadcasting(lhs: Tensor, rhs: Tensor) -> Tensor:
         return compute(lhs, rhs)
 
-    broadcasting.__doc__ = f"{doc}; dimensions of length 1 stretch to the other array's."
+    broadcasting.__doc__ = f"{doc}, with broadcasting."
     op(*names, same_dtype=True, infer=_broadcast_shapes)(broadcasting)
 
 
 for _compute2, _exact, _broad, _doc in _BINARY:
     _enter_exact(_compute2, _exact, _doc, f"; {_broad[0]} broadcasts")
     _enter_broadcasting(_compute2, _broad, _doc)
-# On dense arrays the ops for stored elements alone are the plain ones.
+# On dense arrays, the ops on stored elements are the ordinary ops.
 _enter_exact(_divide, ("_scatter_elemwise_div",), "a / b")
 _enter_exact(torch.add, ("_grad_add",), "a + b")
 
@@ -275,20 +278,20 @@ _numbers: dict[tuple[float | str, torch.dtype], Tensor] = {}
 
 
 def _make_number(scalar: float, dtype: torch.dtype) -> Tensor:
-    """By way of the widest type: too large a number becomes infinite, or wraps around, as in C."""
+    """Convert through the widest type: a scalar that is too large becomes infinite or wraps around, as in C."""
     wide = torch.float64 if dtype.is_floating_point else torch.int64
     return torch.scalar_tensor(scalar, dtype=wide, device="cpu").to(dtype)
 
 
 def number(scalar: float, like: Tensor) -> Tensor:
-    """A number as an array without dimensions.
+    """Return a scalar as a 0-d array.
 
-    It is kept for the next time: making one, as torch does for a number, takes longer than adding small arrays.
+    The array is cached: creating one, as torch does for a scalar, takes longer than adding small arrays.
     """
     dtype = like.dtype
-    if is_compiling() or type(like) is not Tensor:  # what a tracer makes is not to be kept
+    if is_compiling() or type(like) is not Tensor:  # tensors made by a tracer must not be cached
         return _make_number(scalar, dtype)
-    key = scalar or str(scalar), dtype  # -0.0 is another zero
+    key = scalar or str(scalar), dtype  # distinguishes -0.0 from 0.0
     made = _numbers.get(key)
     if made is None:
         if len(_numbers) >= 1024:
@@ -299,10 +302,12 @@ def number(scalar: float, like: Tensor) -> Tensor:
 
 
 def right(compute: _Binary) -> _Binary:
+    """Return `compute` with a scalar as its right operand."""
     return lambda data, scalar: compute(data, number(scalar, data))
 
 
 def left(compute: _Binary) -> _Binary:
+    """Return `compute` with a scalar as its left operand."""
     return lambda data, scalar: compute(number(scalar, data), data)
 
 
@@ -311,12 +316,12 @@ def _modulo_number(data: Tensor, scalar: float) -> Tensor:
 
 
 def _number_to_the(data: Tensor, scalar: float) -> Tensor:
-    # torch's gradient of an exponent fails when the base is a number on the CPU and the exponent is elsewhere.
+    # torch's gradient of an exponent fails if the base is a CPU scalar and the exponent is on another device.
     return _power(number(scalar, data).to(data.device), data)
 
 
 def _to_the_number(data: Tensor, scalar: float) -> Tensor:
-    """torch knows short cuts for powers such as 2 and 0.5, if they are numbers."""
+    """torch has shortcuts for powers such as 2 and 0.5, but only for Python numbers."""
     return torch.pow(data, scalar) if data.is_floating_point() else _power(data, number(scalar, data))
 
 
@@ -332,9 +337,9 @@ _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
     (left(_divide), ("_rdiv_scalar", "_RDivScalar"), "scalar / x"),
     (_modulo_number, ("_mod_scalar", "_ModScalar"), "x modulo scalar"),
     (left(_modulo), ("_rmod_scalar", "_RModScalar"), "scalar modulo x"),
-    (_to_the_number, ("_power_scalar", "_PowerScalar"), "x to the scalar"),
-    (_number_to_the, ("_rpower_scalar", "_RPowerScalar"), "scalar to the x"),
-    # clamp passes the gradient on at a tie, as MXNet does.
+    (_to_the_number, ("_power_scalar", "_PowerScalar"), "x raised to the power scalar"),
+    (_number_to_the, ("_rpower_scalar", "_RPowerScalar"), "scalar raised to the power x"),
+    # clamp passes the gradient through at a tie, as MXNet does.
     (right(torch.clamp_min), ("_maximum_scalar", "_MaximumScalar", "_npi_maximum_scalar"), "max(x, scalar)"),
     (right(torch.clamp_max), ("_minimum_scalar", "_MinimumScalar", "_npi_minimum_scalar"), "min(x, scalar)"),
     (right(_hypot), ("_hypot_scalar", "_HypotScalar", "_npi_hypot_scalar"), "sqrt(x * x + scalar * scalar)"),
@@ -344,14 +349,14 @@ _SCALAR: list[tuple[_Binary, tuple[str, ...], str]] = [
     (right(_greater_equal), ("_greater_equal_scalar", "_GreaterEqualScalar"), "1 where x >= scalar, else 0"),
     (right(_lesser), ("_lesser_scalar", "_LesserScalar"), "1 where x < scalar, else 0"),
     (right(_lesser_equal), ("_lesser_equal_scalar", "_LesserEqualScalar"), "1 where x <= scalar, else 0"),
-    (right(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are not 0, else 0"),
-    (right(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is not 0, else 0"),
-    (right(_one), ("_logical_xor_scalar", "_LogicalXorScalar"), "1 where just one of x and scalar is not 0, else 0"),
+    (right(_both), ("_logical_and_scalar", "_LogicalAndScalar"), "1 where x and scalar are nonzero, else 0"),
+    (right(_either), ("_logical_or_scalar", "_LogicalOrScalar"), "1 where x or scalar is nonzero, else 0"),
+    (right(_one), ("_logical_xor_scalar", "_LogicalXorScalar"), "1 where just one of x and scalar is nonzero, else 0"),
 ]
 
 
 def integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
-    """An integer array and a number as they meet: the number cut as C cuts it, or both as doubles."""
+    """Return an integer array and a scalar to combine: the scalar truncated as in C, or both as doubles."""
     if not is_int:
         return data.double(), scalar
     if data.dtype is torch.bool:
@@ -359,11 +364,12 @@ def integers(data: Tensor, scalar: float, is_int: bool) -> tuple[Tensor, float]:
     if not isinstance(scalar, int):
         scalar = float(scalar)
     lowest = -(2**63) if data.dtype is torch.int64 else -(2**31)
-    fits = lowest <= scalar < -lowest  # false for nan
+    fits = lowest <= scalar < -lowest  # false for NaN
     return data, int(scalar) if fits else lowest
 
 
 def scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
+    """`types=` of an op on an array and a scalar."""
     integer = types[0] is not None and not types[0].is_floating_point
     if integer and not attrs["is_int"]:
         return types, [torch.float64]
@@ -371,6 +377,8 @@ def scalar_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 
 def enter_scalar(compute: _Binary, names: tuple[str, ...], doc: str) -> None:
+    """Register an op on an array and a scalar under `names`."""
+
     def with_scalar(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> Tensor:
         if not data.is_floating_point():
             data, scalar = integers(data, scalar, is_int)
@@ -384,14 +392,14 @@ for _compute1, _names, _doc in _SCALAR:
     enter_scalar(_compute1, _names, _doc)
 
 
-# ---- an array and several numbers ----
+# ---- an array and several scalars ----
 
 
 _LARGEST = {dtype: torch.finfo(dtype).max for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)}
 
 
 def _bound(number: float, dtype: torch.dtype) -> float:
-    """A number as `dtype` can have it: too large a float is infinite, an integer is cut, to the dtype's range too."""
+    """Return a scalar as a bound in `dtype`: large floats become infinite, integers are truncated and clipped."""
     if dtype.is_floating_point:
         return number if abs(number) <= _LARGEST[dtype] else math.copysign(math.inf, number)
     limits = torch.iinfo(dtype)
@@ -400,14 +408,14 @@ def _bound(number: float, dtype: torch.dtype) -> float:
 
 @op("clip", "_npi_clip", infer="same")
 def clip(data: Tensor, *, a_min: float, a_max: float) -> Tensor:
-    """The elements cut to [a_min, a_max]."""
+    """Clip the elements to [a_min, a_max]."""
     if data.dtype is torch.bool:
-        raise MXNetError("expected an array of numbers, got one of bool. Use astype")
+        raise MXNetError("expected a numeric array, got bool. Convert it with astype")
     limit = _LARGEST.get(data.dtype, -1.0)
-    if -limit <= a_min <= a_max <= limit:  # mostly, in short
+    if -limit <= a_min <= a_max <= limit:  # fast path for the common case
         return torch.clamp(data, a_min, a_max)
     low, high = _bound(a_min, data.dtype), _bound(a_max, data.dtype)
-    if low > high:  # MXNet looks at a_max first, and nothing lies between
+    if low > high:  # MXNet tests a_max first, so no element lies between
         return torch.where(data > high, high, low).to(data.dtype)
     return torch.clamp(data, low, high)
 
@@ -423,7 +431,7 @@ def smooth_l1(data: Tensor, *, scalar: float = 1.0) -> Tensor:
 
 @op("hard_sigmoid", infer="same")
 def hard_sigmoid(data: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """alpha * x + beta, cut to [0, 1]."""
+    """alpha * x + beta, clipped to [0, 1]."""
     if not data.is_floating_point():
         raise MXNetError("expected an array of floats")
     return hardtanh(data * alpha + beta, 0.0, 1.0)
@@ -437,7 +445,7 @@ def quadratic(data: Tensor, *, a: float = 0.0, b: float = 0.0, c: float = 0.0) -
 
 @op("_contrib_div_sqrt_dim", infer="same")
 def div_sqrt_dim(data: Tensor) -> Tensor:
-    """x / sqrt(length of the last dimension)."""
+    """x / sqrt(size of the last dimension)."""
     if not data.is_floating_point():
         return data // math.isqrt(data.shape[-1])
     return data / math.sqrt(data.shape[-1])
@@ -448,24 +456,24 @@ def div_sqrt_dim(data: Tensor) -> Tensor:
 
 @op("add_n", "ElementWiseSum", same_dtype=True, may_alias=True, infer="same")
 def add_n(*args: Tensor, num_args: int = 0) -> Tensor:
-    """The sum of all arrays, which have one shape."""
+    """The sum of arrays of the same shape."""
     if not args:
         raise MXNetError("expected at least one array")
     for other in args[1:]:
         if other.shape != args[0].shape:
-            raise MXNetError("expected arrays of one shape")
+            raise MXNetError("expected arrays of the same shape")
     total = args[0]
     if len(args) > 1:
         total = total + args[1]
     for other in args[2:]:
-        # The sum is ours to write over; the gradient of a sum needs none of its terms.
+        # The sum may be updated in place: its gradient does not depend on its terms.
         total = total.add_(other)
     return total
 
 
 @op("khatri_rao", same_dtype=True, may_alias=True)
 def khatri_rao(*args: Tensor, num_args: int = 0) -> Tensor:
-    """The Kronecker products of the matrices' columns, as columns."""
+    """The columnwise Kronecker product of matrices."""
     if not args or any(matrix.dim() != 2 or matrix.shape[1] != args[0].shape[-1] for matrix in args):
         raise MXNetError("expected matrices with the same number of columns")
     product = args[0]
@@ -476,15 +484,15 @@ def khatri_rao(*args: Tensor, num_args: int = 0) -> Tensor:
 
 @op("_contrib_allclose", same_dtype=True, types=typed([torch.uint8]))
 def allclose(a: Tensor, b: Tensor, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = True) -> Tensor:
-    """1 if |a - b| <= atol + rtol * |b| everywhere, else 0; the one op of `nd` whose result has no dimension."""
+    """1 if |a - b| <= atol + rtol * |b| everywhere, else 0. The only op of `nd` that returns a 0-d array."""
     if a.shape != b.shape:
-        raise MXNetError(f"expected two arrays of one shape, got {tuple(a.shape)} and {tuple(b.shape)}")
+        raise MXNetError(f"expected arrays of the same shape, got {tuple(a.shape)} and {tuple(b.shape)}")
     return torch.isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all().to(torch.uint8)
 
 
 @op("reset_arrays", mutates=("data",))
 def reset_arrays(*data: Tensor, num_arrays: int) -> tuple[Tensor, ...]:
-    """Write zeros into all arrays; returns nothing."""
+    """Set all elements of the arrays to 0 in place. Returns nothing."""
     if num_arrays != len(data):
         raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")
     for tensor in data:

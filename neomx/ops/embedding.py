@@ -1,4 +1,4 @@
-"""Rows of a weight, looked up by their numbers."""
+"""Embedding: lookup of the rows of a weight by index."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Tensor = torch.Tensor
 def _rows(indices: Tensor, weight: Tensor, input_dim: int, output_dim: int, sparse: bool) -> Tensor:
     if weight.shape != (input_dim, output_dim):
         raise MXNetError(f"expected a weight of shape ({input_dim}, {output_dim}), got {tuple(weight.shape)}")
-    # torch passes a sparse gradient to a variable, but few other ops can take one
+    # torch can pass a sparse gradient to a leaf, but few other ops accept one
     return F.embedding(indices, weight, sparse=sparse and weight.is_leaf and weight.requires_grad)
 
 
 def _row_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
-    """Told, not tried: torch imports half of itself to clamp what has no memory."""
+    """Infer the shapes without running the op: clamping a meta tensor would import much of torch."""
     data = shapes[0]
     found = None if data is None else (*data, attrs["output_dim"])
     return [data, (attrs["input_dim"], attrs["output_dim"])], [found]
@@ -43,7 +43,7 @@ def embedding(
     dtype: DType = torch.float32,
     sparse_grad: bool = False,
 ) -> Tensor:
-    """Row data[i] of `weight` for each i; an index beyond either end means the first or the last row."""
+    """Row data[i] of `weight` for each i. Indices out of range are clipped to the first or last row."""
     return _rows(data.detach().long().clamp(0, input_dim - 1), weight, input_dim, output_dim, sparse_grad)
 
 
@@ -58,8 +58,8 @@ def sparse_embedding(
     sparse_grad: bool = False,
     deterministic: bool = False,
 ) -> Tensor:
-    """Rows of `weight` at the indices `data`, none beyond the ends; the gradient of `weight` has only those rows."""
+    """Rows of `weight` at the indices `data`, which must be in range. The gradient of `weight` has only those rows."""
     indices = data.detach().long()
     if indices.numel() and not is_exporting() and not (int(indices.min()) >= 0 and int(indices.max()) < input_dim):
-        raise MXNetError(f"expected indices in 0 .. {input_dim - 1}")
+        raise MXNetError(f"expected indices from 0 to {input_dim - 1}")
     return _rows(indices, weight, input_dim, output_dim, sparse=True)

@@ -1,4 +1,4 @@
-"""Ops that leave the values alone, or nearly so, and are there for their gradient."""
+"""Ops that serve to change gradients and leave the values unchanged, or nearly so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def identity(data: Tensor) -> Tensor:
 
 @op("_copyto", "_npi_copyto", may_alias=True, infer="same")
 def copyto(data: Tensor) -> Tensor:
-    """A copy, in the array `out=`, which may be on another context."""
+    """A copy into the array `out=`, which may be in another context."""
     return data
 
 
@@ -27,18 +27,18 @@ def copyto(data: Tensor) -> Tensor:
 def identity_with_attr_like_rhs(lhs: Tensor, rhs: Tensor) -> Tensor:
     """A copy of `lhs`, which must have the shape of `rhs`."""
     if lhs.shape != rhs.shape:
-        raise MXNetError(f"expected two arrays of one shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}")
+        raise MXNetError(f"expected arrays of the same shape, got {tuple(lhs.shape)} and {tuple(rhs.shape)}")
     return lhs.view_as(lhs)
 
 
 @op("BlockGrad", "stop_gradient", may_alias=True, infer="same")
 def block_grad(data: Tensor) -> Tensor:
-    """A copy through which no gradient flows."""
+    """A copy that blocks gradients."""
     return data.detach()
 
 
 class _Replaced(torch.autograd.Function):
-    """x, with a gradient that a function makes of the one that arrives."""
+    """The identity, with a gradient that a function computes from the incoming one."""
 
     @staticmethod
     def forward(ctx, x, gradient):
@@ -52,7 +52,7 @@ class _Replaced(torch.autograd.Function):
 
 @op("make_loss", may_alias=True, outputs=("loss",), infer="same")
 def make_loss(data: Tensor) -> Tensor:
-    """A copy whose gradient is 1, whatever is done with it: the end of a network that computes its own loss."""
+    """A copy whose gradient is always 1, as the output of a network that computes its own loss."""
     return _Replaced.apply(data, torch.ones_like)
 
 
@@ -63,7 +63,7 @@ def gradientmultiplier(data: Tensor, *, scalar: float = 1.0, is_int: bool = True
 
 
 class _StraightThrough(torch.autograd.Function):
-    """A step function whose gradient is passed on as if it were the identity."""
+    """A step function with the gradient of the identity (straight-through estimator)."""
 
     @staticmethod
     def forward(ctx, x, step):
@@ -76,11 +76,11 @@ class _StraightThrough(torch.autograd.Function):
 
 @op("_contrib_round_ste", infer="same")
 def round_ste(data: Tensor) -> Tensor:
-    """The nearest integer, halves away from zero; the gradient passes as through the identity."""
+    """The nearest integer, halves rounded away from zero, with the gradient of the identity."""
     return _StraightThrough.apply(data, round_away)
 
 
 @op("_contrib_sign_ste", infer="same")
 def sign_ste(data: Tensor) -> Tensor:
-    """-1, 0 or 1; the gradient passes as through the identity."""
+    """The sign, -1, 0 or 1, with the gradient of the identity."""
     return _StraightThrough.apply(data, torch.sign)

@@ -1,6 +1,6 @@
-"""Images as training data: to tensors, normalise, crop, flip, and random changes of colour.
+"""Image ops for training data: tensor conversion, normalization, crops, flips and random color changes.
 
-An image is (height, width, channels). uint8 images stay uint8: results are cut off at 0 and 255, fractions dropped.
+An image is (height, width, channels). uint8 images stay uint8: results are clipped to 0 and 255 and truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Tensor = torch.Tensor
 
 
 class _Through(torch.autograd.Function):
-    """Calls a function on an image; the gradient passes as if the image were unchanged, which is what MXNet defines."""
+    """Call a function on an image and pass the gradient through as if the image were unchanged, as MXNet does."""
 
     @staticmethod
     def forward(ctx: Any, call: Callable[[Tensor], Tensor], data: Tensor) -> Tensor:
@@ -41,28 +41,28 @@ def _gradient_through(fn: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _check_image(data: Tensor) -> None:
-    if data.dim() != 3 or data.shape[2] not in (1, 3):  # what ToTensor made has its channels in front
+    if data.dim() != 3 or data.shape[2] not in (1, 3):  # the result of ToTensor has the channels first
         raise MXNetError("expected an image (height, width, 1 or 3 channels)")
 
 
 def _like(values: Tensor, data: Tensor) -> Tensor:
-    """Computed values in the image's dtype."""
+    """Convert computed values to the dtype of the image."""
     if data.dtype is torch.uint8:
         values = values.clamp_(0, 255)
     return values.to(data.dtype)
 
 
 def _work(data: Tensor) -> Tensor:
-    """The image in a dtype to compute with."""
+    """Convert the image to a dtype for computation."""
     return data.to(torch.promote_types(data.dtype, torch.float32))
 
 
-# ---- exact ----
+# ---- deterministic ----
 
 
 @op("_image_to_tensor", "_npx__image_to_tensor", types=typed([torch.float32]))
 def to_tensor(data: Tensor) -> Tensor:
-    """(h, w, c) or (n, h, w, c) of 0..255 to (c, h, w) or (n, c, h, w) of float32 0..1."""
+    """Convert (h, w, c) or (n, h, w, c) with values 0..255 to (c, h, w) or (n, c, h, w) as float32 with values 0..1."""
     if data.dim() not in (3, 4):
         raise MXNetError("expected an image (h, w, c) or images (n, h, w, c)")
     planes = data.movedim(-1, -3)
@@ -81,7 +81,7 @@ def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) *
         raise MXNetError(f"expected 1 or 3 channels, got {channels}")
     for name, values in (("mean", mean), ("std", std)):
         if len(values) not in (1, channels):
-            raise MXNetError(f"{name}={values}: expected 1 or {channels} numbers")
+            raise MXNetError(f"{name}={values}: expected 1 or {channels} values")
     work = data if data.is_floating_point() else data.float()
     shift, scale = (v[0] if len(v) == 1 else work.new_tensor(v).view(-1, 1, 1) for v in (mean, std))
     result = (work - shift).div_(scale)
@@ -90,7 +90,7 @@ def normalize(data: Tensor, *, mean: Floats = (0.0,) * 4, std: Floats = (1.0,) *
 
 @op("_image_crop", "_npx__image_crop", may_alias=True)
 def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
-    """The rectangle at (x, y) of an image (h, w, c) or images (n, h, w, c)."""
+    """The rectangle at (x, y) of an image (h, w, c) or of images (n, h, w, c)."""
     if data.dim() not in (3, 4) or data.shape[-1] not in (1, 3):
         raise MXNetError("expected an image (h, w, c) or images (n, h, w, c) of 1 or 3 channels")
     rows, columns = data.shape[-3:-1]
@@ -102,7 +102,7 @@ def crop(data: Tensor, *, x: int, y: int, width: int, height: int) -> Tensor:
 @op("_image_flip_left_right", "_npx__image_flip_left_right")
 @_gradient_through
 def flip_left_right(data: Tensor) -> Tensor:
-    """The image mirrored: left becomes right."""
+    """The image flipped horizontally."""
     _check_image(data)
     return data.flip(1)
 
@@ -110,12 +110,12 @@ def flip_left_right(data: Tensor) -> Tensor:
 @op("_image_flip_top_bottom", "_npx__image_flip_top_bottom")
 @_gradient_through
 def flip_top_bottom(data: Tensor) -> Tensor:
-    """The image upside down."""
+    """The image flipped vertically."""
     _check_image(data)
     return data.flip(0)
 
 
-# The main directions of colour in photographs: how far one standard deviation along each moves red, green and blue.
+# The principal components of colors in photographs: the change of red, green and blue for one standard deviation each.
 _COLOUR_DIRECTIONS = (
     (-31.4735508, 3.44784474, 0.460233212),
     (-32.2111664, -0.021573, -0.934472024),
@@ -133,10 +133,10 @@ def _light(data: Tensor, alpha: Tensor) -> Tensor:
 @op("_image_adjust_lighting", "_npx__image_adjust_lighting")
 @_gradient_through
 def adjust_lighting(data: Tensor, *, alpha: Floats) -> Tensor:
-    """Add `alpha` times the three main directions in which colours of photographs vary (AlexNet's noise)."""
+    """Add `alpha` times the three principal components of colors in photographs (AlexNet's lighting noise)."""
     _check_image(data)
     if len(alpha) != 3:
-        raise MXNetError(f"alpha={alpha}: expected three numbers")
+        raise MXNetError(f"alpha={alpha}: expected three values")
     return _light(data, torch.tensor(alpha, device=data.device))
 
 
@@ -161,13 +161,13 @@ def _saturation(data: Tensor, factor: Tensor) -> Tensor:
     if data.shape[2] == 1:
         return data.clone()
     work = _work(data)
-    # MXNet means to mix in the grey value, but its sum of the three channels keeps the last term only.
+    # MXNet intends to blend with the gray value, but its sum over the three channels keeps only the last term.
     grey = work[:, :, 2:] * 0.114
     return _like(work * factor + grey * (1 - factor), data)
 
 
 def _hue(data: Tensor, factor: Tensor) -> Tensor:
-    """Turn the colour circle by `factor` turns; lightness and saturation stay."""
+    """Rotate the hue by `factor` turns of the color circle. Lightness and saturation are unchanged."""
     if data.shape[2] == 1:
         return data.clone()
     work = _work(data)
@@ -177,7 +177,7 @@ def _hue(data: Tensor, factor: Tensor) -> Tensor:
     spread = high - low
     turn = torch.where(high == green, 2 * spread + (blue - red), 4 * spread + (red - green))
     turn = torch.where(high == red, green - blue, turn)
-    turn = turn.div_(spread).nan_to_num_(0).add_(factor * 6).remainder_(6)  # sixths of the circle, red at 0
+    turn = turn.div_(spread).nan_to_num_(0).add_(factor * 6).remainder_(6)  # in sixths of the circle, with red at 0
     share = torch.stack(((turn - 3).abs_() - 1, 2 - (turn - 2).abs_(), 2 - (turn - 4).abs_())).clamp_(0, 1)
     return _like(share.mul_(spread).add_(low).movedim(0, 2), data).contiguous()
 
@@ -199,9 +199,9 @@ def _enter_random(name: str, change: Callable[[Tensor, Tensor], Tensor], doc: st
 
 
 _enter_random("brightness", _brightness, "Multiply the image by a random factor.")
-_enter_random("contrast", _contrast, "Move the image away from its mean grey by a random factor.")
+_enter_random("contrast", _contrast, "Change the contrast by a random factor.")
 _enter_random("saturation", _saturation, "Change the saturation by a random factor.")
-_enter_random("hue", _hue, "Turn the hues by a random part of the colour circle.")
+_enter_random("hue", _hue, "Rotate the hue by a random fraction of the color circle.")
 
 
 @op("_image_random_color_jitter", "_npx__image_random_color_jitter")
@@ -215,11 +215,11 @@ def random_color_jitter(
     hue: float,
     ctx: Ctx = FILLED_IN,
 ) -> Tensor:
-    """Change brightness, contrast, saturation and hue in random order, each by a factor in 1 - x .. 1 + x."""
+    """Change brightness, contrast, saturation and hue in random order, each by a factor from 1 - x to 1 + x."""
     _check_image(data)
     changes = ((_brightness, brightness), (_contrast, contrast), (_saturation, saturation), (_hue, hue))
     result = data.clone()
-    if data.is_meta:  # only the shape is wanted
+    if data.is_meta:  # only the shape is needed
         return result
     for i in torch.randperm(4, generator=generator(ctx), device=data.device).tolist():
         change, most = changes[i]
@@ -231,7 +231,7 @@ def random_color_jitter(
 @op("_image_random_lighting", "_npx__image_random_lighting")
 @_gradient_through
 def random_lighting(data: Tensor, *, alpha_std: float = 0.05, ctx: Ctx = FILLED_IN) -> Tensor:
-    """`adjust_lighting` by three normal numbers of standard deviation `alpha_std`."""
+    """`adjust_lighting` with three normal random values of standard deviation `alpha_std`."""
     _check_image(data)
     return _light(data, alpha_std * torch.randn(3, generator=generator(ctx), device=data.device))
 
@@ -248,5 +248,5 @@ def _enter_random_flip(name: str, axis: int, doc: str) -> None:
     op(f"_image_random_{name}", f"_npx__image_random_{name}")(random_flip)
 
 
-_enter_random_flip("flip_left_right", 1, "Mirror every other image, at random.")
-_enter_random_flip("flip_top_bottom", 0, "Turn every other image upside down, at random.")
+_enter_random_flip("flip_left_right", 1, "Flip the image horizontally with probability 0.5.")
+_enter_random_flip("flip_top_bottom", 0, "Flip the image vertically with probability 0.5.")

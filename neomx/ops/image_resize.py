@@ -1,7 +1,7 @@
-"""Resizing and padding images (height, width, channels), as OpenCV does it.
+"""Resize and pad images (height, width, channels) as OpenCV does.
 
-Where it is installed OpenCV resizes what is in the CPU's memory: MXNet's pixels, in a third of the time. Torch resizes
-the rest, on other devices, in compiled graphs or for a gradient; of uint8 its results may differ by one.
+If OpenCV is installed, it resizes images in CPU memory: the pixels equal MXNet's and it takes a third of the time.
+torch resizes the others: on other devices, in compiled graphs or for gradients. Its uint8 results may differ by 1.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ NEAREST, LINEAR, CUBIC, AREA, LANCZOS, LINEAR_EXACT = range(6)
 
 
 def _taps(new: int, old: int, interp: int, shrinking: bool) -> tuple[Tensor, Tensor]:
-    """For each of `new` pixels along a side the old pixels that make it, and their weights: two (new, taps)."""
+    """Return the old pixels that contribute to each of `new` pixels along a side, and their weights, as (new, taps)."""
     scale = old / new
     place = torch.arange(new, dtype=torch.float64)
-    if interp == AREA and shrinking:  # by the share of the new pixel that each covers
+    if interp == AREA and shrinking:  # weighted by the fraction of the new pixel that each covers
         low = place * scale
         pixel = torch.floor(low)[:, None] + torch.arange(math.ceil(scale) + 1)
         covered = (low[:, None] + scale).minimum(pixel + 1) - low[:, None].maximum(pixel)
@@ -55,7 +55,7 @@ def _taps(new: int, old: int, interp: int, shrinking: bool) -> tuple[Tensor, Ten
 
 
 def _blend(images: Tensor, axis: int, pixels: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums of slices along one axis: the slices are a table's rows, each result a bag of them."""
+    """Return weighted sums of slices along one axis, computed by embedding_bag with the slices as rows."""
     lines = images.movedim(axis, 0)
     weights = weights.to(images)
     result = embedding_bag(pixels.to(images.device), lines.flatten(1), mode="sum", per_sample_weights=weights)
@@ -63,7 +63,7 @@ def _blend(images: Tensor, axis: int, pixels: Tensor, weights: Tensor) -> Tensor
 
 
 def _interpolate(images: Tensor, size: tuple[int, int], mode: str) -> Tensor:
-    """By torch's own kernels, several times faster than weighted sums; these compute what OpenCV does."""
+    """Resize with torch's kernels for modes in which they agree with OpenCV. Weighted sums are several times slower."""
     planes = images.movedim(-1, -3)
     result = interpolate(planes if images.dim() == 4 else planes[None], size, mode=mode)
     return (result if images.dim() == 4 else result[0]).movedim(-3, -1).contiguous()
@@ -88,11 +88,11 @@ def _by_opencv(images: Tensor, width: int, height: int, interp: int) -> Tensor:
 
 
 def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tensor:
-    """Images (..., h, w, c) in another size, by one of OpenCV's interpolations."""
+    """Return images (..., h, w, c) resized by one of OpenCV's interpolations."""
     if not images.numel():
-        raise MXNetError("expected an image that is not empty")
+        raise MXNetError("expected a nonempty image")
     if not (images.is_floating_point() or images.dtype is torch.uint8 or interp == NEAREST):
-        raise MXNetError("expected images of uint8 or floats")
+        raise MXNetError("expected uint8 or floating-point images")
     if not NEAREST <= interp <= LINEAR_EXACT:
         raise MXNetError(
             f"interp={interp}: expected 0 (nearest), 1 (linear), 2 (cubic), 3 (area), 4 (lanczos) or 5 (exact linear)"
@@ -107,7 +107,7 @@ def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tenso
     if interp in (LINEAR, LINEAR_EXACT):
         return _interpolate(images, (height, width), "bilinear")
     result = images if images.is_floating_point() else images.float()
-    if interp == CUBIC:  # of floats: of uint8 torch cuts off what lies above 255 between the two directions
+    if interp == CUBIC:  # in floats: with uint8, torch clips to 255 between the two directions
         result = _interpolate(result, (height, width), "bicubic")
         return result if images.is_floating_point() else result.round_().clamp_(0, 255).to(torch.uint8)
     shrinking = height <= old_height and width <= old_width
@@ -118,14 +118,14 @@ def resize_images(images: Tensor, width: int, height: int, interp: int) -> Tenso
 
 @op("_image_resize", "_npx__image_resize")
 def image_resize(data: Tensor, *, size: Shape = (), keep_ratio: bool = False, interp: int = 1) -> Tensor:
-    """Images (h, w, c) or (n, h, w, c) in another size: (width, height), or one length for both.
+    """Resize images (h, w, c) or (n, h, w, c) to (width, height), or to one size for both.
 
-    With `keep_ratio` one length is the shorter side's.
+    With `keep_ratio`, a single size is that of the shorter side.
     """
     if data.dim() not in (3, 4):
         raise MXNetError("expected an image (h, w, c) or images (n, h, w, c)")
     if len(size) not in (1, 2) or min(size) < 1:
-        raise MXNetError(f"size={size}: expected a length or (width, height), at least 1")
+        raise MXNetError(f"size={size}: expected a positive size or (width, height)")
     width, height = size[0], size[-1]
     if keep_ratio and len(size) == 1:
         old_height, old_width = data.shape[-3:-1]
@@ -138,7 +138,7 @@ def image_resize(data: Tensor, *, size: Shape = (), keep_ratio: bool = False, in
 
 @op("_cvimresize", "_npi_cvimresize")
 def cv_resize(src: Tensor, *, w: int, h: int, interp: int = 1) -> Tensor:
-    """An image (h, w, c) in another size."""
+    """An image (h, w, c), resized."""
     if src.dim() != 3:
         raise MXNetError("expected an image (h, w, c)")
     if w < 1 or h < 1:
@@ -147,7 +147,7 @@ def cv_resize(src: Tensor, *, w: int, h: int, interp: int = 1) -> Tensor:
 
 
 def _border_index(before: int, length: int, after: int, kind: int, device: torch.device) -> Tensor:
-    """Which pixel stands at each place of a bordered line."""
+    """Return the index of the source pixel for each pixel of a padded line."""
     place = torch.arange(-before, length + after, device=device)
     if kind == 1:  # aaa|abc|ccc
         return place.clamp_(0, length - 1)
@@ -165,13 +165,13 @@ def _border_index(before: int, length: int, after: int, kind: int, device: torch
 def cv_border(
     src: Tensor, *, top: int, bot: int, left: int, right: int, type: int = 0, value: float = 0.0, values: Floats = ()
 ) -> Tensor:
-    """An image (h, w, c) with a border: 0 of `value` or one of `values` for each channel, 1 of the edge's pixels,
-    2 mirrored, 3 repeated, 4 mirrored without doubling the edge.
+    """An image (h, w, c) with a border. `type` is 0 for `value`, or `values` per channel; 1 for the edge pixels;
+    2 for reflection; 3 for wrapping; 4 for reflection without repeating the edge.
     """
     if src.dim() != 3 or not src.numel():
-        raise MXNetError("expected an image (h, w, c) that is not empty")
+        raise MXNetError("expected a nonempty image (h, w, c)")
     if min(top, bot, left, right) < 0:
-        raise MXNetError("expected borders of at least 0")
+        raise MXNetError("expected nonnegative borders")
     if not 0 <= type <= 4:
         raise MXNetError(f"type={type}: expected 0 to 4")
     height, width, channels = src.shape

@@ -1,6 +1,6 @@
-"""Elements chosen by index arrays, or by conditions: take, pick, gather, scatter, one-hot, where.
+"""Selection of elements by index arrays or conditions: take, pick, gather, scatter, one-hot, where.
 
-Indices may be of any dtype, as in MXNet, where most are float32; fractions are cut off.
+Indices may have any dtype, as in MXNet, where most are float32. Fractions are truncated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def _bounded(index: Tensor, length: int, mode: str) -> Tensor:
-    """Integers in [0, length): 'clip' cuts, 'wrap' counts round, 'raise' refuses others."""
+    """Return indices in [0, length): 'clip' clips, 'wrap' wraps around and 'raise' raises for others."""
     index = index.detach()
     if mode == "raise":
         _check_bounds(index, 0, length)
@@ -32,7 +32,7 @@ def _bounded(index: Tensor, length: int, mode: str) -> Tensor:
 
 
 def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
-    if index.numel() and not is_exporting():  # a program in a file cannot look
+    if index.numel() and not is_exporting():  # an exported program cannot check values
         least, most = (bound.item() for bound in torch.aminmax(index))
         if least < low or most > high - 1:
             raise OutOfBoundsError(
@@ -45,7 +45,7 @@ def _check_bounds(index: Tensor, low: int, high: int, what: str = "") -> None:
 
 @op("take", "_npi_take", types=typed([0]))
 def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "raise", "wrap"] = "clip") -> Tensor:
-    """The slices of a at `indices` along `axis`, whose place is taken by the dimensions of indices."""
+    """The slices of a at `indices` along `axis`, which the dimensions of indices replace."""
     index = _bounded(indices, a.size(axis), mode)
     axis %= a.dim()
     result = a.index_select(axis, index.reshape(-1))
@@ -56,10 +56,10 @@ def take(a: Tensor, indices: Tensor, *, axis: int = 0, mode: Literal["clip", "ra
 
 @op("batch_take", types=typed([0], [None, torch.int32]))
 def batch_take(a: Tensor, indices: Tensor) -> Tensor:
-    """One element of each row, at that row's index."""
+    """One element of each row, at the index for that row."""
     rows = a.reshape(-1, a.shape[-1])
     if len(rows) != indices.numel():
-        raise MXNetError(f"expected an index for each of {len(rows)} rows, got {indices.numel()}")
+        raise MXNetError(f"expected one index for each of {len(rows)} rows, got {indices.numel()}")
     return rows.gather(1, _bounded(indices, a.shape[-1], "clip").reshape(-1, 1)).reshape(indices.shape)
 
 
@@ -71,7 +71,7 @@ def _index_shape(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[int
 
 
 def _pick_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """An index of as many dimensions as the data has length 1 along the axis."""
+    """Infer that an index with as many dimensions as the data has size 1 along the axis."""
     found = _index_shape(shapes, outputs, attrs)
     data, index = shapes
     if data is None or index is None or len(index) != len(data) or attrs["axis"] is None:
@@ -89,9 +89,9 @@ def pick(
     keepdims: bool = False,
     mode: Literal["clip", "wrap"] = "clip",
 ) -> Tensor:
-    """One element along `axis` for each position of the others."""
+    """One element along `axis` for each position in the other dimensions."""
     if axis is None:
-        raise MXNetError("pick needs an axis")
+        raise MXNetError("expected an axis, got None")
     length = data.size(axis)
     axis %= data.dim()
     kept = [*data.shape[:axis], 1, *data.shape[axis + 1 :]]
@@ -105,7 +105,7 @@ def pick(
 def fill_element_0index(lhs: Tensor, mhs: Tensor, rhs: Tensor) -> Tensor:
     """A copy of the matrix lhs with the element of each row at index rhs replaced by mhs."""
     if lhs.dim() != 2 or not mhs.shape == rhs.shape == lhs.shape[:1]:
-        raise MXNetError("expected a matrix, and a value and an index for each of its rows")
+        raise MXNetError("expected a matrix, with one value and one index for each row")
     index = rhs.detach().long()
     _check_bounds(index, 0, lhs.shape[1])
     return lhs.scatter(1, index.unsqueeze(1), mhs.to(lhs.dtype).unsqueeze(1))
@@ -115,7 +115,7 @@ def fill_element_0index(lhs: Tensor, mhs: Tensor, rhs: Tensor) -> Tensor:
 def one_hot(
     indices: Tensor, *, depth: int, on_value: float = 1.0, off_value: float = 0.0, dtype: DType = torch.float32
 ) -> Tensor:
-    """A new last dimension of length `depth`: on_value at the index, off_value elsewhere and for indices outside."""
+    """Append a dimension of size `depth` with on_value at the index and off_value elsewhere."""
     hot = indices.detach().long().unsqueeze(-1) == torch.arange(depth, device=indices.device)
     if (on_value, off_value) == (1, 0):
         return hot.to(dtype)
@@ -125,9 +125,9 @@ def one_hot(
 
 @op("_onehot_encode")
 def onehot_encode(lhs: Tensor, rhs: Tensor) -> Tensor:
-    """The one-hot rows of the indices lhs, in the shape of rhs."""
+    """The one-hot rows of the indices lhs, with the shape of rhs."""
     if rhs.dim() != 2 or lhs.shape != rhs.shape[:1]:
-        raise MXNetError("expected indices of one dimension and a matrix with a row for each")
+        raise MXNetError("expected a vector of indices and a matrix with one row for each")
     return one_hot(lhs, depth=rhs.shape[1], dtype=rhs.dtype)
 
 
@@ -135,17 +135,17 @@ def onehot_encode(lhs: Tensor, rhs: Tensor) -> Tensor:
 def index_copy(old_tensor: Tensor, index_vector: Tensor, new_tensor: Tensor) -> Tensor:
     """A copy of old_tensor with the rows at index_vector replaced by those of new_tensor."""
     if len(index_vector) != len(new_tensor):
-        raise MXNetError(f"expected an index for each of {len(new_tensor)} new rows, got {len(index_vector)}")
+        raise MXNetError(f"expected one index for each of {len(new_tensor)} new rows, got {len(index_vector)}")
     index = index_vector.detach().long()
     _check_bounds(index, 0, len(old_tensor))
     return old_tensor.index_copy(0, index, new_tensor)
 
 
-# ---- along many dimensions at once ----
+# ---- along several dimensions ----
 
 
 def _positions(indices: Tensor, shape: Sequence[int]) -> tuple[Tensor, ...]:
-    """The rows of `indices`, one for each of the first dimensions of `shape`, for torch to index with."""
+    """Return the rows of `indices`, one for each leading dimension of `shape`, as an index for torch."""
     if not 1 <= indices.shape[0] <= len(shape):
         raise MXNetError(f"indices must have 1 to {len(shape)} rows, one for each dimension, got {indices.shape[0]}")
     rows = indices.detach().unbind(0)
@@ -182,7 +182,7 @@ def _scattered(target: Tensor, values: Tensor, indices: Tensor) -> Tensor:
 
 @op("_contrib_index_array", types=typed([torch.int64]))
 def index_array(data: Tensor, *, axes: Axis = None) -> Tensor:
-    """For each element its own position, or those coordinates of it that `axes` names."""
+    """The index of each element, or its coordinates along `axes`."""
     axes = tuple(range(data.dim())) if axes is None else axes
     grids = []
     for axis in axes:
@@ -194,7 +194,7 @@ def index_array(data: Tensor, *, axes: Axis = None) -> Tensor:
 
 @op("_ravel_multi_index", "ravel_multi_index")
 def ravel_multi_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
-    """Positions in the columns of data to positions in the flattened array of that shape."""
+    """Convert the indices in the columns of data to indices into the flattened array of that shape."""
     if data.dim() != 2 or data.shape[0] != len(shape):
         raise MXNetError(f"data must be a matrix with a row for each of {len(shape)} dimensions")
     strides = torch.tensor(_strides(shape), device=data.device).unsqueeze(1)
@@ -203,9 +203,9 @@ def ravel_multi_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
 
 @op("_unravel_index", "unravel_index")
 def unravel_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
-    """Positions in a flattened array to positions in one of that shape: a row for each dimension."""
+    """Convert indices into a flattened array to indices into an array of that shape, one row per dimension."""
     if not shape:
-        raise MXNetError("expected the shape of the array that data speaks of")
+        raise MXNetError("expected the shape of the array that data indexes")
     rows, rest = [], data.detach().long()
     for stride in _strides(shape):
         rows.append(torch.div(rest, stride, rounding_mode="trunc"))
@@ -214,15 +214,15 @@ def unravel_index(data: Tensor, *, shape: Shape = ()) -> Tensor:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """How far apart neighbours are along each dimension; the first length does not matter and may be -1."""
+    """Return the stride of each dimension. The first size is not used and may be -1."""
     return [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-# ---- by condition, by chance ----
+# ---- by condition ----
 
 
 def _choice_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """x, y and the output have one shape: what is known of one is known of all."""
+    """Infer that x, y and the output have the same shape."""
     condition, *choices = shapes
     known = (*choices, *outputs)
     one = merged(*known)
@@ -231,9 +231,9 @@ def _choice_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
 
 @op("where", types=typed([1], [None, 2, 1]), infer=_choice_shapes)
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Elements of x where condition is not 0, else of y; a condition of one dimension chooses whole rows."""
+    """Elements of x where condition is nonzero, else of y. A condition with one dimension selects whole rows."""
     if x.shape != y.shape or x.dtype is not y.dtype:
-        raise MXNetError("x and y must have one shape and one dtype")
+        raise MXNetError("x and y must have the same shape and dtype")
     if condition.shape != x.shape:
         if condition.shape != x.shape[:1]:
             raise MXNetError(f"condition must have the shape of x, {tuple(x.shape)}, or one element for each row")
@@ -243,7 +243,7 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 @op("_contrib_boolean_mask", "_npi_boolean_mask", types=typed([0]))
 def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
-    """The slices of data along `axis` where index is not 0."""
+    """The slices of data along `axis` where index is nonzero."""
     if index.shape != (data.size(axis),):
         raise MXNetError(f"index must have shape ({data.size(axis)},), got {tuple(index.shape)}")
     return data.index_select(axis, index.detach().nonzero().squeeze(1))
@@ -251,6 +251,6 @@ def boolean_mask(data: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
 
 @op("_contrib_getnnz")
 def getnnz(data: Tensor, *, axis: int | None = None) -> Tensor:
-    """How many elements are not 0, in all or along `axis`."""
+    """The number of nonzero elements, in total or along `axis`."""
     count = torch.count_nonzero(data, dim=axis)
     return never_0d(count)

@@ -1,7 +1,7 @@
-"""Products of matrices, and the linear algebra of `nd.linalg`.
+"""Matrix products and the linear algebra of `nd.linalg`.
 
-The matrices of an `_linalg_` op are the last two dimensions; dimensions before them are a batch, and two batches
-must agree exactly. A triangular input is read, and gets a gradient, in its triangle alone.
+The matrices of `_linalg_` ops are the last two dimensions. Leading dimensions are batch dimensions and must be equal
+for all inputs. Only the triangle of a triangular input is read and receives a gradient.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def dot(
     transpose_b: bool = False,
     forward_stype: StorageType | None = None,
 ) -> Tensor:
-    """Sum over the last dimension of lhs and the first of rhs; a transposed side gives its first or last instead."""
+    """Sum over the last dimension of lhs and the first of rhs. Transposing swaps the first and last dimensions."""
     check_floats(lhs)
     if lhs.dim() == 2 and rhs.dim() == 2:
         return torch.mm(lhs.t() if transpose_a else lhs, rhs.t() if transpose_b else rhs)
@@ -43,7 +43,7 @@ def dot(
     right = -1 if transpose_b else 0
     if lhs.shape[left] != rhs.shape[right]:
         raise MXNetError(
-            f"expected one length on dimension {left} of lhs and {right} of rhs, "
+            f"expected equal sizes of dimension {left} of lhs and {right} of rhs, "
             f"got {lhs.shape[left]} and {rhs.shape[right]}"
         )
     return torch.tensordot(lhs, rhs, dims=([left], [right]))
@@ -61,12 +61,13 @@ def batch_dot(
     """Matrix products of two batches of matrices."""
     check_floats(lhs)
     if lhs.dim() < 3:
-        raise MXNetError(f"expected arrays of 3 or more dimensions, got {lhs.dim()}")
+        raise MXNetError(f"expected arrays with at least 3 dimensions, got {lhs.dim()}")
     _check_batches(lhs, rhs)
     return torch.matmul(lhs.mT if transpose_a else lhs, rhs.mT if transpose_b else rhs)
 
 
 def check_floats(data: Tensor) -> None:
+    """Raise unless `data` has a floating-point dtype."""
     if not data.is_floating_point():
         raise MXNetError("expected arrays of floats. Use astype('float32')")
 
@@ -74,29 +75,30 @@ def check_floats(data: Tensor) -> None:
 def _check_batches(a: Tensor, b: Tensor) -> None:
     if a.dim() < 2 or a.shape[:-2] != b.shape[:-2]:
         raise MXNetError(
-            "expected batches of matrices of one batch shape, "
+            "expected matrices with the same batch shape, "
             f"got {tuple(a.shape[:-2])} with {a.dim()} and {tuple(b.shape[:-2])} with {b.dim()} dimensions"
         )
 
 
 def check_square(a: Tensor) -> None:
+    """Raise unless `a` is a batch of square floating-point matrices."""
     check_floats(a)
     if a.dim() < 2 or a.shape[-1] != a.shape[-2]:
         raise MXNetError(f"expected square matrices, got shape {tuple(a.shape)}")
 
 
-# ---- general products ----
+# ---- general matrix products ----
 
 
 def _rows_at(a: Tensor, axis: int) -> Tensor:
-    """`a` with its dimension `axis`, which holds the rows of the matrices, moved beside the columns."""
+    """Move dimension `axis`, which holds the rows of the matrices, next to the columns."""
     if not -a.dim() <= axis < a.dim() or axis in (-1, a.dim() - 1):
-        raise MXNetError(f"expected axis to be a dimension before the last of {a.dim()}, got {axis}")
+        raise MXNetError(f"expected axis to be one of {a.dim()} dimensions, but not the last, got {axis}")
     return a if axis in (-2, a.dim() - 2) else a.movedim(axis, -2)
 
 
 def _product_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
-    """C has the shape of the product A B."""
+    """Infer that C has the shape of the product A B."""
     a, b, c = shapes
     if a is None or b is None or attrs["axis"] not in (-2, len(a) - 2):
         return shapes
@@ -179,7 +181,7 @@ def trmm(
 def trsm(
     A: Tensor, B: Tensor, *, transpose: bool = False, rightside: bool = False, lower: bool = True, alpha: float = 1.0
 ) -> Tensor:
-    """The X of A X = alpha * B, or of X A = alpha * B with `rightside`, for a triangular A."""
+    """Solve A X = alpha * B or, with `rightside`, X A = alpha * B for X, for a triangular A."""
     check_square(A)
     _check_batches(A, B)
     a, upper = (A.mT, lower) if transpose else (A, not lower)
@@ -188,20 +190,20 @@ def trsm(
 
 @op("_linalg_potrf", "linalg_potrf")
 def potrf(A: Tensor) -> Tensor:
-    """The Cholesky factor: the lower triangular L with L L' = A, for a symmetric, positive definite A."""
+    """The Cholesky factor: the lower triangular L with L L' = A, for a symmetric positive definite A."""
     check_square(A)
     factor, failed = torch.linalg.cholesky_ex(A)
     if not A.is_meta and bool(failed.any()):
         unknown = A.isnan().flatten(-2).any(-1)
         if bool((failed.bool() & ~unknown).any()):
-            raise MXNetError("expected symmetric matrices that are positive definite")
+            raise MXNetError("expected symmetric positive definite matrices")
         factor = torch.where(unknown[..., None, None], torch.full_like(factor, math.nan).tril(), factor)
     return factor
 
 
 @op("_linalg_potri", "linalg_potri")
 def potri(A: Tensor) -> Tensor:
-    """The inverse of A A' for a Cholesky factor A, which is lower triangular."""
+    """The inverse of A A' for a lower triangular Cholesky factor A."""
     check_square(A)
     return torch.cholesky_inverse(A.tril())
 
@@ -211,7 +213,7 @@ def potri(A: Tensor) -> Tensor:
 
 @op("_linalg_gelqf", "linalg_gelqf", outputs=2)
 def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The Q with orthonormal rows and the lower triangular L of A = L Q."""
+    """The factorization A = L Q, as Q with orthonormal rows and lower triangular L."""
     check_floats(A)
     if A.dim() < 2 or A.shape[-2] > A.shape[-1]:
         raise MXNetError(f"expected matrices with no more rows than columns, got shape {tuple(A.shape)}")
@@ -221,10 +223,10 @@ def gelqf(A: Tensor) -> tuple[Tensor, Tensor]:
 
 @op("_linalg_syevd", outputs=2)
 def syevd(A: Tensor) -> tuple[Tensor, Tensor]:
-    """The U with eigenvectors as rows and the ascending eigenvalues L of a symmetric A = U' diag(L) U."""
+    """The eigendecomposition A = U' diag(L) U of a symmetric A: U with eigenvectors as rows, and ascending values L."""
     check_square(A)
     values, vectors = torch.linalg.eigh(A)
-    # An eigenvector's sign is free; MXNet makes its largest element positive.
+    # The sign of an eigenvector is arbitrary; MXNet makes the largest element positive.
     largest = vectors.detach().abs().argmax(dim=-2, keepdim=True)
     signs = vectors.detach().gather(-2, largest).sign()
     return (vectors * signs).mT, values
@@ -262,7 +264,7 @@ def slogdet(A: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _for_mode(result: Tensor) -> Tensor:
-    """`result`, which may have no dimension only in NumPy mode."""
+    """Return `result` with at least one dimension, except in NumPy mode."""
     return result if modes.np_shape else never_0d(result)
 
 
@@ -273,12 +275,12 @@ def sumlogdiag(A: Tensor) -> Tensor:
     return never_0d(A.diagonal(dim1=-2, dim2=-1).log().sum(-1))
 
 
-# ---- diagonals and triangles, as vectors ----
+# ---- diagonals and triangles as vectors ----
 
 
 @op("_linalg_extractdiag", "linalg_extractdiag", may_alias=True)
 def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
-    """The diagonal of square matrices, or the one `offset` above it."""
+    """The main diagonal of square matrices, or the diagonal `offset` above it."""
     check_square(A)
     _check_offset(A, offset)
     return A.diagonal(offset, -2, -1)
@@ -286,14 +288,16 @@ def extractdiag(A: Tensor, *, offset: int = 0) -> Tensor:
 
 @op("_linalg_makediag", "linalg_makediag")
 def makediag(A: Tensor, *, offset: int = 0) -> Tensor:
-    """Square matrices with these diagonals, `offset` above the main one, and 0 elsewhere."""
+    """Square matrices with the given diagonals, `offset` above the main one, and 0 elsewhere."""
     check_floats(A)
     return torch.diag_embed(A, offset)
 
 
 def _triangle(size: int, offset: int, lower: bool, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the elements of a triangle in the order MXNet packs them: a lower one by rows, an
-    upper one by columns. It begins at diagonal `offset` and goes away from the main one, which `lower` decides at 0.
+    """Return rows and columns of the elements of a triangle in MXNet's packed order.
+
+    A lower triangle is packed by rows, an upper one by columns. The triangle starts at diagonal `offset` and extends
+    away from the main diagonal. At offset 0, `lower` determines the direction.
     """
     first, second = torch.tril_indices(size, size, -abs(offset), device=device)
     return (first, second) if offset < 0 or (offset == 0 and lower) else (second, first)
@@ -301,7 +305,7 @@ def _triangle(size: int, offset: int, lower: bool, device: torch.device) -> tupl
 
 @op("_linalg_extracttrian", "linalg_extracttrian")
 def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
-    """The elements of a triangle of square matrices as vectors; see `_triangle`."""
+    """The elements of a triangle of square matrices as vectors, in MXNet's packed order."""
     check_square(A)
     _check_offset(A, offset)
     rows, columns = _triangle(A.shape[-1], offset, lower, A.device)
@@ -310,7 +314,7 @@ def extracttrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
 
 @op("_linalg_maketrian", "linalg_maketrian")
 def maketrian(A: Tensor, *, offset: int = 0, lower: bool = True) -> Tensor:
-    """Square matrices with these vectors in a triangle, and 0 elsewhere: the reverse of extracttrian."""
+    """Square matrices with the given vectors in a triangle, and 0 elsewhere. The inverse of extracttrian."""
     check_floats(A)
     length = A.shape[-1]
     side = (math.isqrt(8 * length + 1) - 1) // 2

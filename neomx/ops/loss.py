@@ -1,4 +1,4 @@
-"""Outputs whose gradient is that of a loss, whatever gradient comes from above: what Module training ends in."""
+"""Output layers for training with Module. Their gradient is that of a loss and ignores the incoming gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 class _Defined(torch.autograd.Function):
-    """`out`, with the gradient of data that `gradient` computes when backward comes by."""
+    """`out`, with a gradient of data that `gradient` computes in the backward pass."""
 
     @staticmethod
     def forward(ctx, data, out, gradient):
@@ -67,9 +67,9 @@ def softmax_output(
     out_grad: bool = False,
     smooth_alpha: float = 0.0,
 ) -> Tensor:
-    """Softmax, with the gradient of its cross entropy with the label: class ids, or probabilities of data's shape.
+    """Softmax, with the gradient of its cross entropy with the label: class ids, or probabilities with data's shape.
 
-    Classes lie along axis 1 with `multi_output`, along the last with `preserve_shape`, else along all but the first.
+    Classes are on axis 1 with `multi_output`, on the last axis with `preserve_shape`, else on all axes but the first.
     """
     if not 0 <= smooth_alpha <= 1:
         raise MXNetError("expected smooth_alpha to be between 0 and 1")
@@ -93,7 +93,7 @@ def softmax_output(
         if not by_class:
             grad = (probability - label.reshape(probability.shape)) * grad_scale
         else:
-            # MXNet smooths no labels of multi_output.
+            # MXNet does not smooth the labels with multi_output.
             smooth = 0.0 if multi_output else smooth_alpha
             grad = _cross_entropy_gradient(probability, label, smooth, ignore_label if use_ignore else None)
             if normalization == "valid":
@@ -102,7 +102,7 @@ def softmax_output(
                 grad.mul_(grad_scale / label.numel())
             elif multi_output or grad_scale != 1:
                 grad.mul_(grad_scale / probability[0, 0].numel())
-        # MXNet 1.9 multiplies by the output here, not by the gradient from above that the option's name promises.
+        # MXNet 1.9 multiplies by the output here, not by the incoming gradient that the option's name suggests.
         return (grad.mul_(probability) if out_grad else grad).view(data.shape)
 
     return _defined(data, probability.view(data.shape), gradient)
@@ -111,11 +111,11 @@ def softmax_output(
 def _cross_entropy_gradient(
     probability: Tensor, label: Tensor, smooth_alpha: float, ignore_label: float | None
 ) -> Tensor:
-    """probability - one_hot(label) with classes along axis 1; a label that is no class has an empty one_hot."""
+    """Return probability - one_hot(label) with classes on axis 1. one_hot is 0 for a label that is not a class."""
     rows, classes, *places = probability.shape
     index = label.long()
     if index.numel() * classes != probability.numel():
-        index = index.reshape(-1)[:rows]  # without preserve_shape 3-D data has more labels than rows: the first count
+        index = index.reshape(-1)[:rows]  # without preserve_shape, 3-D data has more labels than rows; use the first
     index = index.reshape(rows, 1, *places)
     nearest = index.clamp(0, classes - 1)
     others = smooth_alpha / max(classes - 1, 1)
@@ -127,7 +127,7 @@ def _cross_entropy_gradient(
 def _regression(
     data: Tensor, label: Tensor, out: Tensor, grad_scale: float, slope: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """`out` with the gradient slope(out, label), over how many outputs an example has."""
+    """Return `out` with the gradient slope(out, label), divided by the number of outputs per example."""
     if label.numel() != data.numel() or label.shape[:1] != data.shape[:1]:
         raise MXNetError(f"expected a label of shape {tuple(data.shape)}, got {tuple(label.shape)}")
     out = out.detach()
@@ -140,7 +140,7 @@ def _regression(
 
 @op("LinearRegressionOutput", same_dtype=True, may_alias=True, infer=_like_data)
 def linear_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
-    """data, with the gradient of half the squared distance to the label."""
+    """data, with the gradient of half the squared difference from the label."""
     return _regression(data, label, data, grad_scale, torch.sub)
 
 
@@ -152,7 +152,7 @@ def logistic_regression_output(data: Tensor, label: Tensor, *, grad_scale: float
 
 @op("MAERegressionOutput", same_dtype=True, may_alias=True, infer=_like_data)
 def mae_regression_output(data: Tensor, label: Tensor, *, grad_scale: float = 1.0) -> Tensor:
-    """data, with the gradient of the distance to the label; where they are equal it is -1."""
+    """data, with the gradient of the absolute difference from the label, which is -1 where they are equal."""
     return _regression(data, label, data, grad_scale, lambda out, goal: (out > goal).to(out.dtype).mul_(2).sub_(1))
 
 
@@ -164,11 +164,11 @@ def make_loss(
     valid_thresh: float = 0.0,
     normalization: Literal["batch", "null", "valid"] = "null",
 ) -> Tensor:
-    """data as a loss: its gradient is grad_scale, over the batch size or over how many exceed valid_thresh."""
+    """data as a loss. Its gradient is grad_scale, divided by the batch size or the count of values > valid_thresh."""
     out = data.detach()
 
     def gradient() -> Tensor:
-        # MXNet takes all axes but the last for the batch.
+        # MXNet counts all axes but the last as the batch.
         batch = math.prod(out.shape[:-1]) if normalization == "batch" else 1
         grad = torch.full_like(out, grad_scale / batch)
         return grad.div_((out > valid_thresh).sum().clamp(min=1)) if normalization == "valid" else grad
@@ -185,7 +185,7 @@ def svm_output(
     regularization_coefficient: float = 1.0,
     use_linear: bool = False,
 ) -> Tensor:
-    """data, with the gradient of the hinge loss, squared unless `use_linear`, of one class against the others."""
+    """data, with the gradient of the one-vs-rest hinge loss, squared unless `use_linear`."""
     if label.shape != data.shape[:-1]:
         raise MXNetError(f"expected a label of shape {tuple(data.shape[:-1])}, got {tuple(label.shape)}")
     out = data.detach()
@@ -193,7 +193,7 @@ def svm_output(
     def gradient() -> Tensor:
         classes = torch.arange(out.shape[-1], device=out.device)
         side = (label.long().unsqueeze(-1) != classes).to(out.dtype).mul_(2).sub_(1)  # -1 at the label, else 1
-        short = margin + side * out  # what is missing to the margin
+        short = margin + side * out  # the shortfall from the margin
         missed = (short > 0).to(out.dtype) if use_linear else short.clamp_(min=0).mul_(2)
         return missed.mul_(side).mul_(regularization_coefficient)
 
@@ -201,7 +201,7 @@ def svm_output(
 
 
 class _SparsenessPenalty(torch.autograd.Function):
-    """The identity; backward moves the average activations and adds the penalty's gradient by them."""
+    """The identity. Backward updates the moving average of the activations and adds the gradient of the penalty."""
 
     @staticmethod
     def forward(ctx, data, moving_avg, target, penalty, momentum):
@@ -233,7 +233,7 @@ def identity_attach_kl_sparse_reg(
     penalty: float = 0.001,
     momentum: float = 0.9,
 ) -> Tensor:
-    """data, whose gradient also draws each unit's moving average activation towards `sparseness_target`."""
+    """data, with a gradient that also pulls the moving average of each unit towards `sparseness_target`."""
     if data.dim() != 2 or moving_avg.shape != data.shape[1:]:
         raise MXNetError(
             f"expected data of shape (N, units) and moving_avg of shape (units,), "

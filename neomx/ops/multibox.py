@@ -1,4 +1,4 @@
-"""SSD: default boxes, their training targets, and detections from predictions."""
+"""SSD: anchor boxes, their training targets, and detections from predictions."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def multibox_prior(
     steps: Floats = (-1.0, -1.0),
     offsets: Floats = (0.5, 0.5),
 ) -> Tensor:
-    """Default boxes of every cell of a feature map (n, c, h, w): all sizes with the first ratio, then the other ratios.
+    """Anchor boxes of each cell of a feature map (n, c, h, w): all sizes with the first ratio, then the other ratios.
 
-    Coordinates are fractions of the image; widths are corrected for the map's aspect. `steps` and `offsets` are (y, x).
+    Coordinates are fractions of the image; widths account for the map's aspect ratio. `steps` and `offsets` are (y, x).
     """
     check_floating(data)
     if data.dim() < 4:
@@ -34,7 +34,7 @@ def multibox_prior(
     if not sizes or not ratios or len(steps) != 2 or len(offsets) != 2:
         raise MXNetError("expected at least one size and one ratio, and two steps and offsets (y, x)")
     if steps[0] * steps[1] < 0:
-        raise MXNetError(f"steps={steps}: expected both or none")
+        raise MXNetError(f"steps={steps}: expected both to be positive or both negative")
     height, width = data.shape[2:4]
     step_y, step_x = steps if steps[0] > 0 else (1 / height, 1 / width)
     root = math.sqrt(ratios[0])
@@ -64,19 +64,19 @@ def multibox_target(
     minimum_negative_samples: int = 0,
     variances: Floats = (0.1, 0.1, 0.2, 0.2),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Training targets of anchors (1, a, 4): box offsets (b, a * 4), their mask, and classes (b, a), 0 the background.
+    """Training targets of anchors (1, a, 4): box offsets (b, a * 4), their mask, and classes (b, a), 0 for background.
 
-    Labels (b, n, 5 or more) are rows of class, left, top, right, bottom, ended by rows of -1. Each labelled box gets
-    its best anchor; other anchors a box that they overlap by more than `overlap_threshold`. With a positive
-    `negative_mining_ratio` only that many times the positives are background, those least sure of it first, of
-    anchors that overlap no box by `negative_mining_thresh`; the rest are ignored. MXNet's CPU code does not look at
-    `minimum_negative_samples`, neither does this.
+    Labels (b, n, 5 or more) are rows of class, left, top, right, bottom, padded with rows of -1. Each labeled box is
+    matched to its best anchor, and each other anchor to a box that it overlaps by more than `overlap_threshold`. With a
+    positive `negative_mining_ratio`, only this many times the number of positive anchors become background: those with
+    the lowest background probability among anchors that overlap no box by `negative_mining_thresh`. The others are
+    ignored. `minimum_negative_samples` is ignored, as in MXNet on a CPU.
     """
     _check_target(anchor, label, cls_pred, variances)
     ended = (label[:, :, 0] == -1).cumsum(1)
     labelled = ended == 0
     if not label.is_meta and (label[:, :, 1:5][(ended == 1) & (label[:, :, 0] == -1)] != -1).any():
-        raise MXNetError("expected a label row that starts with -1 to be -1 altogether")
+        raise MXNetError("expected all coordinates to be -1 in a label row that starts with -1")
     count = anchor.shape[1]
     shared = torch.where(labelled.unsqueeze(1), overlaps(anchor, label[:, :, 1:5]), -1.0)
     best, best_box = shared.max(2)
@@ -94,8 +94,8 @@ def multibox_target(
         found = candidate.sum(1)
         if not found.is_meta and (found < wanted).any():
             raise MXNetError(
-                f"negative mining wants {wanted.tolist()} background anchors, and {found.tolist()} overlap no box by "
-                f"negative_mining_thresh={negative_mining_thresh}. Raise the threshold or lower the ratio"
+                f"negative mining needs {wanted.tolist()} background anchors, but only {found.tolist()} overlap no box "
+                f"by negative_mining_thresh={negative_mining_thresh}. Raise the threshold or lower the ratio"
             )
         doubt = torch.where(candidate, cls_pred.softmax(1)[:, 0], torch.inf)
         rank = doubt.argsort(dim=1, stable=True).argsort(1)
@@ -109,13 +109,13 @@ def multibox_target(
 def _check_target(anchor: Tensor, label: Tensor, cls_pred: Tensor, variances: tuple[float, ...]) -> None:
     check_floating(anchor)
     if anchor.dim() != 3 or anchor.shape[0] != 1 or anchor.shape[2] != 4:
-        raise MXNetError("expected anchors, shared by the batch, of shape (1, a, 4)")
+        raise MXNetError("expected anchors of shape (1, a, 4), shared by the batch")
     if label.dim() != 3 or label.shape[1] < 1 or label.shape[2] < 5:
         raise MXNetError("expected labels of shape (b, n, 5 or more)")
     if cls_pred.dim() != 3 or cls_pred.shape[0] != label.shape[0] or cls_pred.shape[2] != anchor.shape[1]:
         raise MXNetError("expected class predictions of shape (b, classes + 1, a)")
     if len(variances) != 4:
-        raise MXNetError(f"variances={variances}: expected four numbers")
+        raise MXNetError(f"variances={variances}: expected four values")
 
 
 @op("_contrib_MultiBoxDetection", "_npx_multibox_detection", same_dtype=True)
@@ -133,11 +133,11 @@ def multibox_detection(
     variances: Floats = (0.1, 0.1, 0.2, 0.2),
     nms_topk: int = -1,
 ) -> Tensor:
-    """Rows of class, score, left, top, right, bottom for each anchor: detections best first, class -1 for none.
+    """Rows of class, score, left, top, right, bottom for each anchor, best first. Class -1 means no detection.
 
-    Class 0 of `cls_prob` (b, classes + 1, a) is the background, whatever `background_id` says, as in MXNet. A
-    detection that nms drops keeps its place with class -1. An `nms_threshold` outside (0, 1] means no nms and no
-    sorting. Beyond `nms_topk` rows stand as they were before sorting, with class -1.
+    Class 0 of `cls_prob` (b, classes + 1, a) is the background, regardless of `background_id`, as in MXNet. A detection
+    that nms suppresses keeps its row with class -1. An `nms_threshold` outside (0, 1] disables nms and sorting. Rows
+    beyond `nms_topk` are left as they were before sorting, with class -1.
     """
     check_floating(cls_prob)
     if cls_prob.dim() != 3 or anchor.shape != (1, cls_prob.shape[2], 4):
@@ -145,7 +145,7 @@ def multibox_detection(
     if loc_pred.shape != (cls_prob.shape[0], cls_prob.shape[2] * 4):
         raise MXNetError("expected box predictions of shape (b, a * 4)")
     if len(variances) != 4:
-        raise MXNetError(f"variances={variances}: expected four numbers")
+        raise MXNetError(f"variances={variances}: expected four values")
     batch, classes, count = cls_prob.shape
     result = cls_prob.new_full((batch, count, 6), -1)
     if classes < 2 or result.is_meta:

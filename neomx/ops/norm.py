@@ -1,4 +1,4 @@
-"""Normalisation layers: over a batch, a layer, groups, an instance; to unit length; across neighbouring channels."""
+"""Normalization layers: batch, layer, group and instance normalization, L2 normalization and LRN."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .table import Types, by_data, op
 
 Tensor = torch.Tensor
 
-# ---- over the batch ----
+# ---- batch normalization ----
 
 
 class _BatchNorm(torch.autograd.Function):
-    """Batch norm of (N, C, ...). The moving averages take a step in backward, as in MXNet.
+    """Batch norm of (N, C, ...). Backward updates the moving averages, as in MXNet.
 
-    Returns the output, and the mean and 1 / standard deviation that it was computed with. Backward normalises by the
-    batch if `backward` runs in train mode, whatever forward did; where torch drives backward, it does as forward did.
+    Return the output, and the mean and 1 / standard deviation it was computed with. `autograd.backward` normalizes by
+    the batch if it runs in train mode, regardless of forward. A backward pass run by torch does the same as forward.
     """
 
     @staticmethod
@@ -40,7 +40,7 @@ class _BatchNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, *_):
         data, gamma, mean, inverse = ctx.saved_tensors
-        mean, inverse = mean.detach(), inverse.detach()  # the kernel's own derivative knows where they come from
+        mean, inverse = mean.detach(), inverse.detach()  # the kernel's derivative includes their dependence on data
         eps, momentum, fix_gamma, use_global, by_batch = ctx.options
         backward_by_batch = by_batch if Backward.train_mode is None else Backward.train_mode and not use_global
         needed = list(ctx.needs_input_grad[:3])
@@ -69,15 +69,15 @@ def _batch_norm(
     use_global_stats: bool,
     axis: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The output, the mean and 1 / standard deviation that it was computed with."""
+    """Return the output, and the mean and 1 / standard deviation it was computed with."""
     rank = data.dim()
     if not -rank <= axis < rank:
-        raise MXNetError(f"expected an axis below {rank}, got {axis}")
+        raise MXNetError(f"expected an axis from {-rank} to {rank - 1}, got {axis}")
     channels = data.shape[axis]
     for name, each in (("gamma", gamma), ("beta", beta), ("moving_mean", moving_mean), ("moving_var", moving_var)):
         if each.dim() != 1 or each.shape[0] != channels:
             raise MXNetError(f"expected {name} of shape ({channels},), one for each channel, got {tuple(each.shape)}")
-    if data.is_meta:  # only shapes are asked for: torch would import all of its decompositions to tell them
+    if data.is_meta:  # only shapes are needed; torch would import all of its decompositions
         return torch.empty_like(data), torch.empty_like(moving_mean), torch.empty_like(moving_mean)
     by_batch = modes.training and not use_global_stats
     if fix_gamma:
@@ -85,7 +85,7 @@ def _batch_norm(
     shape = data.shape
     axis %= rank
     if axis == rank - 1 != 1:
-        data = data.reshape(-1, channels)  # the kernel is fast for (N, C), contiguous
+        data = data.reshape(-1, channels)  # the kernel is fast for contiguous (N, C)
     elif axis != 1:
         data = data.movedim(axis, 1) if rank > 1 else data.reshape(1, -1)
     if is_compiling():
@@ -116,7 +116,7 @@ def _traceable(
     momentum: float,
     by_batch: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Batch norm as torch.compile can trace it: the moving averages take their step in a forward that records."""
+    """Batch norm that torch.compile can trace. The moving averages are updated in a recorded forward pass."""
     if not by_batch:
         out = torch.batch_norm(data, gamma, beta, moving_mean, moving_var, False, 0.0, eps, False)
         return out, moving_mean.clone(), torch.rsqrt(moving_var + eps)
@@ -143,14 +143,14 @@ def _group_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[in
 
 
 def _batch_norm_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
-    """Half precision data has single precision statistics."""
+    """Return float32 for the statistics of half precision data."""
     statistics = torch.float32 if types[0] in (torch.float16, torch.bfloat16) else types[0]
     known = [types[0], *(t or statistics for t in types[1:])]
     return known, [types[0], *[statistics] * 2][: _with_statistics(attrs)]
 
 
 def _with_statistics(attrs: dict[str, Any]) -> int:
-    """How many outputs a program sees."""
+    """Return the number of visible outputs."""
     return 3 if attrs["output_mean_var"] else 1
 
 
@@ -183,9 +183,9 @@ def batch_norm(
     min_calib_range: float | None = None,
     max_calib_range: float | None = None,
 ) -> Any:
-    """Each channel shifted and scaled to mean 0 and variance 1, then times gamma plus beta.
+    """Normalize each channel to mean 0 and variance 1, then multiply by gamma and add beta.
 
-    In training by the batch's own mean and variance, else by the moving averages. With `fix_gamma`, gamma is set to 1.
+    Uses the mean and variance of the batch in training, else the moving averages. With `fix_gamma`, gamma is set to 1.
     """
     results = _batch_norm(data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats, axis)
     return results if output_mean_var else results[0]
@@ -230,7 +230,7 @@ def batch_norm_v1(
     use_global_stats: bool = False,
     output_mean_var: bool = False,
 ) -> Any:
-    """BatchNorm as it was called before; `output_mean_var` gives the variance itself."""
+    """The former BatchNorm. With `output_mean_var`, it returns the variance instead of 1 / standard deviation."""
     out, mean, inverse = _batch_norm(
         data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
     )
@@ -253,7 +253,7 @@ def sync_batch_norm(
     ndev: int = 1,
     key: str,
 ) -> Any:
-    """BatchNorm over the batches of all workers. `output_mean_var` gives the variance itself."""
+    """BatchNorm over the batches of all workers. With `output_mean_var`, it also returns the mean and the variance."""
     if state.norm_total is None or use_global_stats or not modes.training or data.is_meta:
         out, mean, inverse = _batch_norm(
             data, gamma, beta, moving_mean, moving_var, eps, momentum, fix_gamma, use_global_stats
@@ -268,9 +268,9 @@ def sync_batch_norm(
 
 
 class _OverWorkers(torch.autograd.Function):
-    """Normalises by the mean and variance of all workers' batches, whatever their sizes.
+    """Normalizes by the mean and variance of the batches of all workers, which may have different sizes.
 
-    The moving averages take a step in backward, as those of BatchNorm.
+    Backward updates the moving averages, as in BatchNorm.
     """
 
     @staticmethod
@@ -305,11 +305,11 @@ class _OverWorkers(torch.autograd.Function):
         return of_data.to(grad.dtype), of_gamma, of_beta, None, None, None
 
 
-# ---- over parts of one example ----
+# ---- layer, group and instance normalization ----
 
 
 class _ByProduct(torch.autograd.Function):
-    """A statistic computed from data: in its graph, but no gradient flows back, as in MXNet."""
+    """A statistic of data that is part of its graph but passes no gradient, as in MXNet."""
 
     @staticmethod
     def forward(ctx, statistic, data):
@@ -337,9 +337,9 @@ def layer_norm(
     eps: float = 1e-5,
     output_mean_var: bool = False,
 ) -> Any:
-    """Shifted and scaled along an axis to mean 0 and variance 1, then times gamma plus beta.
+    """Normalize along an axis to mean 0 and variance 1, then multiply by gamma and add beta.
 
-    `output_mean_var` gives also the mean and the standard deviation.
+    With `output_mean_var`, also returns the mean and the standard deviation.
     """
     last = axis in (-1, data.dim() - 1)
     moved = data if last else data.movedim(axis, -1)
@@ -367,9 +367,9 @@ def group_norm(
     eps: float = 1e-5,
     output_mean_var: bool = False,
 ) -> Any:
-    """Each group of channels shifted and scaled to mean 0 and variance 1, then times its gamma plus its beta.
+    """Normalize each group of channels to mean 0 and variance 1, then multiply by its gamma and add its beta.
 
-    `output_mean_var` gives also the mean and the standard deviation of each group.
+    With `output_mean_var`, also returns the mean and the standard deviation of each group.
     """
     if data.dim() < 3:
         raise MXNetError(f"expected data of at least 3 dimensions, got {data.dim()}")
@@ -383,7 +383,7 @@ def group_norm(
     batch, channels = data.shape[:2]
     gamma, beta = (each.repeat_interleave(channels // num_groups) for each in (gamma, beta))
     if not output_mean_var:
-        return torch.group_norm(data, num_groups, gamma, beta, eps)  # F's refuses groups of one value
+        return torch.group_norm(data, num_groups, gamma, beta, eps)  # torch.nn.functional rejects groups of one value
     size = data[0, 0].numel()
     out, mean, inverse = torch.native_group_norm(data.contiguous(), gamma, beta, batch, channels, size, num_groups, eps)
     return out, _ByProduct.apply(mean, data), _ByProduct.apply(1 / inverse.detach(), data)
@@ -391,32 +391,32 @@ def group_norm(
 
 @op("InstanceNorm", same_dtype=True, outputs=("output", "mean", "var"), visible=1, infer=_channel_shapes)
 def instance_norm(data: Tensor, gamma: Tensor, beta: Tensor, *, eps: float = 0.001) -> Tensor:
-    """Each channel of each example shifted and scaled to mean 0 and variance 1, then times gamma plus beta."""
+    """Normalize each channel of each example to mean 0 and variance 1, then multiply by gamma and add beta."""
     if data.dim() < 3:
         raise MXNetError(f"expected data of at least 3 dimensions, got {data.dim()}")
     return torch.group_norm(data, data.shape[1], gamma, beta, eps)
 
 
-# ---- by length ----
+# ---- L2 normalization and local response normalization ----
 
 
 @op("L2Normalization", outputs=("output", "norm"), visible=1, infer="same")
 def l2_normalization(
     data: Tensor, *, eps: float = 1e-10, mode: Literal["channel", "instance", "spatial"] = "instance"
 ) -> Tensor:
-    """x / sqrt(sum(x * x) + eps), the sum over an example, over channels, or over the places of a channel."""
+    """x / sqrt(sum(x * x) + eps), summed over each example, over the channels, or over the pixels of each channel."""
     if mode != "instance" and data.dim() < 3:
         raise MXNetError(f"expected data of at least 3 dimensions in mode {mode!r}, got {data.dim()}")
     axes = {"instance": range(1, data.dim()), "channel": (1,), "spatial": range(2, data.dim())}[mode]
     squares = data * data
-    # Without axes torch would sum everything; an example of one number is its own sum.
+    # Without axes, torch would sum over everything; an example of one value is its own sum.
     total = squares.sum(tuple(axes), keepdim=True) if axes else squares
     return data * torch.rsqrt(total + eps)
 
 
 @op("LRN", outputs=("output", "tmp_norm"), visible=1, infer="same")
 def lrn(data: Tensor, *, alpha: float = 1e-4, beta: float = 0.75, knorm: float = 2.0, nsize: int) -> Tensor:
-    """x / (knorm + alpha * mean of x * x over nsize neighbouring channels) ** beta."""
+    """x / (knorm + alpha * mean of x * x over nsize adjacent channels) ** beta."""
     if nsize < 1:
         raise MXNetError("expected nsize to be at least 1")
     if data.dim() == 2:

@@ -1,4 +1,4 @@
-"""Ops of `mx.np` that make arrays out of nothing, or with the shape of another; triangles and diagonals."""
+"""Array creation ops of `mx.np`, triangles and diagonals."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def _like_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 @op("_npi_full_like", infer="same", types=_like_types)
 def np_full_like(a: Tensor, *, fill_value: float, ctx: Ctx = FILLED_IN, dtype: DType | None = None) -> Tensor:
-    """An array of the shape of another, filled with a number."""
-    if a.dtype is _FLOAT and dtype is None and a.is_contiguous():  # mostly, in short
+    """An array with the shape of `a`, filled with `fill_value`."""
+    if a.dtype is _FLOAT and dtype is None and a.is_contiguous():  # fast path for the common case
         return torch.full_like(a, fill_value)
     value = number(fill_value, dtype or a.dtype)
     return torch.full_like(a, value, dtype=dtype, memory_format=torch.contiguous_format)
@@ -39,11 +39,11 @@ def np_arange(
     ctx: Ctx = FILLED_IN,
     dtype: DType = _FLOAT,
 ) -> Tensor:
-    """Numbers from `start` up to but without `stop`; without `stop`, from 0 to `start`. There may be none."""
+    """Values from `start` up to, but not including, `stop`. Without `stop`, the values run from 0 to `start`."""
     if stop is None:
         start, stop = 0.0, start
     if step == 0:
-        raise MXNetError("expected a step other than 0")
+        raise MXNetError("expected a nonzero step")
     count = max(math.ceil((stop - start) / step), 0)
     return progression(count * repeat, start, step, repeat, dtype, ctx.device)
 
@@ -66,20 +66,20 @@ def np_logspace(
 
 @op("_npi_eye")
 def np_eye(*, N: int, M: int | None = None, k: int = 0, ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
-    """N x M zeros (N x N without M) with ones on the k-th diagonal."""
+    """An N x M matrix (N x N without M) of zeros with ones on the k-th diagonal."""
     return diagonal_ones(N, N if M is None else M, k, dtype, ctx.device)
 
 
 @op("_npi_identity")
 def np_identity(*, shape: Shape = (), ctx: Ctx = FILLED_IN, dtype: DType = _FLOAT) -> Tensor:
-    """Zeros with ones on the diagonal."""
+    """The identity matrix."""
     rows, columns = shape
     return diagonal_ones(rows, columns, 0, dtype, ctx.device)
 
 
 @op("_npi_indices")
 def np_indices(*, dimensions: Shape, dtype: DType = torch.int32, ctx: Ctx = FILLED_IN) -> Tensor:
-    """For each dimension the positions along it, in an array of those dimensions."""
+    """The indices along each dimension of a grid with the shape `dimensions`, stacked."""
     if not dimensions:
         return torch.empty(0, dtype=dtype, device=ctx.device)
     lines = [torch.arange(length, dtype=dtype, device=ctx.device) for length in dimensions]
@@ -110,15 +110,15 @@ _window("blackman", lambda angles: 0.42 - 0.5 * angles.cos() + 0.08 * (2 * angle
 
 @op("_npi_tril", may_alias=True)
 def np_tril(data: Tensor, *, k: int = 0) -> Tensor:
-    """Zeros above the k-th diagonal; an array of one dimension is taken for all rows."""
+    """Zero the elements above the k-th diagonal. A vector is repeated as the rows of a square matrix."""
     if not data.dim():
-        raise MXNetError("expected an array of one dimension or more")
+        raise MXNetError("expected an array with at least 1 dimension")
     return torch.tril(data.expand(len(data), -1) if data.dim() == 1 else data, k)
 
 
 @op("_np_diag", may_alias=True)
 def np_diag(data: Tensor, *, k: int = 0) -> Tensor:
-    """The k-th diagonal of a matrix, or the matrix with that diagonal."""
+    """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is the given vector."""
     if data.dim() == 1:
         return torch.diag_embed(data, k)
     if data.dim() != 2:
@@ -128,20 +128,20 @@ def np_diag(data: Tensor, *, k: int = 0) -> Tensor:
 
 @op("_np_diagflat")
 def np_diagflat(data: Tensor, *, k: int = 0) -> Tensor:
-    """The matrix with the flattened array as its k-th diagonal."""
+    """The matrix whose k-th diagonal is the flattened array."""
     return torch.diag_embed(data.reshape(-1), k)
 
 
 @op("_np_diagonal", may_alias=True)
 def np_diagonal(data: Tensor, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """A diagonal of two dimensions, as the last dimension of the result."""
+    """The diagonal with respect to `axis1` and `axis2`, as the last dimension of the result."""
     if data.dim() < 2:
-        raise MXNetError(f"expected an array of 2 dimensions or more, got {data.dim()}")
+        raise MXNetError(f"expected an array with at least 2 dimensions, got {data.dim()}")
     return _diagonal(data, offset, axis1, axis2)
 
 
 def _diagonal(data: Tensor, k: int, axis1: int, axis2: int) -> Tensor:
-    bound = max(data.size(axis1), data.size(axis2))  # beyond it torch raises and numpy gives no elements
+    bound = max(data.size(axis1), data.size(axis2))  # beyond it torch raises, but numpy returns an empty array
     return data.diagonal(min(max(k, -bound), bound), axis1, axis2)
 
 
@@ -152,7 +152,7 @@ def _square(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
 
 @op("_npi_diag_indices_from", types=typed([torch.int64]), infer=_square)
 def np_diag_indices_from(data: Tensor) -> Tensor:
-    """The positions on the diagonal of an array whose dimensions are equal: a row for each dimension."""
+    """The indices of the main diagonal of an array whose dimensions are all equal, one row per dimension."""
     if data.dim() < 2 or len(set(data.shape)) > 1:
-        raise MXNetError(f"expected 2 dimensions or more, all of one length, got shape {tuple(data.shape)}")
+        raise MXNetError(f"expected at least 2 dimensions of equal size, got shape {tuple(data.shape)}")
     return torch.arange(data.shape[0], device=data.device).expand(data.dim(), -1).contiguous()

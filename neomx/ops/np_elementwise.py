@@ -1,7 +1,8 @@
-"""Elementwise ops of `mx.np`: they broadcast, and mixed dtypes meet in a common one.
+"""Elementwise ops of `mx.np`, with broadcasting and type promotion.
 
-The rules are MXNet's: floats win over integers and the wider float wins. A number takes the array's dtype, except that
-it makes int64 of booleans, and that division of integers gives float32. Comparisons give booleans.
+The rules are MXNet's: floats take precedence over integers, and wider floats over narrower ones. A scalar takes the
+array's dtype, except that boolean arrays become int64 and that dividing integers returns float32. Comparisons return
+booleans.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _TypeRule = Callable[[Types, dict[str, Any]], tuple[Types, Types]]
 
 
 def common_dtype(a: torch.dtype, b: torch.dtype) -> torch.dtype:
-    """The dtype in which two dtypes meet; MXNet has no int16, where uint8 and int8 would meet."""
+    """Return the dtype that two dtypes promote to. Use int32 where torch would use int16, which MXNet does not have."""
     met = torch.promote_types(a, b)
     return torch.int32 if met is torch.int16 else met
 
 
 def _meeting(result: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype) -> _TypeRule:
-    """`types=` for an op whose last two inputs meet in a common dtype, and whose result has a dtype made from that."""
+    """`types=` for an op that promotes its last two inputs. `result` maps their common dtype to the output dtype."""
 
     def types(given: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
         *others, a, b = given
@@ -40,15 +41,15 @@ def _meeting(result: Callable[[torch.dtype], torch.dtype] = lambda dtype: dtype)
     return types
 
 
-# ---- one array ----
+# ---- unary ops ----
 
 
 def _numbers_only(x: Tensor) -> None:
     if x.dtype is torch.bool:
-        raise MXNetError("expected an array of numbers, got one of bool. Use astype")
+        raise MXNetError("expected a numeric array, got bool. Convert it with astype")
 
 
-# The functions that mean the same in `mx.nd`.
+# The functions that behave as in `mx.nd`.
 _AS_IN_ND = [
     "arccos",
     "arccosh",
@@ -104,17 +105,17 @@ def _enter_test(name: str, compute: Callable[[Tensor], Tensor], doc: str) -> Non
 for _name in _AS_IN_ND:
     _enter_unary(OPS[_name].fn, OPS[_name].fn.__doc__, f"_npi_{_name}")
 _enter_unary(torch.abs, "|x|.", "_npi_absolute", "_npi_abs")
-_enter_test("isfinite", torch.isfinite, "True where x is neither infinite nor nan.")
+_enter_test("isfinite", torch.isfinite, "True where x is finite, i.e. not infinite or NaN.")
 _enter_test("isinf", torch.isinf, "True where x is infinite.")
-_enter_test("isnan", torch.isnan, "True where x is nan.")
-_enter_test("isneginf", torch.isneginf, "True where x is minus infinity.")
-_enter_test("isposinf", torch.isposinf, "True where x is infinity.")
+_enter_test("isnan", torch.isnan, "True where x is NaN.")
+_enter_test("isneginf", torch.isneginf, "True where x is negative infinity.")
+_enter_test("isposinf", torch.isposinf, "True where x is positive infinity.")
 _enter_test("logical_not", torch.logical_not, "True where x is 0.")
 
 
 @op("_npi_bitwise_not", infer="same")
 def bitwise_not(x: Tensor) -> Tensor:
-    """The bits of x inverted; of booleans, the other one."""
+    """Bitwise NOT; logical NOT for booleans."""
     if x.is_floating_point():
         raise MXNetError("expected an array of integers or bool")
     return torch.bitwise_not(x)
@@ -122,7 +123,7 @@ def bitwise_not(x: Tensor) -> Tensor:
 
 @op("_npi_around", infer="same")
 def around(x: Tensor, *, decimals: int = 0) -> Tensor:
-    """x rounded to decimals, halves to the even neighbour."""
+    """x rounded to `decimals` decimal places, halves to the nearest even value."""
     _numbers_only(x)
     if x.is_floating_point():
         return torch.round(x, decimals=decimals) if decimals else torch.round(x)
@@ -133,11 +134,11 @@ def around(x: Tensor, *, decimals: int = 0) -> Tensor:
 def nan_to_num(
     data: Tensor, *, copy: bool = True, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Tensor:
-    """x with numbers for nan and the infinities: by default the largest of the dtype for the latter."""
+    """Replace NaN by `nan` and infinities by `posinf` and `neginf`, by default the largest finite values."""
     return torch.nan_to_num(data, nan, posinf, neginf) if data.is_floating_point() else data
 
 
-# ---- two arrays, or an array and a number ----
+# ---- binary ops on two arrays, or on an array and a scalar ----
 
 
 def _met(lhs: Tensor, rhs: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,12 +150,12 @@ def _enter_binary(name: str, compute: _Binary, doc: str, types: _TypeRule | None
     def binary(lhs: Tensor, rhs: Tensor) -> Tensor:
         return compute(lhs, rhs) if lhs.dtype is rhs.dtype else compute(*_met(lhs, rhs))
 
-    binary.__doc__ = f"{doc}; dimensions of length 1 stretch to the other array's."
+    binary.__doc__ = f"{doc}, with broadcasting."
     op(f"_npi_{name}", types=types or _meeting())(binary)
 
 
 def _copysign(a: Tensor, b: Tensor) -> Tensor:
-    """|a| with the sign of b, where -0.0 counts as 0."""
+    """|a| with the sign of b. -0.0 counts as positive."""
     same = (a < 0) == (b < 0)
     return a * torch.where(same, 1, -1).to(a.dtype)
 
@@ -165,15 +166,15 @@ _modulo, _power = OPS["broadcast_mod"].fn, OPS["broadcast_power"].fn
 _enter_binary("add", torch.add, "a + b")
 _enter_binary("subtract", torch.sub, "a - b")
 _enter_binary("multiply", torch.mul, "a * b")
-_enter_binary("mod", _modulo, "a - floor(a / b) * b, and 0 where b is 0")
-_enter_binary("power", _power, "a to the b")
+_enter_binary("mod", _modulo, "a - floor(a / b) * b, or 0 where b is 0")
+_enter_binary("power", _power, "a raised to the power b")
 _enter_binary("copysign", _copysign, "|a| with the sign of b")
-_enter_binary("ldexp", _ldexp, "a times 2 to the b")
-_enter_binary("lcm", torch.lcm, "the least common multiple of a and b")
+_enter_binary("ldexp", _ldexp, "a * 2**b")
+_enter_binary("lcm", torch.lcm, "Least common multiple of a and b")
 
 
 def _enter_shared_scalar(name: str, of_nd: str) -> None:
-    """The op of an array and a number that means the same in `mx.nd`."""
+    """Register the op on an array and a scalar that behaves as in `mx.nd`."""
     op(f"_npi_{name}_scalar", infer="same", types=scalar_types)(OPS[of_nd].fn)
 
 
@@ -187,16 +188,16 @@ _enter_shared_scalar("power", "_power_scalar")
 _enter_shared_scalar("rpower", "_rpower_scalar")
 enter_scalar(right(_copysign), ("_npi_copysign_scalar",), "|x| with the sign of scalar")
 enter_scalar(left(_copysign), ("_npi_rcopysign_scalar",), "|scalar| with the sign of x")
-enter_scalar(right(_ldexp), ("_npi_ldexp_scalar",), "x times 2 to the scalar")
-enter_scalar(left(_ldexp), ("_npi_rldexp_scalar",), "scalar times 2 to the x")
-enter_scalar(right(torch.lcm), ("_npi_lcm_scalar",), "the least common multiple of x and scalar")
-enter_scalar(right(_arctan2), ("_npi_arctan2_scalar",), "the angle of the point (scalar, x)")
-enter_scalar(left(_arctan2), ("_npi_rarctan2_scalar",), "the angle of the point (x, scalar)")
+enter_scalar(right(_ldexp), ("_npi_ldexp_scalar",), "x * 2**scalar")
+enter_scalar(left(_ldexp), ("_npi_rldexp_scalar",), "scalar * 2**x")
+enter_scalar(right(torch.lcm), ("_npi_lcm_scalar",), "Least common multiple of x and scalar")
+enter_scalar(right(_arctan2), ("_npi_arctan2_scalar",), "Elementwise arctan2(x, scalar)")
+enter_scalar(left(_arctan2), ("_npi_rarctan2_scalar",), "Elementwise arctan2(scalar, x)")
 
 
 @op("_npi_arctan2", types=_meeting())
 def arctan2(x1: Tensor, x2: Tensor) -> Tensor:
-    """The angle of the point (x2, x1)."""
+    """The angle of the point (x2, x1), in radians."""
     return _arctan2(x1, x2) if x1.dtype is x2.dtype else _arctan2(*_met(x1, x2))
 
 
@@ -206,7 +207,7 @@ def hypot(x1: Tensor, x2: Tensor) -> Tensor:
     return OPS["broadcast_hypot"].fn(*_met(x1, x2))
 
 
-# ---- division: integers give float32 ----
+# ---- division, which returns float32 for integers ----
 
 
 def _quotient_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -238,11 +239,11 @@ def divide_number(data: Tensor, *, scalar: float = 1.0, is_int: bool = True) -> 
     return torch.div(number(scalar, data), data)
 
 
-# ---- comparisons and bits: a number takes the array's dtype, bool too ----
+# ---- comparisons and bitwise ops, whose scalar takes the array's dtype, even bool ----
 
 
 def _element(scalar: float, like: Tensor) -> Tensor:
-    """A number as an element of an array: cut to an integer, or True unless it is 0."""
+    """Convert a scalar to the dtype of `like`: truncate it for integers, compare it to 0 for booleans."""
     if like.dtype is torch.bool:
         scalar = bool(scalar)
     elif not like.is_floating_point():
@@ -256,7 +257,7 @@ def _with_number_of_dtype(name: str, compute: _Binary, doc: str, types: _TypeRul
             return compute(data.double(), scalar)
         return compute(data, _element(scalar, data))
 
-    with_number.__doc__ = f"{doc}, where b is a number."
+    with_number.__doc__ = f"{doc}, where b is a scalar."
     op(f"_npi_{name}_scalar", infer="same", types=types)(with_number)
 
 
@@ -267,8 +268,8 @@ def _enter_comparison(name: str, compare: _Binary, sign: str) -> None:
 
 
 def _enter_bits(name: str, compute: _Binary, word: str) -> None:
-    _enter_binary(name, compute, f"the bits of a {word} b")
-    _with_number_of_dtype(name, compute, f"the bits of a {word} b", None)
+    _enter_binary(name, compute, f"Bitwise {word} of a and b")
+    _with_number_of_dtype(name, compute, f"Bitwise {word} of a and b", None)
 
 
 _enter_comparison("equal", torch.eq, "==")
@@ -282,7 +283,7 @@ _enter_bits("bitwise_or", torch.bitwise_or, "or")
 _enter_bits("bitwise_xor", torch.bitwise_xor, "xor")
 
 
-# ---- a choice between two ----
+# ---- selection ----
 
 
 def _truth(condition: Tensor) -> Tensor:
@@ -299,19 +300,19 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
 
 @op("_npi_where_lscalar", types=typed([1]))
 def where_else(condition: Tensor, x: Tensor, *, scalar: float = 0.0) -> Tensor:
-    """A number where condition is true, else x."""
+    """`scalar` where condition is true, else x."""
     return torch.where(_truth(condition), _element(scalar, x), x)
 
 
 @op("_npi_where_rscalar", types=typed([1]))
 def where_number(condition: Tensor, y: Tensor, *, scalar: float = 0.0) -> Tensor:
-    """y where condition is true, else a number."""
+    """y where condition is true, else `scalar`."""
     return torch.where(_truth(condition), y, _element(scalar, y))
 
 
 @op("_npi_where_scalar2", infer="same", types=typed([torch.float32]))
 def where_numbers(condition: Tensor, *, x: float = 0.0, y: float = 0.0) -> Tensor:
-    """The number x where condition is true, else the number y."""
+    """The scalar x where condition is true, else the scalar y."""
     return torch.where(_truth(condition), x, y).float()
 
 
@@ -329,7 +330,7 @@ def _overlap(a: Tensor, b: Tensor) -> bool:
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
-    """Where the elements of a tensor begin and end, in bytes of its storage."""
+    """Return the first byte of a tensor's elements and the byte after the last, as offsets in its storage."""
     begin = tensor.storage_offset() * tensor.element_size()
     reach = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
     return int(begin), int(begin + (reach + 1) * tensor.element_size())

@@ -1,7 +1,7 @@
 """Random numbers of `mx.np.random` and `mx.npx.random`, from the generators of `random.py`.
 
-A parameter is a number or an array. Arrays are the inputs, in the order of the parameters; the attribute of such a
-parameter is None. `size` is the shape of the result, that of the parameters unless told.
+A parameter is a scalar or an array. Array parameters are the inputs, in the order of the parameters, and their
+attributes are None. `size` is the shape of the result, by default the shape of the parameters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Distribution = Callable[..., Tensor]
 
 
 def _taking(*names: str) -> dict[str, Condition]:
-    """`takes=` of an op with these parameters: an input for each that is None."""
+    """`takes=` of an op with these parameters: one input for each parameter whose attribute is None."""
 
     def has(count: int) -> Condition:
         return lambda attrs: sum(attrs[name] is None for name in names) >= count
@@ -38,7 +38,7 @@ def _drawn_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 
 class _Draw:
-    """What one call draws: its parameters, shape, dtype and generator."""
+    """The parameters, shape, dtype and generator of one call."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class _Draw:
     ):
         given = iter([each for each in inputs if each is not None])
         self.dtype: torch.dtype = getattr(torch, dtype)
-        self.wide = torch.promote_types(self.dtype, torch.float32)  # half precision is rounded once, at the end
+        self.wide = torch.promote_types(self.dtype, torch.float32)  # half precision is rounded only once, at the end
         self.parameters = [next(given).to(self.wide) if n is None else n for n in numbers]
         arrays = [each for each in self.parameters if isinstance(each, Tensor)]
         shape = tuple(torch.broadcast_shapes(*(each.shape for each in arrays)))
@@ -65,12 +65,12 @@ class _Draw:
         self.source = generator(ctx)
 
     def uniform(self) -> Tensor:
-        """Uniform numbers above 0 and below 1."""
+        """Uniform samples between 0 and 1, both excluded."""
         tiny = torch.finfo(self.wide).tiny
         return self.out.uniform_(generator=self.source).clamp_(tiny, 1 - torch.finfo(self.wide).eps / 2)
 
     def exponential(self) -> Tensor:
-        """Exponential numbers of mean 1."""
+        """Exponential samples with mean 1."""
         return self.out.exponential_(generator=self.source)
 
 
@@ -79,9 +79,9 @@ def _detached(parameter: Parameter) -> Parameter:
 
 
 def _distribution(name: str, typed: bool = False, batch: bool = False) -> Callable[[_Distribution], _Distribution]:
-    """Enter the op of a function of a `_Draw` and one or two parameters, whose names and defaults the op takes over.
+    """Register the op of a function that takes a `_Draw` and one or two parameters, with their names and defaults.
 
-    `typed` ops have the attribute `dtype`. A `batch` has the shape `size` for each parameter.
+    `typed` ops have the attribute `dtype`. A `batch` op draws samples of shape `size` for each parameter element.
     """
 
     def enter(compute: _Distribution) -> _Distribution:
@@ -110,7 +110,7 @@ def _distribution(name: str, typed: bool = False, batch: bool = False) -> Callab
         declare(
             drawn,
             [*inputs, *attributes, *([keyword("dtype", Float, "float32")] if typed else [])],
-            f"{doc}, `size` of them for each parameter." if batch else f"{doc}.",
+            f"{doc}, with shape `size` for each element of the parameters." if batch else f"{doc}.",
         )
         op(name, takes=_taking(*(each.name for each in parameters)), types=_drawn_types)(drawn)
         return compute
@@ -118,13 +118,13 @@ def _distribution(name: str, typed: bool = False, batch: bool = False) -> Callab
     return enter
 
 
-# ---- gradients go to the parameters, except those of uniform, power and gamma, as in MXNet ----
+# ---- distributions; as in MXNet, all but uniform, power and gamma have gradients ----
 
 
 @_distribution("_npi_uniform", typed=True)
 @_distribution("_npi_uniform_n", typed=True, batch=True)
 def _uniform(draw: _Draw, low: Parameter, high: Parameter) -> Tensor:
-    """Uniform numbers from low to high."""
+    """Samples from the uniform distribution from low to high."""
     low, high = _detached(low), _detached(high)
     return low + (high - low) * draw.out.uniform_(generator=draw.source)
 
@@ -132,60 +132,60 @@ def _uniform(draw: _Draw, low: Parameter, high: Parameter) -> Tensor:
 @_distribution("_npi_normal", typed=True)
 @_distribution("_npi_normal_n", typed=True, batch=True)
 def _normal(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
-    """Normal numbers of a mean and a standard deviation."""
+    """Samples from the normal distribution with mean loc and standard deviation scale."""
     return loc + scale * draw.out.normal_(generator=draw.source)
 
 
 @_distribution("_npi_logistic")
 def _logistic(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
-    """Logistic numbers."""
+    """Samples from the logistic distribution."""
     return loc + scale * torch.logit(draw.uniform())
 
 
 @_distribution("_npi_gumbel")
 def _gumbel(draw: _Draw, loc: Parameter, scale: Parameter) -> Tensor:
-    """Gumbel numbers."""
+    """Samples from the Gumbel distribution."""
     return loc - scale * torch.log(draw.exponential())
 
 
 @_distribution("_npi_exponential")
 def _exponential(draw: _Draw, scale: Parameter = 1.0) -> Tensor:
-    """Exponential numbers of mean scale."""
+    """Samples from the exponential distribution with mean scale."""
     return scale * draw.exponential()
 
 
 @_distribution("_npi_rayleigh")
 def _rayleigh(draw: _Draw, scale: Parameter = 1.0) -> Tensor:
-    """Rayleigh numbers."""
+    """Samples from the Rayleigh distribution."""
     return scale * torch.sqrt(2 * draw.exponential())
 
 
 @_distribution("_npi_weibull")
 def _weibull(draw: _Draw, a: Any = None) -> Tensor:
-    """Weibull numbers of shape a and scale 1."""
+    """Samples from the Weibull distribution with shape a and scale 1."""
     return draw.exponential() ** (1 / a)
 
 
 @_distribution("_npi_pareto")
 def _pareto(draw: _Draw, a: Any = None) -> Tensor:
-    """Pareto numbers of shape a, less 1."""
+    """Samples from the Pareto distribution with shape a, minus 1."""
     return torch.expm1(draw.exponential() / a)
 
 
 @_distribution("_npi_powerd")
 def _power(draw: _Draw, a: Any = None) -> Tensor:
-    """Numbers from 0 to 1 with the density a x^(a - 1)."""
+    """Samples between 0 and 1 with the density a x^(a - 1)."""
     return draw.uniform() ** (1 / _detached(a))
 
 
 @_distribution("_npi_gamma", typed=True)
 def _gamma(draw: _Draw, shape: Parameter, scale: Parameter) -> Tensor:
-    """Gamma numbers of a shape and a scale."""
+    """Samples from the gamma distribution with the given shape and scale."""
     alpha = _detached(shape) + torch.zeros_like(draw.out)
     return torch._standard_gamma(alpha, generator=draw.source) * _detached(scale)
 
 
-# ---- choices, which have no gradient ----
+# ---- discrete distributions, which have no gradient ----
 
 
 @op("_npi_bernoulli", takes={"input1": lambda a: a["prob"] is None and a["logit"] is None}, types=_drawn_types)
@@ -199,7 +199,7 @@ def np_bernoulli(
     dtype: Literal["bool", "float16", "float32", "float64", "int32", "uint8"] = "float32",
     is_logit: bool,
 ) -> Tensor:
-    """1 with a probability, which may be given by its logit, and 0 otherwise."""
+    """1 with the given probability or logit, and 0 otherwise."""
     draw = _Draw((input1,), (logit if is_logit else prob,), size, ctx)
     chance = torch.as_tensor(_detached(draw.parameters[0]), dtype=torch.float32, device=draw.out.device)
     chance = torch.sigmoid(chance) if is_logit else chance
@@ -224,7 +224,7 @@ def np_choice(
     replace: bool = True,
     weighted: bool = False,
 ) -> Tensor:
-    """Indices below a, or of the rows of an array, with equal chances or, if `weighted`, those of the last input."""
+    """Random indices below a or len(input1), uniform or, if `weighted`, with the probabilities in the last input."""
     weights = (input1 if a is not None else input2) if weighted else None
     count = a if a is not None else len(input1)  # type: ignore[arg-type]
     shape = size or ()
@@ -235,7 +235,7 @@ def np_choice(
     source = generator(ctx)
     if weights is not None:
         if weights.shape != (count,):
-            raise MXNetError(f"expected p to hold a probability for each of {count} elements")
+            raise MXNetError(f"expected p to have one probability for each of {count} elements")
         if not drawn:
             return torch.empty(shape, dtype=torch.int64, device=device)
         return torch.multinomial(weights.detach().double(), drawn, replace, generator=source).reshape(shape)
@@ -257,14 +257,14 @@ def np_multinomial(
     size: Shape | None = None,
     ctx: Ctx = FILLED_IN,
 ) -> Tensor:
-    """How often each outcome came in n experiments; the last one has what the other probabilities leave."""
+    """How often each outcome occurs in n trials. The last probability is 1 minus the sum of the others."""
     device = ctx.device if a is None else a.device
     chances = torch.tensor(pvals, dtype=torch.float64, device=device) if a is None else a.detach().double()
     if n < 0 or chances.dim() != 1:
-        raise MXNetError("expected n not to be negative, and pvals to be a vector")
+        raise MXNetError("expected a nonnegative n and a vector of pvals")
     known = not chances.is_meta
     if known and (bool((chances < 0).any()) or float(chances.sum()) > 1 + 1e-6):
-        raise MXNetError("expected pvals not to be negative and to add up to at most 1")
+        raise MXNetError("expected pvals to be nonnegative with a sum of at most 1")
     left = torch.full(size or (), float(n), dtype=torch.float64, device=device)
     source, rest, counts = generator(ctx), torch.ones_like(chances[:1]).squeeze(), []
     for chance in chances[:-1].unbind():

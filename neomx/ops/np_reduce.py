@@ -1,6 +1,6 @@
-"""Reductions of `mx.np`: one number for each group of elements along axes.
+"""Reductions of `mx.np` over axes.
 
-`axis` is None (all), an int or several; () reduces nothing. A full reduction has no dimension.
+`axis` is None (all axes), an int or a tuple; () reduces nothing. A full reduction returns an array without dimensions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLOAT = torch.float32
 
 
 def np_axes(data: Tensor, axis: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The axes to reduce over. An array without dimensions takes axis 0 or -1, as in NumPy."""
+    """Return the axes to reduce over. An array without dimensions accepts axis 0 or -1, as in NumPy."""
     if axis == () or (data.dim() == 0 and axis in ((0,), (-1,))):
         return ()
     return axes_of(data, axis)
@@ -27,14 +27,14 @@ def np_axes(data: Tensor, axis: tuple[int, ...] | None) -> tuple[int, ...]:
 
 def _refuse_initial(initial: float | None) -> None:
     if initial is not None:
-        raise MXNetError("initial is not supported; combine it with the result")
+        raise MXNetError("initial is not supported; apply it to the result instead")
 
 
 # ---- sum and product ----
 
 
 def _total_dtype(data: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
-    """The dtype of a sum or product: that of the data, but int64 for booleans."""
+    """Return the dtype of a sum or product: that of the data, but int64 for booleans."""
     return dtype or (torch.int64 if data is torch.bool else data)
 
 
@@ -43,7 +43,7 @@ def _total_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 
 
 def _accumulating_dtype(data: Tensor, result: torch.dtype) -> torch.dtype:
-    """Where to add up: floats stay floats until the end, also where an integer is wanted."""
+    """Return the dtype for accumulation: floats stay floats until the end, even if the result is an integer."""
     if data.is_floating_point() and not result.is_floating_point:
         return data.dtype
     return torch.int64 if result is torch.bool else result
@@ -54,7 +54,7 @@ def np_sum(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
     """The sum of the elements."""
-    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # mostly, in short
+    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
         return torch.sum(a, dims(axis), keepdims) if axis or keepdims else torch.sum(a)
     _refuse_initial(initial)
     result = _total_dtype(a.dtype, dtype)
@@ -72,7 +72,7 @@ def np_prod(
     _refuse_initial(initial)
     result = _total_dtype(a.dtype, dtype)
     product = a.to(_accumulating_dtype(a, result))
-    for each in sorted((i % a.dim() for i in np_axes(a, axis)), reverse=True):  # torch takes one axis at a time
+    for each in sorted((i % a.dim() for i in np_axes(a, axis)), reverse=True):  # torch accepts only one axis at a time
         product = torch.prod(product, each, keepdims, dtype=product.dtype)
     return product.to(result)
 
@@ -82,16 +82,16 @@ def np_prod(
 
 @op("_np_max", "_np_amax")
 def np_max(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
-    """The largest element; each of several equal ones takes the whole gradient."""
-    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # mostly, in short
+    """The largest element. Each of several equal maxima receives the full gradient."""
+    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # fast path for the common case
         return torch.amax(a, dims(axis or ()), keepdims)
     return _np_extreme(a, axis, keepdims, initial, True)
 
 
 @op("_np_min", "_np_amin")
 def np_min(a: Tensor, *, axis: Axis = None, keepdims: bool = False, initial: float | None = None) -> Tensor:
-    """The smallest element; each of several equal ones takes the whole gradient."""
-    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # mostly, in short
+    """The smallest element. Each of several equal minima receives the full gradient."""
+    if a.dtype is _FLOAT and initial is None and axis != () and not a.requires_grad:  # fast path for the common case
         return torch.amin(a, dims(axis or ()), keepdims)
     return _np_extreme(a, axis, keepdims, initial, False)
 
@@ -102,7 +102,7 @@ def _np_extreme(
     _refuse_initial(initial)
     axes = np_axes(a, axis)
     if not a.numel() and any(a.shape[i] == 0 for i in axes):
-        raise MXNetError("the extreme of no elements is not defined; expected an array that is not empty along axis")
+        raise MXNetError("cannot reduce zero elements; expected an array that is not empty along axis")
     return extreme(a, axes, keepdims, largest) if axes else a.clone()
 
 
@@ -125,8 +125,8 @@ def _as_floats(data: Tensor) -> Tensor:
 def np_mean(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, keepdims: bool = False, initial: float | None = None
 ) -> Tensor:
-    """The average of the elements, float32 for integers; where an integer is asked for it is cut."""
-    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # mostly, in short
+    """The mean of the elements, float32 for integers. An integer `dtype` truncates it."""
+    if a.dtype is _FLOAT and dtype is None and initial is None and axis != ():  # fast path for the common case
         return torch.mean(a, dims(axis), keepdims) if axis or keepdims else torch.mean(a)
     _refuse_initial(initial)
     result = _mean_dtype(a.dtype, dtype)
@@ -146,11 +146,11 @@ def _spread_dtype(data: torch.dtype, dtype: torch.dtype | None) -> torch.dtype:
 
 
 def _variance(a: Tensor, axis: tuple[int, ...] | None, dtype: torch.dtype, ddof: int, keepdims: bool) -> Tensor:
-    """The variance, in floats at least as wide as float32 and `dtype`. It has no gradient, as in MXNet."""
+    """Return the variance, in floats at least as wide as float32 and `dtype`. It has no gradient, as in MXNet."""
     wide = _as_floats(a.detach())
     wide = wide.to(torch.promote_types(torch.float32, dtype if dtype.is_floating_point else wide.dtype))
     axes = np_axes(a, axis)
-    if not axes:  # each element is a group of its own
+    if not axes:  # each element is its own group
         wide, axes, keepdims = wide.unsqueeze(-1), (-1,), False
     count = math.prod(wide.shape[i] for i in axes)
     deviations = wide - wide.mean(axes, keepdim=True)
@@ -161,7 +161,7 @@ def _variance(a: Tensor, axis: tuple[int, ...] | None, dtype: torch.dtype, ddof:
 def np_var(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, ddof: int = 0, keepdims: bool = False
 ) -> Tensor:
-    """The variance of the elements; of integers it is cut to an integer. It has no gradient."""
+    """The variance of the elements, truncated for integers. It has no gradient."""
     result = _spread_dtype(a.dtype, dtype)
     return _variance(a, axis, result, ddof, keepdims).to(result)
 
@@ -170,7 +170,7 @@ def np_var(
 def np_std(
     a: Tensor, *, axis: Axis = None, dtype: DType | None = None, ddof: int = 0, keepdims: bool = False
 ) -> Tensor:
-    """The standard deviation of the elements; of integers it is cut to an integer. It has no gradient."""
+    """The standard deviation of the elements, truncated for integers. It has no gradient."""
     result = _spread_dtype(a.dtype, dtype)
     return _variance(a, axis, result, ddof, keepdims).sqrt().to(result)
 
@@ -190,7 +190,7 @@ def np_average(
     returned: bool = False,
     weighted: bool = True,
 ) -> Tensor | list[Tensor]:
-    """The weighted average of the elements; with `returned` also the sum of the weights, which has no gradient."""
+    """The weighted average of the elements and, if `returned`, the sum of the weights, which has no gradient."""
     axes = np_axes(a, axis)
     if weights is None or not weighted:
         total = torch.sum(a, axes, dtype=a.dtype) if axes else a
@@ -206,28 +206,28 @@ def np_average(
 
 
 def _along(a: Tensor, weights: Tensor, axis: tuple[int, ...] | None) -> Tensor:
-    """A vector of weights for one axis of `a`, shaped to broadcast."""
+    """Reshape a vector of weights to broadcast along one axis of `a`."""
     if axis is None or len(axis) != 1 or weights.dim() != 1 or weights.shape[0] != a.shape[axis[0]]:
         raise MXNetError(
-            "expected weights of the shape of a, or a vector of weights as long as the one axis that is averaged over"
+            "expected weights with the shape of a, or a vector of weights with the size of the one axis to average over"
         )
     shape = [1] * a.dim()
     shape[axis[0]] = -1
     return weights.reshape(shape)
 
 
-# ---- truth ----
+# ---- any and all ----
 
 
 @op("_np_any", "_np_sometrue", types=typed([torch.bool]))
 def np_any(data: Tensor, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether any element is not 0."""
+    """Whether any element is nonzero."""
     axes = np_axes(data, axis)
     return torch.any(data != 0, axes, keepdims) if axes else data != 0
 
 
 @op("_np_all", types=typed([torch.bool]))
 def np_all(data: Tensor, *, axis: Axis = None, keepdims: bool = False) -> Tensor:
-    """Whether no element is 0."""
+    """Whether all elements are nonzero."""
     axes = np_axes(data, axis)
     return torch.all(data != 0, axes, keepdims) if axes else data != 0

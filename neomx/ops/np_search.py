@@ -1,4 +1,4 @@
-"""Ops of `mx.np` that find elements: by condition, by value, by size; and that insert and delete them."""
+"""Ops of `mx.np` that search for elements, count them, insert them and delete them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ def _number(value: float, like: Tensor) -> Tensor:
 
 
 def _nonzero_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Any:
-    """How many are not 0 is unknown before they are computed."""
+    """Declare the number of rows unknown: it depends on the values."""
     return shapes if shapes[0] is None else (shapes, [(0, max(len(shapes[0]), 1))])
 
 
 @op("_npx_nonzero", "_npi_nonzero", types=typed([torch.int64]), infer=_nonzero_shapes)
 def np_nonzero(x: Tensor) -> Tensor:
-    """The positions of the elements that are not 0, a row for each."""
+    """The indices of the nonzero elements, one row per element."""
     return torch.atleast_1d(x.detach()).nonzero()
 
 
-# ---- by size and by value ----
+# ---- search and counting ----
 
 
 @op("_npi_argmax", types=typed([torch.int64]))
 def np_argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the largest element, along `axis` or in the flattened array; the first of equal ones."""
+    """The index of the largest element, along `axis` or in the flattened array. Ties return the first index."""
     if data.dtype is not _FLOAT or not data.numel():
         data = _searched(data, axis)
     return torch.argmax(data, axis, keepdims)
@@ -43,7 +43,7 @@ def np_argmax(data: Tensor, *, axis: int | None = None, keepdims: bool = False) 
 
 @op("_npi_argmin", types=typed([torch.int64]))
 def np_argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """The position of the smallest element, along `axis` or in the flattened array; the first of equal ones."""
+    """The index of the smallest element, along `axis` or in the flattened array. Ties return the first index."""
     if data.dtype is not _FLOAT or not data.numel():
         data = _searched(data, axis)
     return torch.argmin(data, axis, keepdims)
@@ -51,7 +51,7 @@ def np_argmin(data: Tensor, *, axis: int | None = None, keepdims: bool = False) 
 
 def _searched(data: Tensor, axis: int | None) -> Tensor:
     if not data.numel() and (axis is None or data.size(axis) == 0):
-        raise MXNetError("expected some elements to search, got none")
+        raise MXNetError("expected at least one element to search, got none")
     return data.to(torch.uint8) if data.dtype is torch.bool else data
 
 
@@ -76,10 +76,10 @@ def np_unique(
     return_counts: bool = False,
     axis: int | None = None,
 ) -> Tensor | list[Tensor]:
-    """The distinct elements in order, or the distinct slices along `axis`.
+    """The sorted unique elements, or the unique slices along `axis`.
 
-    Also, where asked for: the position at which each first occurs, for each element its place among the distinct ones,
-    and how often each occurs.
+    On request, also returns the index of the first occurrence of each unique element, for each element the index of
+    its unique element, and the number of occurrences of each unique element.
     """
     data = data.detach().reshape(-1) if axis is None else data.detach()
     dim = 0 if axis is None else axis
@@ -113,16 +113,16 @@ def _bincount_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 def np_bincount(
     data: Tensor, weights: Tensor | None = None, *, minlength: int = 0, has_weights: bool = False
 ) -> Tensor:
-    """How often each number from 0 on occurs, or the sum of the weights where it does."""
+    """The number of occurrences of each value from 0 on, or the sum of their weights."""
     if data.dim() > 1 or data.is_floating_point():
-        raise MXNetError("expected integers in one dimension")
+        raise MXNetError("expected a vector of integers")
     if weights is not None and weights.shape != data.shape:
-        raise MXNetError(f"weights must have the shape of data, {tuple(data.shape)}, got {tuple(weights.shape)}")
+        raise MXNetError(f"expected weights with the shape of data, {tuple(data.shape)}, got {tuple(weights.shape)}")
     counts = torch.bincount(data.long(), None if weights is None else weights.detach(), minlength)
     return counts.to(data.dtype if weights is None else weights.dtype)
 
 
-# ---- inserted and deleted ----
+# ---- insertion and deletion ----
 
 
 def _slice_positions(
@@ -148,9 +148,9 @@ def np_insert(
     int_ind: int | None = None,
     axis: int | None = None,
 ) -> Tensor:
-    """A copy with `values`, or the number `val`, in front of one position along `axis` or of each position of a slice.
+    """A copy with `values`, or the scalar `val`, inserted before one index along `axis` or each index of a slice.
 
-    Without `axis` the array is flattened first.
+    Without `axis`, the array is flattened first.
     """
     arr, axis = _along(arr, axis)
     values = _values(arr, values, val)
@@ -172,7 +172,7 @@ def np_insert_tensor(
     int_ind: int | None = None,
     axis: int | None = None,
 ) -> Tensor:
-    """A copy with `values`, or the number `val`, in front of each position in `obj`."""
+    """A copy with `values`, or the scalar `val`, inserted before each index in `obj`."""
     if obj is None:
         raise MXNetError("missing argument obj")
     arr, axis = _along(arr, axis)
@@ -186,12 +186,12 @@ def _along(arr: Tensor, axis: int | None) -> tuple[Tensor, int]:
     if axis is None:
         return arr.reshape(-1), 0
     if not -arr.dim() <= axis < arr.dim():
-        raise MXNetError(f"axis {axis} is out of range for an array of {arr.dim()} dimension(s)")
+        raise MXNetError(f"axis {axis} is out of range for an array with {arr.dim()} dimension(s)")
     return arr, axis % arr.dim()
 
 
 def _values(arr: Tensor, values: Tensor | None, val: float | None) -> Tensor:
-    """What to insert, with as many dimensions as the array at least."""
+    """Return the array to insert, with at least as many dimensions as `arr`."""
     if values is None:
         if val is None:
             raise MXNetError("expected values or val")
@@ -200,7 +200,7 @@ def _values(arr: Tensor, values: Tensor | None, val: float | None) -> Tensor:
 
 
 def _inserted_at(arr: Tensor, index: int, values: Tensor, axis: int) -> Tensor:
-    """All of `values` in front of one position."""
+    """Insert all of `values` before one index."""
     length = arr.size(axis)
     if not -length <= index <= length:
         raise MXNetError(f"index {index} is out of bounds for axis {axis} with size {length}")
@@ -210,7 +210,7 @@ def _inserted_at(arr: Tensor, index: int, values: Tensor, axis: int) -> Tensor:
 
 
 def _inserted(arr: Tensor, places: Tensor, values: Tensor, axis: int) -> Tensor:
-    """The slices of `values` along `axis`, each in front of its own place."""
+    """Insert each slice of `values` along `axis` before its index in `places`."""
     if len(places) == 1 and not arr.is_meta:
         return _inserted_at(arr, int(places), values, axis)
     length, count = arr.size(axis), len(places)
@@ -235,7 +235,7 @@ def _check(places: Tensor, most: int, length: int, axis: int) -> None:
 
 
 def _deleted_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Any:
-    """How many positions differ in an index array is unknown before it is computed."""
+    """Declare the size along `axis` unknown: an index array may contain duplicates."""
     if len(shapes) < 2 or shapes[0] is None:
         return shapes
     arr, axis = shapes[0], attrs["axis"]
@@ -260,7 +260,7 @@ def np_delete(
     int_ind: int | None = None,
     axis: int | None = None,
 ) -> Tensor:
-    """A copy without the slices at one position, at those of a slice or of an index array, or where a mask is true."""
+    """A copy without the elements along `axis` at an index, a slice, an index array or a boolean mask."""
     arr, axis = _along(arr, axis)
     length = arr.size(axis)
     if obj is not None:

@@ -1,4 +1,4 @@
-"""Ops of `mx.np` that give the same elements another shape or order, join them or part them."""
+"""Ops of `mx.np` that reshape, reorder, join, split and pad arrays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .table import Axis, Pairs, Shape, Shapes, op
 
 Tensor = torch.Tensor
 
-# ---- another shape ----
+# ---- reshaping ----
 
 
 def _reshaped_copy(a: Tensor, *, newshape: tuple[int, ...], order: str = "C") -> Tensor:
@@ -29,21 +29,21 @@ def _reshaped_copy(a: Tensor, *, newshape: tuple[int, ...], order: str = "C") ->
 
 @op("_np_reshape", may_alias=True, fresh=_reshaped_copy)
 def np_reshape(a: Tensor, *, newshape: Shape, order: str = "C") -> Tensor:
-    """The same elements in another shape, in which one length may be -1: what remains."""
+    """The same elements in another shape. One dimension may be -1, to infer its size."""
     if order == "C" and newshape:
         try:
             return a.reshape(*newshape)
         except RuntimeError:
-            pass  # `infer_reshape` raises an error that says more
+            pass  # infer_reshape below raises an error with more context
     return _in_order(a, infer_reshape(tuple(a.shape), newshape, False, {-1: "infer"}), order)
 
 
 @op("_npx_reshape", "_npi_reshape", may_alias=True)
 def npx_reshape(a: Tensor, *, newshape: Shape, reverse: bool = False, order: str = "C") -> Tensor:
-    """The same elements in another shape, with codes.
+    """The same elements in another shape, which may contain special codes.
 
-    -1 is what remains; -2 keeps a length; -3 drops a length of 1; -4 keeps all that follow; -5 joins two; -6 splits one
-    into the next two. `reverse` reads shape and codes from the right.
+    -1 infers a size; -2 keeps a dimension; -3 drops a dimension of size 1; -4 keeps all remaining dimensions; -5 merges
+    two dimensions; -6 splits a dimension into the two that follow. `reverse` matches shape and codes from the right.
     """
     if order == "C":
         return reshaped(a, newshape, reverse, NP_CODES)
@@ -67,22 +67,22 @@ def _squeezed_copy(a: Tensor, *, axis: tuple[int, ...] | None = None) -> Tensor:
 
 @op("_np_squeeze", may_alias=True, fresh=_squeezed_copy)
 def np_squeeze(a: Tensor, *, axis: Axis = None) -> Tensor:
-    """Without the dimensions of length 1, or without those of `axis`."""
+    """The array without dimensions of size 1, or without those in `axis`."""
     if axis is None:
         return a.squeeze()
-    if not a.dim() and axis in ((0,), (-1,)):  # as NumPy has it of an array without dimensions
+    if not a.dim() and axis in ((0,), (-1,)):  # as NumPy does for an array without dimensions
         return a
     for each in axis:
         if a.size(each) != 1:
-            raise MXNetError(f"axis {each} has length {a.size(each)}; only those of length 1 can be removed")
+            raise MXNetError(f"axis {each} has size {a.size(each)}; only axes of size 1 can be removed")
     return a.squeeze(tuple({each % a.dim() for each in axis})) if axis else a
 
 
 @op("_npi_broadcast_to", may_alias=True)
 def np_broadcast_to(array: Tensor, *, shape: Shape = ()) -> Tensor:
-    """Dimensions of length 1, and missing ones in front, stretched to `shape`."""
+    """Broadcast dimensions of size 1, and missing leading dimensions, to `shape`."""
     if min(shape, default=0) < 0:
-        raise MXNetError(f"expected a shape without negative sizes, got {shape}")
+        raise MXNetError(f"expected a shape with nonnegative sizes, got {shape}")
     return spread(array.expand, shape)
 
 
@@ -98,14 +98,14 @@ def _enter_atleast(ndim: int) -> None:
         results = [_at_least(ndim)(array) for array in arys]
         return results if len(results) > 1 else results[0]
 
-    atleast.__doc__ = f"Arrays with {ndim} dimensions or more: new ones have length 1."
+    atleast.__doc__ = f"Arrays with at least {ndim} dimension(s). New dimensions have size 1."
 
 
 for _ndim in (1, 2, 3):
     _enter_atleast(_ndim)
 
 
-# ---- another order ----
+# ---- reordering ----
 
 
 def _transposed_copy(a: Tensor, *, axes: tuple[int, ...] | None = None) -> Tensor:
@@ -114,19 +114,19 @@ def _transposed_copy(a: Tensor, *, axes: tuple[int, ...] | None = None) -> Tenso
 
 @op("_np_transpose", may_alias=True, fresh=_transposed_copy)
 def np_transpose(a: Tensor, *, axes: Axis = None) -> Tensor:
-    """The dimensions in the order `axes`, or reversed."""
+    """Permute the dimensions to the order `axes`, or reverse them."""
     return in_order(a, axes)
 
 
 @op("_np_moveaxis", may_alias=True)
 def np_moveaxis(a: Tensor, *, source: Shape, destination: Shape) -> Tensor:
-    """Dimensions moved to new places; the others keep their order."""
+    """Move dimensions to new positions. The other dimensions keep their order."""
     return a.movedim(source, destination)
 
 
 @op("_np_roll")
 def np_roll(data: Tensor, *, shift: Axis = None, axis: Axis = None) -> Tensor:
-    """Elements moved along `axis`, or along the flattened array; those that leave at the end enter at the start."""
+    """Shift elements along `axis`, or in the flattened array. Elements shifted past the end reappear at the start."""
     if shift is None:
         raise MXNetError("missing argument shift")
     if axis is None:
@@ -134,13 +134,13 @@ def np_roll(data: Tensor, *, shift: Axis = None, axis: Axis = None) -> Tensor:
             raise MXNetError(f"expected an int for shift without axis, got {shift}")
         return data.roll(shift[0])
     if len(shift) != len(axis) and len(shift) != 1:
-        raise MXNetError(f"expected as many shifts as axes, got {shift} and {axis}")
+        raise MXNetError(f"expected one shift for each axis, got {shift} and {axis}")
     return data.roll(shift * len(axis) if len(shift) == 1 else shift, axis)
 
 
 @op("_npi_flip")
 def np_flip(data: Tensor, *, axis: Axis) -> Tensor:
-    """The elements in reverse order along each dimension of `axis`, or along all."""
+    """Reverse the order of the elements along each dimension in `axis`, or along all dimensions."""
     if axis is None:
         return data.flip(tuple(range(data.dim())))
     places = [each % max(data.dim(), 1) if -data.dim() <= each < data.dim() else each for each in axis]
@@ -149,7 +149,7 @@ def np_flip(data: Tensor, *, axis: Axis) -> Tensor:
 
 @op("_npi_rot90")
 def np_rot90(data: Tensor, *, k: int = 1, axes: Axis = None) -> Tensor:
-    """The plane of two `axes` turned by 90 degrees, k times, from the first axis towards the second."""
+    """Rotate the plane of two `axes` by 90 degrees, k times, from the first axis towards the second."""
     return torch.rot90(data, k, axes or (0, 1))
 
 
@@ -159,7 +159,7 @@ def np_copy(a: Tensor) -> Tensor:
     return a.clone()
 
 
-# ---- joined ----
+# ---- joining ----
 
 
 def _joined(name: str, join: Callable[[tuple[Tensor, ...]], Tensor], doc: str) -> None:
@@ -176,14 +176,14 @@ def _some(data: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return data
 
 
-_joined("vstack", torch.vstack, "Arrays joined along the first of two dimensions or more.")
-_joined("hstack", torch.hstack, "Arrays joined along the second dimension, or those of one dimension end to end.")
-_joined("dstack", torch.dstack, "Arrays joined along the third dimension.")
-_joined("column_stack", torch.column_stack, "Arrays joined along the second dimension; those of one are columns.")
+_joined("vstack", torch.vstack, "Join arrays along the first dimension. Vectors are rows.")
+_joined("hstack", torch.hstack, "Join arrays along the second dimension, or vectors along the first.")
+_joined("dstack", torch.dstack, "Join arrays along the third dimension.")
+_joined("column_stack", torch.column_stack, "Join arrays along the second dimension. Vectors are columns.")
 
 
 def _beside(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Arrays of one shape, but for the axis along which they are joined."""
+    """Infer that all inputs have the same shape, except along the axis on which they are joined."""
     known, axis = next((shape for shape in shapes if shape), None), attrs["axis"]
     if known is None or axis is None or not -len(known) <= axis < len(known):
         return shapes
@@ -193,25 +193,25 @@ def _beside(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
 
 @op("_npi_concatenate", same_dtype=True, infer=_beside)
 def np_concatenate(*data: Tensor, num_args: int = 0, axis: int | None = 0) -> Tensor:
-    """Arrays joined along an existing dimension, or flattened and joined."""
+    """Join arrays along an existing dimension, or flatten and join them if `axis` is None."""
     if not data:
         raise MXNetError("expected at least one array")
     if axis is None:
         return torch.cat([array.reshape(-1) for array in data])
     ndim = data[0].dim()
     for array in data:
-        if array.dim() != ndim:  # torch passes over empty arrays of one dimension
-            raise MXNetError("expected arrays of as many dimensions")
+        if array.dim() != ndim:  # torch ignores empty arrays with one dimension
+            raise MXNetError("expected arrays with equal numbers of dimensions")
     return torch.cat(data, axis)
 
 
 @op("_npi_stack", same_dtype=True, infer=lambda shapes, *_: [s or next(filter(None, shapes), None) for s in shapes])
 def np_stack(*data: Tensor, axis: int = 0, num_args: int = 0) -> Tensor:
-    """Arrays of one shape joined along a new dimension."""
+    """Join arrays of the same shape along a new dimension."""
     return torch.stack(_some(data), axis)
 
 
-# ---- parted ----
+# ---- splitting ----
 
 
 def _count(attrs: dict[str, Any]) -> int:
@@ -222,7 +222,7 @@ def _count(attrs: dict[str, Any]) -> int:
 def np_hsplit(
     data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
 ) -> Tensor | list[Tensor]:
-    """Parts along the second dimension, or along the only one."""
+    """Split an array along the second dimension, or a vector along its only one."""
     return split_v2(data, indices=indices, axis=min(1, data.dim() - 1), squeeze_axis=squeeze_axis, sections=sections)  # type: ignore[no-any-return]
 
 
@@ -230,11 +230,11 @@ def np_hsplit(
 def np_dsplit(
     data: Tensor, *, indices: Shape, axis: int = 1, squeeze_axis: bool = False, sections: int = 0
 ) -> Tensor | list[Tensor]:
-    """Parts along the third dimension."""
+    """Split an array along the third dimension."""
     return split_v2(data, indices=indices, axis=2, squeeze_axis=squeeze_axis, sections=sections)  # type: ignore[no-any-return]
 
 
-# ---- borders ----
+# ---- padding ----
 
 
 @op("_npi_pad")
@@ -246,12 +246,14 @@ def np_pad(
     constant_value: float = 0.0,
     reflect_type: str = "even",
 ) -> Tensor:
-    """A border around each dimension; `pad_width` has before and after for each, or one pair for all."""
+    """Pad each dimension. `pad_width` has a pair (before, after) for each dimension, or one pair for all."""
     widths = pad_width * data.dim() if len(pad_width) == 1 else pad_width
     if len(widths) != data.dim() or any(len(pair) != 2 or min(pair) < 0 for pair in widths):
-        raise MXNetError(f"pad_width must have two lengths for each of {data.dim()} dimensions, got {pad_width}")
+        raise MXNetError(
+            f"expected a pair of nonnegative widths for each of {data.dim()} dimensions in pad_width, got {pad_width}"
+        )
     if mode == "constant":
-        # torch begins with the last dimension
+        # torch starts with the last dimension
         return F.pad(data, [width for pair in reversed(widths) for width in pair], value=constant_value)
     for axis, (before, after) in enumerate(widths):
         if before or after:
@@ -262,7 +264,7 @@ def np_pad(
 def _bordered(data: Tensor, axis: int, before: int, after: int, mode: str) -> Tensor:
     length = data.size(axis)
     if not length:
-        raise MXNetError(f"cannot extend axis {axis} of length 0 in mode {mode!r}")
+        raise MXNetError(f"cannot pad axis {axis} of size 0 in mode {mode!r}")
     if mode in ("maximum", "minimum"):
         border = data.amax(axis, keepdim=True) if mode == "maximum" else data.amin(axis, keepdim=True)
         parts = [border.expand(*data.shape[:axis], n, *data.shape[axis + 1 :]) for n in (before, after)]

@@ -1,4 +1,4 @@
-"""Percentiles, differences, polynomials and windows of `mx.np`."""
+"""Percentiles, differences and polynomials of `mx.np`."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def np_percentile(
     keepdims: bool = False,
     q_scalar: float | None = None,
 ) -> Tensor:
-    """The values below which q percent of the elements lie; those of several q come first. It has no gradient."""
+    """The q-th percentiles of the elements. Several q form the first dimension of the result. It has no gradient."""
     wide = a.detach().to(torch.float64 if a.dtype is torch.float64 else torch.float32)
     percent = torch.tensor(q_scalar, dtype=torch.float64, device=a.device) if q is None else q.detach().double()
     if percent.dim() > 1:
-        raise MXNetError(f"expected q to be a number or a vector, got {percent.dim()} dimensions")
+        raise MXNetError(f"expected q to be a scalar or a vector, got {percent.dim()} dimensions")
     axes = tuple(i % a.dim() for i in np_axes(a, axis))
     kept = [i for i in range(a.dim()) if i not in axes]
     count = math.prod(a.shape[i] for i in axes)
     groups = wide.permute((*kept, *axes)).reshape((*(a.shape[i] for i in kept), count))
     if not count:
-        raise MXNetError("the percentile of no elements is not defined")
+        raise MXNetError("cannot compute the percentile of zero elements")
     found = _between(groups.sort(dim=-1).values, percent.reshape(-1) / 100, interpolation).movedim(-1, 0)
     shape = [1 if i in axes else length for i, length in enumerate(a.shape)] if keepdims else [a.shape[i] for i in kept]
     return found.reshape((*percent.shape, *shape))
 
 
 def _between(ordered: Tensor, fractions: Tensor, interpolation: str) -> Tensor:
-    """The elements at fractions of the last dimension, with nan wherever there is one."""
+    """Interpolate at fractions of the last dimension. Return NaN for rows that contain NaN."""
     place = fractions * (ordered.shape[-1] - 1)
     below, above = place.floor(), place.ceil()
     if interpolation == "lower":
@@ -57,11 +57,11 @@ def _between(ordered: Tensor, fractions: Tensor, interpolation: str) -> Tensor:
     elif interpolation == "higher":
         below = above
     elif interpolation == "nearest":
-        below = above = (place + 0.5).floor()  # MXNet rounds a half up
+        below = above = (place + 0.5).floor()  # MXNet rounds halves up
     weight = 0.5 * (above - below) if interpolation == "midpoint" else place - below
     low, high = ordered[..., below.long()], ordered[..., above.long()]
     found = torch.where(below == above, low, low + (high - low) * weight.to(low.dtype))
-    return torch.where(ordered[..., -1:].isnan(), ordered[..., -1:], found)  # nan is sorted to the end
+    return torch.where(ordered[..., -1:].isnan(), ordered[..., -1:], found)  # NaN is sorted to the end
 
 
 # ---- differences ----
@@ -69,9 +69,9 @@ def _between(ordered: Tensor, fractions: Tensor, interpolation: str) -> Tensor:
 
 @op("_npi_diff", may_alias=True)
 def np_diff(a: Tensor, *, n: int = 1, axis: int = -1) -> Tensor:
-    """The differences of neighbours along an axis, taken n times."""
+    """The n-th discrete difference along an axis."""
     if n < 0:
-        raise MXNetError("expected n not to be negative")
+        raise MXNetError("expected a nonnegative n")
     return torch.diff(a, n, axis)
 
 
@@ -93,7 +93,7 @@ def np_ediff1d(
     to_begin_scalar: float | None = None,
     to_end_scalar: float | None = None,
 ) -> Tensor:
-    """The differences of neighbours in the flattened array, between what is put before and after them."""
+    """The differences of consecutive elements of the flattened array, with optional values before and after them."""
     given = iter([each for each in (input2, input3) if each is not None])
     begin = next(given) if to_begin_arr_given else _number(input1, to_begin_scalar)
     end = next(given) if to_end_arr_given else _number(input1, to_end_scalar)
@@ -102,7 +102,7 @@ def np_ediff1d(
 
 
 def _number(like: Tensor, value: float | None) -> Tensor | None:
-    """A number in the dtype of an array; of a float an integer array keeps the whole part."""
+    """Return a scalar as an array with the dtype of `like`. Integer dtypes truncate it."""
     if value is None:
         return None
     return torch.full((1,), value if like.is_floating_point() else int(value), dtype=like.dtype, device=like.device)
@@ -113,7 +113,7 @@ def _number(like: Tensor, value: float | None) -> Tensor | None:
 
 @op("_npi_polyval", same_dtype=True)
 def np_polyval(p: Tensor, x: Tensor) -> Tensor:
-    """The polynomial with coefficients p, the highest power first, at x."""
+    """The value at x of the polynomial with coefficients p, highest power first."""
     if p.dim() != 1:
         raise MXNetError(f"expected p to be a vector, got {p.dim()} dimensions")
     result = torch.zeros_like(x)

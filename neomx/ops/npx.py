@@ -1,4 +1,4 @@
-"""Ops of `mx.npx` that have rows of their own: in MXNet they differ from the older ops of the same name."""
+"""Ops of `mx.npx` that differ in MXNet from the older ops with the same names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def npx_sigmoid(data: Tensor) -> Tensor:
 
 @op("_npx_constraint_check", types=typed([torch.bool], [torch.bool]))
 def constraint_check(input: Tensor, *, msg: str = "Constraint violated.") -> Tensor:
-    """True if all elements of a boolean array are; otherwise an error with this message."""
+    """Return True if all elements of a boolean array are true; otherwise raise an error with the message `msg`."""
     if input.dtype is not torch.bool:
         raise TypeError("expected an array of booleans")
     if not input.is_meta and not bool(input.all()):

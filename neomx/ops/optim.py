@@ -1,8 +1,8 @@
-"""Optimizer steps: each returns the new weight, for the front end to write to `out=weight`, and changes its states.
+"""Optimizer update ops. Each returns the new weight, which the front end writes to `out=weight`, and updates states.
 
-A rule is a private function: `weight` is what it starts from, `out` where the new weight goes (None: new memory). The
-ops are that rule on its own, on a half precision weight with a single precision master copy (mp_), and on many weights
-at once (multi_). Gradients are rescaled, then clipped where clip_gradient >= 0.
+An update rule is a private function. `weight` is its starting point and `out` receives the new weight (None: a new
+tensor). There is an op for the rule itself, for a half precision weight with a float32 master copy (mp_), and for
+several weights (multi_). Gradients are rescaled, then clipped if clip_gradient >= 0.
 """
 
 from __future__ import annotations
@@ -19,41 +19,44 @@ Tensor = torch.Tensor
 
 
 def raw(weight: Tensor, *others: Tensor) -> list[Tensor]:
-    """The memory of a weight and of arrays of its shape; autograd takes no notice of what happens to it."""
+    """Return a weight and arrays of its shape as tensors that autograd does not track."""
     for other in others:
         if other.shape != weight.shape:
             raise MXNetError(
-                f"expected gradient and states of a weight in its shape {tuple(weight.shape)}, got {tuple(other.shape)}"
+                f"expected gradient and states with the weight's shape {tuple(weight.shape)}, got {tuple(other.shape)}"
             )
     return [weight.data, *[other.data for other in others]]
 
 
 def single(number: float) -> float:
-    """A number rounded to single precision, as MXNet holds attributes: 1 - beta2 shows it in the fifth digit."""
+    """Round to single precision, as MXNet does for attributes: 1 - beta2 differs in the fifth digit."""
     return ctypes.c_float(number).value
 
 
 def _scaled(grad: Tensor, weight: Tensor, rescale: float, clip: float) -> tuple[Tensor, float]:
-    """A tensor and a factor whose product is the rescaled, clipped gradient; no new memory unless clipping."""
+    """Return a tensor and a factor whose product is the rescaled, clipped gradient. It copies only to clip."""
     if clip < 0:
         return grad, rescale
     return clipped(grad, weight, rescale, clip), 1.0
 
 
 def clipped(grad: Tensor, weight: Tensor, rescale: float, clip: float) -> Tensor:
-    """The rescaled, clipped gradient in new memory and weight's precision."""
+    """Return the rescaled, clipped gradient as a new tensor in the precision of the weight."""
     g = grad * rescale if grad.dtype is weight.dtype else grad.to(weight.dtype).mul_(rescale)
     return g.clamp_(-clip, clip) if clip >= 0 else g
 
 
 def groups(data: Sequence[Tensor], size: int, count: int) -> list[list[Tensor]]:
-    """`count` groups of `size` tensors each, which a multi_ op takes one after the other."""
+    """Split the arrays of a multi_ op into `count` groups of `size` tensors."""
     if len(data) != size * count:
-        raise MXNetError(f"expected {size} arrays for each of {count} weights, {size * count} in all, got {len(data)}")
+        raise MXNetError(
+            f"expected {size} arrays for each of {count} weights, {size * count} in total, got {len(data)}"
+        )
     return [raw(*data[i : i + size]) for i in range(0, len(data), size)]
 
 
 def each(count: int, **lists: Sequence[float]) -> None:
+    """Raise unless each of `lists` has one value for each of `count` weights."""
     for name, values in lists.items():
         if len(values) != count:
             raise MXNetError(f"expected {count} {name}, one for each weight, got {len(values)}")
@@ -135,7 +138,7 @@ def mp_sgd_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
 ) -> Tensor:
-    """sgd_update of the master copy weight32; gives it in weight's dtype."""
+    """sgd_update of the master copy weight32. Returns it in the dtype of weight."""
     master, grad = raw(weight32, grad)
     return _sgd(master, grad, lr, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
@@ -154,7 +157,7 @@ def mp_sgd_mom_update(
     clip_gradient: float = -1.0,
     lazy_update: bool = True,
 ) -> Tensor:
-    """sgd_mom_update of the master copy weight32; gives it in weight's dtype."""
+    """sgd_mom_update of the master copy weight32. Returns it in the dtype of weight."""
     master, grad, mom = raw(weight32, grad, mom)
     return _sgd_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient, out=master).to(weight.dtype)
 
@@ -168,7 +171,7 @@ def multi_sgd_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """sgd_update of many weights; the arrays are weight, grad of each."""
+    """sgd_update of several weights. The arrays are weight and grad of each."""
     rows = groups(data, 2, num_weights)
     each(num_weights, lrs=lrs, wds=wds)
     return [
@@ -187,7 +190,7 @@ def multi_sgd_mom_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """sgd_mom_update of many weights; the arrays are weight, grad, mom of each."""
+    """sgd_mom_update of several weights. The arrays are weight, grad and mom of each."""
     rows = groups(data, 3, num_weights)
     each(num_weights, lrs=lrs, wds=wds)
     return [
@@ -205,7 +208,7 @@ def multi_mp_sgd_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """mp_sgd_update of many weights; the arrays are weight, grad, weight32 of each."""
+    """mp_sgd_update of several weights. The arrays are weight, grad and weight32 of each."""
     rows = groups(data, 3, num_weights)
     each(num_weights, lrs=lrs, wds=wds)
     return [
@@ -224,7 +227,7 @@ def multi_mp_sgd_mom_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """mp_sgd_mom_update of many weights; the arrays are weight, grad, mom, weight32 of each."""
+    """mp_sgd_mom_update of several weights. The arrays are weight, grad, mom and weight32 of each."""
     rows = groups(data, 4, num_weights)
     each(num_weights, lrs=lrs, wds=wds)
     return [
@@ -234,9 +237,9 @@ def multi_mp_sgd_mom_update(
 
 
 def _preloaded(data: Sequence[Tensor]) -> tuple[Sequence[Tensor], tuple[float, ...], tuple[float, ...]]:
-    """The arrays of a preloaded_ op, whose last two hold the learning rates and the decays."""
+    """Return the arrays of a preloaded_ op, and the learning rates and weight decays in the last two arrays."""
     if len(data) < 2:
-        raise MXNetError("expected the weights' arrays and then two more, the learning rates and the decays")
+        raise MXNetError("expected two arrays after those of the weights: the learning rates and the weight decays")
     return data[:-2], tuple(data[-2].tolist()), tuple(data[-1].tolist())
 
 
@@ -244,7 +247,7 @@ def _preloaded(data: Sequence[Tensor]) -> tuple[Sequence[Tensor], tuple[float, .
 def preloaded_multi_sgd_update(
     *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
 ) -> list[Tensor]:
-    """multi_sgd_update with the learning rates and the decays in two more arrays."""
+    """multi_sgd_update with the learning rates and weight decays in two more arrays."""
     arrays, lrs, wds = _preloaded(data)
     return multi_sgd_update(
         *arrays, lrs=lrs, wds=wds, rescale_grad=rescale_grad, clip_gradient=clip_gradient, num_weights=num_weights
@@ -259,7 +262,7 @@ def preloaded_multi_sgd_mom_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """multi_sgd_mom_update with the learning rates and the decays in two more arrays."""
+    """multi_sgd_mom_update with the learning rates and weight decays in two more arrays."""
     arrays, lrs, wds = _preloaded(data)
     return multi_sgd_mom_update(
         *arrays,
@@ -276,7 +279,7 @@ def preloaded_multi_sgd_mom_update(
 def preloaded_multi_mp_sgd_update(
     *data: Tensor, rescale_grad: float = 1.0, clip_gradient: float = -1.0, num_weights: int = 1
 ) -> list[Tensor]:
-    """multi_mp_sgd_update with the learning rates and the decays in two more arrays."""
+    """multi_mp_sgd_update with the learning rates and weight decays in two more arrays."""
     arrays, lrs, wds = _preloaded(data)
     return multi_mp_sgd_update(
         *arrays, lrs=lrs, wds=wds, rescale_grad=rescale_grad, clip_gradient=clip_gradient, num_weights=num_weights
@@ -291,7 +294,7 @@ def preloaded_multi_mp_sgd_mom_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """multi_mp_sgd_mom_update with the learning rates and the decays in two more arrays."""
+    """multi_mp_sgd_mom_update with the learning rates and weight decays in two more arrays."""
     arrays, lrs, wds = _preloaded(data)
     return multi_mp_sgd_mom_update(
         *arrays,
@@ -317,7 +320,7 @@ def _nag_mom(
     rescale: float,
     clip: float,
 ) -> Tensor:
-    """What to add to the weight. As MXNet does with `out=weight`, the momentum kept decays with the new weight."""
+    """Return the change of the weight. As in MXNet with `out=weight`, the new momentum decays with the new weight."""
     step = clipped(grad, weight, -lr * rescale, abs(lr) * clip)
     if wd:
         step.add_(weight, alpha=-lr * wd)
@@ -358,13 +361,13 @@ def mp_nag_mom_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
 ) -> Tensor:
-    """nag_mom_update of the master copy weight32; gives it in weight's dtype."""
+    """nag_mom_update of the master copy weight32. Returns it in the dtype of weight."""
     master, grad, mom = raw(weight32, grad, mom)
     move = _nag_mom(master, grad, mom, lr, momentum, wd, rescale_grad, clip_gradient)
     return master.add_(move).to(weight.dtype)
 
 
-# ---- the gradient's sign ----
+# ---- sign of the gradient ----
 
 
 @op("signsgd_update", same_dtype=True)
@@ -419,7 +422,7 @@ def multi_lars(
     eps: float,
     rescale_grad: float = 1.0,
 ) -> Tensor:
-    """Learning rates scaled by eta * |weight| / (|grad| + wd * |weight| + eps), where both norms are above 0."""
+    """Learning rates multiplied by eta * |weight| / (|grad| + wd * |weight| + eps) where both norms are positive."""
     lrs, weights, grads, wds = raw(lrs, weights_sum_sq, grads_sum_sq, wds)
     norm = weights.sqrt()
     ratio = norm * eta / (grads.sqrt().mul_(rescale_grad).addcmul_(wds, norm).add_(eps))

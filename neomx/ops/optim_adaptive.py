@@ -1,4 +1,4 @@
-"""Optimizer steps that adapt to each element's past gradients: Adam and its kin, RMSProp, AdaGrad, FTRL, FTML.
+"""Optimizer update ops that adapt to the past gradients of each element: Adam, LAMB, RMSProp, AdaGrad, FTRL, FTML.
 
 They follow the conventions of `optim.py`.
 """
@@ -17,14 +17,14 @@ Tensor = torch.Tensor
 
 
 def _moments(grad: Tensor, mean: Tensor, var: Tensor, beta1: float, beta2: float) -> None:
-    """Move the averages of the gradient and of its square, in place."""
+    """Update the running averages of the gradient and of its square in place."""
     beta1, beta2 = single(beta1), single(beta2)
     mean.lerp_(grad, 1 - beta1)
     var.mul_(beta2).addcmul_(grad, grad, value=1 - beta2)
 
 
 def _decayed(grad: Tensor, weight: Tensor, rescale: float, clip: float, wd: float) -> Tensor:
-    """The rescaled gradient plus wd * weight, clipped, in new memory."""
+    """Return the rescaled gradient plus wd * weight, clipped, as a new tensor."""
     if rescale == 1:
         g = torch.add(grad, weight, alpha=wd)
     else:
@@ -73,7 +73,7 @@ def _adamw(
     clip: float,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A step of AdamW; none when the rescaling is 0, infinite or not a number, as loss scaling signals an overflow."""
+    """Return the weight after an AdamW step, unchanged if `rescale` is 0, infinite or NaN: loss scaling overflowed."""
     if rescale == 0 or not math.isfinite(rescale):
         return weight.clone() if out is None else out
     grad = clipped(grad, weight, rescale, clip)
@@ -98,7 +98,7 @@ def adamw_update(
     eta: float,
     clip_gradient: float = -1.0,
 ) -> Tensor:
-    """weight - eta * (lr * mean / (sqrt(var) + epsilon) + wd * weight); see `_adamw` for rescale_grad."""
+    """weight - eta * (lr * mean / (sqrt(var) + epsilon) + wd * weight), unless rescale_grad is 0, infinite or NaN."""
     weight, grad, mean, var = raw(weight, grad, mean, var)
     settings = (_number(rescale_grad), lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
     return _adamw(weight, grad, mean, var, *settings)
@@ -121,7 +121,7 @@ def mp_adamw_update(
     eta: float,
     clip_gradient: float = -1.0,
 ) -> Tensor:
-    """_adamw_update of the master copy weight32; gives it in weight's dtype."""
+    """_adamw_update of the master copy weight32. Returns it in the dtype of weight."""
     master, grad, mean, var = raw(weight32, grad, mean, var)
     settings = (_number(rescale_grad), lr, beta1, beta2, epsilon, wd, eta, clip_gradient)
     return _adamw(master, grad, mean, var, *settings, out=master).to(weight.dtype)
@@ -145,7 +145,7 @@ def multi_adamw_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """_adamw_update of many weights; the arrays are weight, grad, mean, var of each, and rescale_grad."""
+    """_adamw_update of several weights. The arrays are weight, grad, mean and var of each, and rescale_grad."""
     rows = groups(data[:-1], 4, num_weights)
     each(num_weights, lrs=lrs, wds=wds, etas=etas)
     rescale = _number(data[-1])
@@ -167,7 +167,7 @@ def multi_mp_adamw_update(
     clip_gradient: float = -1.0,
     num_weights: int = 1,
 ) -> list[Tensor]:
-    """_mp_adamw_update of many weights; the arrays are weight, grad, mean, var, weight32 of each, and rescale_grad."""
+    """_mp_adamw_update of several weights. The arrays are weight, grad, mean, var, weight32 each, and rescale_grad."""
     rows = groups(data[:-1], 5, num_weights)
     each(num_weights, lrs=lrs, wds=wds, etas=etas)
     rescale = _number(data[-1])
@@ -217,7 +217,7 @@ def _lamb_step(
     upper: float,
     out: Tensor | None = None,
 ) -> Tensor:
-    """weight - lr * r1 / r2 * direction, r1 being |weight| within its bounds and r2 |direction|; 1 where one is 0."""
+    """Return weight - lr * r1 / r2 * direction: r1 is |weight| within bounds, r2 |direction|; a 0 makes the ratio 1."""
     norm = r1.clamp(lower if lower > 0 else None, upper if upper > 0 else None) if lower > 0 or upper > 0 else r1
     ratio = torch.where((norm == 0) | (r2 == 0), 1.0, norm / r2)
     return torch.addcmul(weight, direction, ratio, value=-lr, out=out)
@@ -239,7 +239,7 @@ def lamb_update_phase1(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
 ) -> Tensor:
-    """LAMB's direction: mean / (sqrt(var) + epsilon) + wd * weight."""
+    """The direction of a LAMB step: mean / (sqrt(var) + epsilon) + wd * weight."""
     weight, grad, mean, var = raw(weight, grad, mean, var)
     settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
     return _lamb_direction(weight, grad, mean, var, *settings)
@@ -256,7 +256,7 @@ def lamb_update_phase2(
     lower_bound: float = -1.0,
     upper_bound: float = -1.0,
 ) -> Tensor:
-    """LAMB's step along the direction g, given the norms r1 of weight and r2 of g."""
+    """The LAMB step along the direction g, given the norms r1 of weight and r2 of g."""
     weight, g = raw(weight, g)
     return _lamb_step(weight, g, r1.data, r2.data, lr, lower_bound, upper_bound)
 
@@ -296,7 +296,7 @@ def mp_lamb_update_phase2(
     lower_bound: float = -1.0,
     upper_bound: float = -1.0,
 ) -> Tensor:
-    """lamb_update_phase2 of the master copy weight32; gives it in weight's dtype."""
+    """lamb_update_phase2 of the master copy weight32. Returns it in the dtype of weight."""
     master, g = raw(weight32, g)
     return _lamb_step(master, g, r1.data, r2.data, lr, lower_bound, upper_bound, out=master).to(weight.dtype)
 
@@ -317,7 +317,7 @@ def multi_lamb_update(
     step_count: Shape,
     num_tensors: int = 1,
 ) -> list[Tensor]:
-    """LAMB's step of many weights; the arrays are weight, grad, mean, var of each."""
+    """LAMB step of several weights. The arrays are weight, grad, mean and var of each."""
     rows = groups(data, 4, num_tensors)
     each(num_tensors, learning_rates=learning_rates, wds=wds, step_count=step_count)
     results = []
@@ -344,14 +344,14 @@ def multi_mp_lamb_update(
     step_count: Shape,
     num_tensors: int = 1,
 ) -> list[Tensor]:
-    """LAMB's step of many master copies; the arrays are weight, grad, mean, var, weight32 of each."""
+    """LAMB step of several master copies. The arrays are weight, grad, mean, var and weight32 of each."""
     rows = groups(data, 5, num_tensors)
     each(num_tensors, learning_rates=learning_rates, wds=wds, step_count=step_count)
     results = []
     for (weight, grad, mean, var, master), lr, wd, t in zip(rows, learning_rates, wds, step_count, strict=True):
         settings = (beta1, beta2, epsilon, t, bias_correction, wd, rescale_grad, clip_gradient)
         g = _lamb_direction(master, grad, mean, var, *settings)
-        r1 = weight.square().sum(dtype=master.dtype).sqrt_()  # MXNet measures the weight, not its master copy
+        r1 = weight.square().sum(dtype=master.dtype).sqrt_()  # MXNet uses the norm of the weight, not the master copy
         _lamb_step(master, g, r1, g.norm(), lr, lower_bound, upper_bound, out=master)
         results.append(master.to(weight.dtype))
     return results
@@ -374,7 +374,7 @@ def rmsprop_update(
     clip_gradient: float = -1.0,
     clip_weights: float = -1.0,
 ) -> Tensor:
-    """weight - lr * grad / sqrt(n + epsilon), n being the running average of the squared gradient."""
+    """weight - lr * grad / sqrt(n + epsilon), where n is the running average of the squared gradient."""
     weight, grad, n = raw(weight, grad, n)
     grad = _decayed(grad, weight, rescale_grad, clip_gradient, wd)
     gamma1 = single(gamma1)
@@ -400,7 +400,7 @@ def rmspropalex_update(
     clip_gradient: float = -1.0,
     clip_weights: float = -1.0,
 ) -> Tensor:
-    """RMSProp with momentum delta and the gradient's variance n - g * g in place of its mean square."""
+    """RMSProp with momentum delta and the gradient's variance n - g * g instead of its mean square."""
     weight, grad, n, g, delta = raw(weight, grad, n, g, delta)
     grad = _decayed(grad, weight, rescale_grad, clip_gradient, wd)
     gamma1 = single(gamma1)
@@ -427,7 +427,7 @@ def adagrad_update(
     rescale_grad: float = 1.0,
     clip_gradient: float = -1.0,
 ) -> Tensor:
-    """weight - lr * (grad / sqrt(history + epsilon) + wd * weight), history being the sum of squared gradients."""
+    """weight - lr * (grad / sqrt(history + epsilon) + wd * weight), where history is the sum of squared gradients."""
     weight, grad, history = raw(weight, grad, history)
     grad = clipped(grad, weight, rescale_grad, clip_gradient)
     history.addcmul_(grad, grad)
@@ -445,20 +445,20 @@ def group_adagrad_update(
     clip_gradient: float = -1.0,
     epsilon: float = 1e-5,
 ) -> Tensor:
-    """AdaGrad with one history for each row: the sum of the row's mean squared gradients."""
+    """AdaGrad with one history value per row: the sum of the row's mean squared gradients."""
     (weight, grad), history = raw(weight, grad), history.data
     if history.shape != (weight.shape[0], *[1] * (weight.dim() - 1)):
-        raise MXNetError("expected a history of one element for each row of weight, of as many dimensions")
+        raise MXNetError("expected a history with the dimensions of weight and one element for each row")
     grad = clipped(grad, weight, rescale_grad, clip_gradient)
     history.add_(grad.square().mean(dim=tuple(range(1, grad.dim())), keepdim=True))
     return grad.div_(torch.add(history, epsilon).sqrt_()).mul_(-lr).add_(weight)
 
 
-# ---- follow the regularized, or moving, leader ----
+# ---- FTRL and FTML (follow the regularized or moving leader) ----
 
 
 def _over(numerator: float, lr: float) -> float:
-    """The quotient; infinite where lr is 0, which makes the weight nan as in MXNet."""
+    """Return numerator / lr. It is infinite if lr is 0, which makes the weight NaN as in MXNet."""
     return numerator / lr if lr else math.inf
 
 
@@ -503,7 +503,7 @@ def ftml_update(
     rescale_grad: float = 1.0,
     clip_grad: float = -1.0,
 ) -> Tensor:
-    """FTML: -z / d, where d grows with the root of the averaged squared gradient v and z gathers the gradients."""
+    """FTML: -z / d, where d is derived from the averaged squared gradient v, and z accumulates the gradients."""
     weight, grad, d, v, z = raw(weight, grad, d, v, z)
     grad = _decayed(grad, weight, rescale_grad, clip_grad, wd)
     beta1, beta2 = single(beta1), single(beta2)

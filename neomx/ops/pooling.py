@@ -1,4 +1,4 @@
-"""Pooling: the maximum, mean, sum or p-norm of the windows of an image."""
+"""Pooling: the maximum, mean, sum or p-norm over windows of an image."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Convention = Literal["full", "same", "valid"]
 
 
 def _output_names(attrs: dict[str, Any]) -> tuple[str, ...]:
-    """Where MXNet keeps which element was the largest, it has an output for that."""
+    """Return the output names, with a second one where MXNet stores the index of the maximum."""
     keeps = attrs["pool_type"] == "max" and attrs["kernel"] and not (attrs["layout"] or "").endswith("C")
     return ("output", "workspace") if keeps else ("output",)
 
@@ -39,9 +39,10 @@ def pooling(
     count_include_pad: bool | None = None,
     layout: Literal["NCDHW", "NCHW", "NCW", "NDHWC", "NHWC", "NWC"] | None = None,
 ) -> Tensor:
-    """Each window's maximum, mean, sum or p-norm, in 1, 2 or 3 dimensions.
+    """The maximum, mean, sum or p-norm of each window, in 1, 2 or 3 dimensions.
 
-    How many windows: 'valid' all that fit, 'full' one more where some is left over, 'same' one per stride.
+    The convention determines the number of windows: 'valid' counts those that fit, 'full' also a partial one at the
+    end, and 'same' one per stride.
     """
     _check_floats(data)
     if global_pool:
@@ -52,14 +53,14 @@ def pooling(
     if pooling_convention == "same":
         if any(pad):
             raise MXNetError(f"expected no pad with pooling_convention='same', got {pad}")
-        pad = ()  # MXNet itself demands three zeros for one dimension
+        pad = ()  # MXNet itself requires three zeros for one dimension
     flat = data.dim() == 3
-    if flat:  # torch's kernels for two dimensions serve one as well
+    if flat:  # use torch's 2-D kernels for 1-D data
         data, kernel, stride, pad = data.unsqueeze(2), (1, *kernel), stride and (1, *stride), pad and (0, *pad)
     if global_pool:
         result = _pool_all(data, pool_type, p_value)
     else:
-        # torch.compile cannot see into a cache, and computes this once anyway.
+        # torch.compile cannot trace through a cache, and computes this only once anyway.
         make = _Windows if torch.compiler.is_compiling() else _windows
         windows = make(data.shape[2:], kernel, stride, pad, pooling_convention)
         if pool_type == "max":
@@ -81,7 +82,7 @@ def _check_floats(data: Tensor) -> None:
 
 
 class _Windows:
-    """Where the windows of a pooling lie, and what torch needs to know to pool them."""
+    """The positions of pooling windows, and the arguments for pooling them with torch."""
 
     def __init__(
         self,
@@ -96,8 +97,8 @@ class _Windows:
         self.stride = per_axis("stride", stride, rank, 1, 1)
         self.pad = per_axis("pad", pad, rank, 0, 0)
         self.counts = []
-        self.ceil = False  # whether torch must round up to find the same windows
-        self.native = True  # whether torch finds the same windows at all
+        self.ceil = False  # whether torch must round up to produce the same windows
+        self.native = True  # whether torch can produce the same windows
         axes = tuple(zip(lengths, kernel, self.stride, self.pad, strict=True))
         for n, k, s, p in axes:
             if k > n + 2 * p:
@@ -110,45 +111,49 @@ class _Windows:
         for (n, k, s, p), count in zip(axes, self.counts, strict=True):
             found = (n + 2 * p - k + (s - 1 if self.ceil else 0)) // s + 1
             if self.ceil and (found - 1) * s >= n + p:
-                found -= 1  # torch leaves out a window that lies in the padding
-            # The mean of volumes, alone in torch, demands that the kernel fit into the data without its padding.
+                found -= 1  # torch omits a window that lies in the padding
+            # torch's 3-D mean, unlike the other kernels, requires the kernel to fit into the data without padding.
             self.native = self.native and 2 * p <= k and found == count and (rank < 3 or k <= n)
 
     def padded(self, data: Tensor, value: float) -> Tensor:
-        """Data with all that the windows reach into."""
+        """Return data padded to the extent of all windows."""
         amounts: list[int] = []
         for n, k, s, p, c in zip(self.lengths, self.kernel, self.stride, self.pad, self.counts, strict=True):
             amounts[:0] = (p, max(0, (c - 1) * s + k - n - p))
         return F.pad(data, amounts, value=value) if any(amounts) else data
 
     def max(self, data: Tensor) -> Tensor:
+        """Return the maximum of each window."""
         pool = F.max_pool2d if len(self.kernel) == 2 else F.max_pool3d
         if self.native:
             return pool(data, self.kernel, self.stride, self.pad, 1, self.ceil)
-        # MXNet shows the least number there is where a window has nothing but padding.
+        # For a window of only padding, MXNet returns the lowest finite value.
         return pool(self.padded(data, torch.finfo(data.dtype).min), self.kernel, self.stride)
 
     def mean(self, data: Tensor, count_include_pad: bool) -> Tensor:
+        """Return the mean of each window."""
         if self.native:
             return self.average(data, self.pad, self.ceil, count_include_pad)
         return self.sum(data) / self.sizes(data, count_include_pad)
 
     def sum(self, data: Tensor) -> Tensor:
-        if torch.compiler.is_exporting():  # ONNX has no divisor, and torch.onnx forgets ours without a word
+        """Return the sum of each window."""
+        if torch.compiler.is_exporting():  # ONNX has no divisor, and torch.onnx silently drops divisor_override
             return self.average(self.padded(data, 0)) * math.prod(self.kernel)
         if self.native:
             return self.average(data, self.pad, self.ceil, divisor_override=1)
         return self.average(self.padded(data, 0), divisor_override=1)
 
     def average(self, data: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Call torch's average pooling for the number of dimensions."""
         if len(self.kernel) == 2:
             return F.avg_pool2d(data, self.kernel, self.stride, *args, **kwargs)
-        # torch's kernel for CPUs knows no float16.
+        # torch's CPU kernel does not support float16.
         work = data.float() if data.dtype is torch.float16 and not data.is_cuda else data
         return F.avg_pool3d(work, self.kernel, self.stride, *args, **kwargs).to(data.dtype)
 
     def sizes(self, data: Tensor, count_include_pad: bool) -> Tensor:
-        """How many values the mean of each window is over."""
+        """Return the number of values that the mean of each window counts."""
         result = torch.ones((), dtype=data.dtype, device=data.device)
         for n, k, s, p, c in zip(self.lengths, self.kernel, self.stride, self.pad, self.counts, strict=True):
             start = torch.arange(c, device=data.device) * s - p
@@ -164,11 +169,11 @@ _windows = functools.lru_cache(maxsize=256)(_Windows)
 
 
 def _pool_all(data: Tensor, pool_type: str, p_value: int | None) -> Tensor:
-    """One window over the whole image."""
+    """Pool the whole image in one window."""
     axes = tuple(range(2, data.dim()))
     if pool_type == "avg":
         if data.dim() == 4 and data.is_contiguous(memory_format=torch.channels_last):
-            return F.avg_pool2d(data, data.shape[2:])  # whose gradient is channels_last too; twice as fast
+            return F.avg_pool2d(data, data.shape[2:])  # its gradient is also channels_last; twice as fast
         return data.mean(axes, keepdim=True)
     if pool_type == "max":
         pool = F.max_pool2d if data.dim() == 4 else F.max_pool3d
@@ -185,7 +190,7 @@ def _power(data: Tensor, p: int | None) -> Tensor:
 
 
 def _root(sums: Tensor, p: int | None) -> Tensor:
-    """The p-th root, with the sign kept and with gradient 0 at 0."""
+    """Return the p-th root, which keeps the sign and has a gradient of 0 at 0."""
     if p == 1:
         return sums
     zero = sums == 0
@@ -194,11 +199,11 @@ def _root(sums: Tensor, p: int | None) -> Tensor:
     return root.masked_fill(zero, 0)
 
 
-# ---- the former pooling ----
+# ---- Pooling_v1 ----
 
 
 class _TiedMax(torch.autograd.Function):
-    """The maximum over the last dimensions; all that are equal to it get its whole gradient."""
+    """The maximum over the last dimensions. All elements equal to it receive the full gradient."""
 
     @staticmethod
     def forward(ctx, windows, axes):
@@ -224,13 +229,13 @@ def pooling_v1(
     stride: Shape = (),
     pad: Shape = (),
 ) -> Tensor:
-    """The former Pooling: padding counts as zeros, also for the maximum, and means are over whole kernels."""
+    """The former Pooling. Padding counts as zeros even for the maximum, and means are over whole kernels."""
     _check_floats(data)
     if global_pool:
         kernel, stride, pad = tuple(data.shape[2:]), (), ()
     check_layout(data, kernel, None)
     if len(kernel) != 2:
-        raise MXNetError(f"expected a kernel of 2 numbers, got {kernel}")
+        raise MXNetError(f"expected a kernel of 2 integers, got {kernel}")
     windows = _Windows(data.shape[2:], kernel, stride, pad, pooling_convention)
     if pool_type != "max":
         sums = windows.sum(data)
@@ -251,11 +256,11 @@ def pooling_v1(
 
 @op("_contrib_AdaptiveAvgPooling2D")
 def adaptive_average_pooling(data: Tensor, *, output_size: Shape = ()) -> Tensor:
-    """Means over windows laid out so that the output has `output_size`: (), n or (height, width)."""
+    """Means over windows chosen so that the output has size `output_size`: (), n or (height, width)."""
     _check_floats(data)
     if data.dim() != 4:
         raise MXNetError("expected images of shape (batch, channel, height, width)")
     if len(output_size) > 2:
-        raise MXNetError(f"expected an output_size of at most 2 numbers, got {output_size}")
+        raise MXNetError(f"expected an output_size of at most 2 integers, got {output_size}")
     height, width = output_size * 2 if len(output_size) == 1 else output_size or (1, 1)
     return F.adaptive_avg_pool2d(data, (height, width))

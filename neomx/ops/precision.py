@@ -1,4 +1,4 @@
-"""Casts between dtypes, and what mixed precision training needs beside them."""
+"""Casts between dtypes, and other ops for mixed precision training."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _NARROW = (torch.float16, torch.bfloat16)
 
 @op("Cast", "cast", "_npi_cast", "_npx_cast", infer="same")
 def cast(data: Tensor, *, dtype: DType) -> Tensor:
-    """A copy of the elements as `dtype`; floats are cut to integers."""
+    """A copy of the elements as `dtype`. Floats are truncated to integers."""
     if data.is_floating_point() and dtype.is_floating_point or is_compiling():
         return data.to(dtype) if data.dtype is not dtype else data.clone()
     return _through_integers(data, dtype)
 
 
 class _Through(torch.autograd.Function):
-    """An integer array as floats, with a gradient for the floats that it was cast from.
+    """Converts integers to floats, with a gradient for the floats that the integers were cast from.
 
-    As in MXNet the gradient is itself cut to integers on its way.
+    As in MXNet, the gradient itself is truncated to integers.
     """
 
     @staticmethod
@@ -41,7 +41,7 @@ class _Through(torch.autograd.Function):
 
 
 def _through_integers(data: Tensor, dtype: torch.dtype) -> Tensor:
-    """A cast from or to integers. torch's integers have no gradient, so the floats they come from stand for them."""
+    """Cast from or to integers. Integers have no gradient in torch, so the floats they come from represent them."""
     source = data if data.is_floating_point() else stand_in(data)
     if source is None or not (source.requires_grad and torch.is_grad_enabled() and modes.recording):
         return data.to(dtype, copy=True)
@@ -53,12 +53,12 @@ def _through_integers(data: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def stand_in(tensor: Tensor) -> Tensor | None:
-    """What stands in the autograd graph for recorded integers or booleans, of their shape; None for other tensors."""
+    """Return the tensor that represents recorded integers or booleans in the autograd graph, or None."""
     return None if is_compiling() or tensor.is_floating_point() else getattr(tensor, "_stand_in", None)
 
 
 def set_stand_in(integers: Tensor, place: Tensor) -> None:
-    """Have a tensor of floats stand for integers or booleans in the autograd graph."""
+    """Set the float tensor that represents integers or booleans in the autograd graph."""
     integers._stand_in = place  # type: ignore[attr-defined]
 
 
@@ -73,7 +73,7 @@ def amp_cast(
     *,
     dtype: Literal["bfloat16", "float16", "float32", "float64", "int32", "int64", "int8", "uint8"],
 ) -> Tensor:
-    """Floats as `dtype`; other arrays stay as they are."""
+    """Floats as `dtype`. Other arrays are returned unchanged."""
     return data.to(to_torch(dtype)) if data.is_floating_point() else data
 
 
@@ -92,7 +92,7 @@ def _common_type(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
     types=_common_type,
 )
 def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) -> list[Tensor]:
-    """All half and single precision arrays as one dtype: the widest among them, or the narrowest."""
+    """Cast all half and single precision arrays to their widest dtype, or to the narrowest if `cast_narrow`."""
     if num_outputs != len(data):
         raise MXNetError(f"expected num_outputs={num_outputs} arrays, got {len(data)}")
     present = {tensor.dtype for tensor in data}
@@ -104,7 +104,7 @@ def amp_multicast(*data: Tensor, num_outputs: int, cast_narrow: bool = False) ->
 
 @op("all_finite", types=typed([torch.float32]))
 def all_finite(data: Tensor, *, init_output: bool = True) -> Tensor:
-    """1 if no element is infinite or nan, else 0."""
+    """1 if no element is infinite or NaN, else 0."""
     return multi_all_finite(data, init_output=init_output)
 
 
@@ -115,9 +115,9 @@ def all_finite(data: Tensor, *, init_output: bool = True) -> Tensor:
     types=typed([torch.float32]),
 )
 def multi_all_finite(*data: Tensor, num_arrays: int = 1, init_output: bool = True) -> Tensor:
-    """1 if no element of any array is infinite or nan, else 0.
+    """1 if no element of any array is infinite or NaN, else 0.
 
-    With init_output=False the answer is to be combined with what `out=` held before; front ends do that.
+    With init_output=False, front ends combine the result with the previous value of `out=`.
     """
     if num_arrays != len(data):
         raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")

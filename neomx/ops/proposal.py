@@ -1,4 +1,4 @@
-"""Region proposals of Faster R-CNN: anchors moved by predictions, the best ones after nms."""
+"""Region proposals of Faster R-CNN: anchors moved by predictions, filtered by nms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Tensor = torch.Tensor
 
 
 def _base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, ...]) -> list[list[float]]:
-    """The anchors of the cell at the origin: for each ratio (height / width) each scale, in whole pixels."""
+    """Return the anchors of the cell at the origin in whole pixels: each scale for each ratio (height / width)."""
     centre = (stride - 1) / 2
     anchors = []
     for ratio in ratios:
@@ -28,7 +28,7 @@ def _base_anchors(stride: int, ratios: tuple[float, ...], scales: tuple[float, .
 
 
 def _move(anchors: Tensor, deltas: Tensor, edges: bool) -> Tensor:
-    """Anchors moved by predictions: of their four edges, or of their centre and the log of their size."""
+    """Move anchors by predicted offsets of their four edges, or of their center and the log of their size."""
     if edges:
         return anchors + deltas
     size = anchors[..., 2:] - anchors[..., :2] + 1
@@ -60,10 +60,10 @@ def multi_proposal(
     output_score: bool = False,
     iou_loss: bool = False,
 ) -> Any:
-    """Regions of interest of each image: rows of image, left, top, right, bottom, and with `output_score` the scores.
+    """Regions of interest: rows of image, left, top, right, bottom; and their scores if `output_score`.
 
-    `cls_prob` (b, 2 * anchors, h, w) scores background, then foreground; `im_info` (b, 3) is the height and width of
-    each image and the scale it was resized by.
+    `cls_prob` (b, 2 * anchors, h, w) has the scores of background, then of foreground. `im_info` (b, 3) has the height
+    and width of each image and the scale by which it was resized.
     """
     check_floating(cls_prob)
     kinds = len(ratios) * len(scales)
@@ -84,7 +84,7 @@ def multi_proposal(
     deltas = bbox_pred.reshape(batch, kinds, 4, height, width).permute(0, 3, 4, 1, 2)
     boxes = _move(anchors, deltas, iou_loss)
     scores = cls_prob[:, kinds:].permute(0, 2, 3, 1).clone(memory_format=torch.contiguous_format)
-    if scores.is_meta:  # only shapes are wanted
+    if scores.is_meta:  # only the shapes are needed
         count = batch * rpn_post_nms_top_n
         return (scores.new_empty(count, 5), scores.new_empty(count, 1)) if output_score else scores.new_empty(count, 5)
     rois, found = [], []
@@ -102,7 +102,7 @@ def multi_proposal(
         box, score = box.reshape(-1, 4), score.reshape(-1)
         smallest = rpn_min_size * scale
         small = (box[:, 2:] - box[:, :2] + 1 < smallest).any(1)
-        # A box that is too small is grown, so that nms does not meet empty boxes, and comes last.
+        # A box that is too small is enlarged, so that nms gets no empty boxes, and sorted to the end.
         grow = box.new_tensor((-smallest / 2, -smallest / 2, smallest / 2, smallest / 2))
         box = torch.where(small.unsqueeze(1), box + grow, box)
         score = torch.where(small, -1.0, score)
@@ -111,7 +111,7 @@ def multi_proposal(
         if rpn_pre_nms_top_n > 0:
             order = order[:rpn_pre_nms_top_n]
         kept = order[suppress(box[order], threshold, limit=rpn_post_nms_top_n, pixel=1.0)]
-        kept = kept[torch.arange(rpn_post_nms_top_n, device=kept.device) % len(kept)]  # too few are repeated
+        kept = kept[torch.arange(rpn_post_nms_top_n, device=kept.device) % len(kept)]  # repeat if there are too few
         rois.append(torch.nn.functional.pad(box[kept], (1, 0), value=image))
         found.append(score[kept].unsqueeze(1))
     return (torch.cat(rois), torch.cat(found)) if output_score else torch.cat(rois)

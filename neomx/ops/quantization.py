@@ -1,7 +1,7 @@
-"""Floats to 8 bits and back, and the choice of the range to keep.
+"""Quantization of floats to 8 bits and back, and calibration of the range.
 
-A symmetric scale maps [-range, range] to the integers: 0 stays 0, negative numbers become 0 in uint8. None has a
-gradient.
+A symmetric scale maps [-range, range] to the integers: 0 stays 0, and negative values become 0 in uint8. These ops
+have no gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Tensor = torch.Tensor
 
 _LIMITS = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
 _BYTE = {"uint8": torch.uint8, "int8": torch.int8}
-# How far a range reaches in each type: quantize_v2 and dequantize count the half step at the end.
+# The integer that the end of the range maps to. quantize_v2 and dequantize add half a step.
 _STEPS = {torch.uint8: 255.0, torch.int8: 127.0}
 _HALF_STEPS = {torch.uint8: 255.5, torch.int8: 127.5}
 _INT32_STEPS = 2147483647.0
@@ -47,7 +47,7 @@ def _check_floats(data: Tensor) -> None:
 
 
 def _calibrated(data: Tensor, low: float | None, high: float | None) -> tuple[Tensor, Tensor]:
-    """The range that calibration gave, or what the data has."""
+    """Return the calibrated range, or the range of the data."""
     if low is not None and high is not None:
         return _one(low, data), _one(high, data)
     low_seen, high_seen = torch.aminmax(data)
@@ -60,7 +60,7 @@ def _range_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tuple[in
 
 
 def _byte_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
-    """The bytes and their range; "auto" is unsigned where the range to keep is."""
+    """Return the dtypes of the bytes and their range. "auto" is unsigned if the range is."""
     lowest = attrs.get("min_calib_range")
     byte = _BYTE.get(attrs["out_type"], torch.int8 if lowest is None or lowest < 0 else torch.uint8)
     return [types[0], *(t or torch.float32 for t in types[1:])], [byte, torch.float32, torch.float32]
@@ -70,7 +70,7 @@ def _byte_types(types: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
 def quantize(
     data: Tensor, min_range: Tensor, max_range: Tensor, *, out_type: Literal["int8", "uint8"] = "uint8"
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Floats of a given range to bytes, and the range the bytes stand for."""
+    """Quantize floats of a given range to bytes. Returns the bytes and the range they represent."""
     _check_range(min_range, max_range)
     _check_floats(data)
     data, low, high = data.detach(), min_range.detach(), max_range.detach()
@@ -87,12 +87,12 @@ def quantize_v2(
     min_calib_range: float | None = None,
     max_calib_range: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Floats to bytes by a calibrated range or the data's own, and that range; 'auto' is uint8 for a range above 0."""
+    """Quantize floats to bytes by a calibrated range or the data's range. 'auto' is uint8 if the former is >= 0."""
     data = data.detach()
     if out_type == "auto":
         out_type = "uint8" if min_calib_range is not None and min_calib_range >= 0 else "int8"
     dtype = _BYTE[out_type]
-    if data.dtype in _BYTE.values():  # bytes already
+    if data.dtype in _BYTE.values():  # already quantized
         least = 0.0 if data.dtype is torch.uint8 else -_HALF_STEPS[torch.int8]
         return data.to(dtype), _one(least, data), _one(_HALF_STEPS[data.dtype], data)
     _check_floats(data)
@@ -106,7 +106,7 @@ def quantize_v2(
 def quantize_asym(
     data: Tensor, *, min_calib_range: float | None = None, max_calib_range: float | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Floats to uint8 as data * scale + shift, which maps the range to 0...255; and scale and shift."""
+    """Quantize floats to uint8 as data * scale + shift, which maps the range to 0...255. Returns also scale, shift."""
     _check_floats(data)
     data = data.detach()
     low, high = _calibrated(data, min_calib_range, max_calib_range)
@@ -123,7 +123,7 @@ def quantize_asym(
 def dequantize(
     data: Tensor, min_range: Tensor, max_range: Tensor, *, out_type: Literal["float32"] = "float32"
 ) -> Tensor:
-    """Bytes that stand for a range to floats."""
+    """Convert bytes that represent a range to floats."""
     _check_range(min_range, max_range)
     if data.dtype not in _HALF_STEPS:
         raise MXNetError("expected uint8 or int8 data")
@@ -145,7 +145,7 @@ def requantize(
     min_calib_range: float | None = None,
     max_calib_range: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """int32 that stand for a range to bytes that stand for a calibrated one, or for what the data reaches."""
+    """Convert int32 values that represent a range to bytes that represent a calibrated range or the data's range."""
     _check_range(min_range, max_range)
     if data.dtype is not torch.int32:
         raise MXNetError("expected int32 data")
@@ -166,15 +166,15 @@ def requantize(
 
 @op("_contrib_calibrate_entropy", outputs=2)
 def calibrate_entropy(hist: Tensor, hist_edges: Tensor, *, num_quantized_bins: int = 255) -> tuple[Tensor, Tensor]:
-    """The threshold at which a histogram cut off and quantized is closest to the whole, and their divergence.
+    """The threshold at which the clipped and quantized histogram is closest to the original, and their divergence.
 
-    The histogram is symmetric about 0 and has an odd number of bins. What a threshold cuts off falls into its
-    outermost bins; closeness is the Kullback-Leibler divergence.
+    The histogram is symmetric about 0 and has an odd number of bins. Values beyond the threshold are counted in the
+    outermost bins. The measure is the Kullback-Leibler divergence.
     """
     if hist.dim() != 1 or hist_edges.shape != (hist.shape[0] + 1,) or hist.shape[0] % 2 == 0:
-        raise MXNetError("expected a histogram of an odd number of bins and one edge more")
+        raise MXNetError("expected a histogram with an odd number of bins and one more edge")
     if not 0 < num_quantized_bins <= hist.shape[0]:
-        raise MXNetError(f"expected num_quantized_bins between 1 and the {hist.shape[0]} bins")
+        raise MXNetError(f"expected num_quantized_bins between 1 and {hist.shape[0]}, the number of bins")
     _check_floats(hist)
     counts, edges = hist.detach().cpu().double(), hist_edges.detach().cpu()
     before = torch.cat((counts.new_zeros(1), counts.cumsum(0)))
@@ -194,9 +194,9 @@ def calibrate_entropy(hist: Tensor, hist_edges: Tensor, *, num_quantized_bins: i
 
 
 def _quantized(inside: Tensor, used: Tensor, bins: int) -> Tensor:
-    """The histogram after merging neighbours into `bins` bins, each spread evenly over the bins in use."""
+    """Merge adjacent bins into `bins` bins and spread each evenly over its nonempty original bins."""
     counts = inside.clone()
-    counts[0] = 0  # MXNet leaves the first bin out here
+    counts[0] = 0  # MXNet ignores the first bin here
     group = torch.arange(len(counts)).div_(len(counts) // bins, rounding_mode="floor").clamp_(max=bins - 1)
     total = counts.new_zeros(bins).index_add_(0, group, counts)
     members = counts.new_zeros(bins).index_add_(0, group, (counts != 0).double())
@@ -204,7 +204,7 @@ def _quantized(inside: Tensor, used: Tensor, bins: int) -> Tensor:
 
 
 def _divergence(p: Tensor, q: Tensor) -> float:
-    """Kullback-Leibler divergence of two histograms, smoothed so that no bin is 0; infinite if one is all 0."""
+    """Return the Kullback-Leibler divergence of two smoothed histograms, or infinity if smoothing is not possible."""
     smoothed = []
     for counts in (p, q):
         empty = counts == 0

@@ -1,7 +1,7 @@
-"""Random numbers: one generator for each context, so that each can be seeded and repeated by itself.
+"""Random number generation, with one generator per context, so that each can be seeded separately.
 
-Each distribution is one function that draws into an array; three ops are made of it: `_random_x` with numbers as
-parameters, `_random_x_like` with the shape of an array, and `_sample_x` with an array of parameters.
+Each distribution is a function that draws into an array. It is the basis of three ops: `_random_x` with scalar
+parameters, `_random_x_like` with the shape of an array, and `_sample_x` with arrays of parameters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .table import FILLED_IN, Ctx, DType, Shape, Shapes, op
 
 Tensor = torch.Tensor
 
-States = dict[Context, Tensor]  # of random generators, by context
+States = dict[Context, Tensor]  # states of the random generators by context
 
 _generators: dict[Context, torch.Generator] = {}
 _seed_of_all: int | None = None
 
 
 def generator(ctx: Context) -> torch.Generator | None:
-    """The generator of a context. Contexts seeded by one `seed` still give different numbers.
+    """Return the generator of a context. Contexts with the same `seed` still draw different values.
 
-    None, which is torch's own, in a function that torch.compile makes: it cannot hold another.
+    Return None, which means torch's default generator, while torch.compile traces: it supports no other.
     """
     if is_compiling():
         return None
@@ -44,7 +44,7 @@ def generator(ctx: Context) -> torch.Generator | None:
 
 
 def seed(value: int, ctx: Context | None = None) -> None:
-    """Start the generator of one context, or of all, anew."""
+    """Seed the generator of one context, or of all contexts."""
     global _seed_of_all
     if ctx is not None:
         generator(ctx).manual_seed(_seed_for(ctx, value))  # type: ignore[union-attr]
@@ -56,26 +56,26 @@ def seed(value: int, ctx: Context | None = None) -> None:
 
 
 def states() -> States:
-    """The states of all generators, to be set again later."""
+    """Return the states of all generators, for `set_states`."""
     return {ctx: made.get_state() for ctx, made in _generators.items()}
 
 
 def set_states(states: States) -> None:
-    """Set the generators to what `states` returned."""
+    """Restore the generators to states returned by `states`."""
     for ctx, state in states.items():
         _generators[ctx].set_state(state)
 
 
 def _seed_for(ctx: Context, value: int) -> int:
-    """A context's own seed. torch reads 32 bits of it on a CPU, so device and seed are mixed into those.
+    """Return the seed for a context. torch uses 32 bits of it on a CPU, so device and seed are mixed into those.
 
-    The factor spreads devices over all seeds: cpu(1) with one seed must not be cpu(0) with the next.
+    The factor spreads devices over all seeds: cpu(1) with one seed must not equal cpu(0) with the next seed.
     """
     device = (ctx.device_typeid - 1) * 4096 + ctx.device_id
     return (value ^ (value >> 32)) + device * 0x9E3779B1 & 0xFFFFFFFF
 
 
-# ---- distributions: (array to fill, generator, *parameters), parameters being numbers or arrays that broadcast ----
+# ---- distributions: (array to fill, generator, *parameters); parameters are scalars or arrays that broadcast ----
 
 
 def _uniform(out: Tensor, source: torch.Generator | None, low: Any, high: Any) -> Tensor:
@@ -94,7 +94,7 @@ def _normal(out: Tensor, source: torch.Generator | None, loc: Any, scale: Any) -
 
 
 def _gamma(out: Tensor, source: torch.Generator | None, alpha: Any, beta: Any) -> Tensor:
-    _demand(_all(alpha, 0, strictly=True) and _all(beta, 0), "alpha must be positive and beta not negative")
+    _demand(_all(alpha, 0, strictly=True) and _all(beta, 0), "alpha must be positive and beta nonnegative")
     alpha = alpha.expand(out.shape) if isinstance(alpha, Tensor) else torch.full_like(out, alpha)
     return torch._standard_gamma(alpha, generator=source).mul_(beta)
 
@@ -105,31 +105,31 @@ def _exponential(out: Tensor, source: torch.Generator | None, lam: Any) -> Tenso
 
 
 def _poisson(out: Tensor, source: torch.Generator | None, lam: Any) -> Tensor:
-    _demand(_all(lam, 0), "lam must not be negative")
+    _demand(_all(lam, 0), "lam must be nonnegative")
     rate = lam.expand(out.shape) if isinstance(lam, Tensor) else torch.full_like(out, lam)
     return torch.poisson(rate, generator=source)
 
 
 def _negative_binomial(out: Tensor, source: torch.Generator | None, k: Any, p: Any) -> Tensor:
     _demand(_all(k, 0, strictly=True), "k must be positive")
-    _demand(_all(p, 0, strictly=True) and _all(1 - p, 0), "p must be above 0 and at most 1")
+    _demand(_all(p, 0, strictly=True) and _all(1 - p, 0), "p must be greater than 0 and at most 1")
     return torch.poisson(_gamma(out, source, k, (1 - p) / p), generator=source)
 
 
 def _generalized_negative_binomial(out: Tensor, source: torch.Generator | None, mu: Any, alpha: Any) -> Tensor:
-    _demand(_all(mu, 0) and _all(alpha, 0), "mu and alpha must not be negative")
+    _demand(_all(mu, 0) and _all(alpha, 0), "mu and alpha must be nonnegative")
     if not isinstance(alpha, Tensor):
         if alpha == 0:
             return _poisson(out, source, mu)
         return torch.poisson(_gamma(out, source, 1 / alpha, alpha * mu), generator=source)
-    # Where alpha is 0 the mixture is its mean.
+    # If alpha is 0, the mixture is its mean.
     spread = torch.where(alpha > 0, alpha, torch.ones_like(alpha))
     rate = torch.where(alpha > 0, _gamma(out, source, 1 / spread, spread * mu), mu.expand(out.shape))
     return torch.poisson(rate, generator=source)
 
 
 def _all(values: Any, bound: float, strictly: bool = False) -> bool:
-    """Whether a number, or each of an array, is at least (strictly: above) `bound`. Shapes alone say yes."""
+    """Return whether all values are at least (strictly: above) `bound`. Always True for meta tensors."""
     if isinstance(values, Tensor):
         return values.is_meta or bool(((values > bound) if strictly else (values >= bound)).all())
     return values > bound if strictly else values >= bound
@@ -141,7 +141,7 @@ def _demand(holds: bool, message: str) -> None:
 
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.device) -> tuple[Tensor, torch.dtype]:
-    """An array to draw into, and the dtype to return; half precision is drawn in float32 and rounded once."""
+    """Return an array to draw into, and the result dtype. Half precision is drawn in float32 and rounded once."""
     dtype = dtype or torch.float32
     if not dtype.is_floating_point:
         raise MXNetError("dtype must be float16, float32 or float64")
@@ -149,13 +149,13 @@ def _empty(shape: tuple[int, ...], dtype: torch.dtype | None, device: torch.devi
 
 
 def _full_shape(shape: tuple[int, ...] | None) -> tuple[int, ...]:
-    """The shape to draw: one number unless told."""
+    """Return the shape to draw, by default one value."""
     if shape is None:
         return (1,)
     if modes.np_shape and not shape:
         return ()
     if not shape or min(shape) < 0:
-        raise MXNetError("shape must be an int or a tuple of ints, none negative")
+        raise MXNetError("shape must be a nonnegative int or a tuple of nonnegative ints")
     return shape
 
 
@@ -167,7 +167,7 @@ def _enter(
     aliases: tuple[str, ...],
     doc: str,
 ) -> None:
-    """The three ops of a distribution, with MXNet's names for its parameters."""
+    """Register the three ops of a distribution, with MXNet's names for its parameters."""
 
     def with_numbers(
         *, shape: Shape | None = None, ctx: Context, dtype: torch.dtype | None = None, **numbers: float
@@ -184,7 +184,7 @@ def _enter(
     ) -> Tensor:
         given = tensors[0].shape
         if any(t.shape != given for t in tensors):
-            raise MXNetError(f"expected {' and '.join(arrays)} of one shape")
+            raise MXNetError(f"expected {' and '.join(arrays)} of the same shape")
         out, dtype = _empty((*given, *shape), dtype, tensors[0].device)
         tall = [t.detach().to(out.dtype).reshape((*given, *[1] * len(shape))) for t in tensors]
         return draw(out, generator(ctx), *tall).to(dtype)
@@ -195,16 +195,18 @@ def _enter(
     data, *tensors = (inspect.Parameter(key, inspect.Parameter.POSITIONAL_OR_KEYWORD) for key in ("data", *arrays))
     shape = keyword("shape", Shape | None, None)
     declare(with_numbers, [*numbers, shape, ctx, dtype], f"{doc}.")
-    declare(like, [data, *numbers, ctx], f"{doc}, in the shape and dtype of `data`.")
+    declare(like, [data, *numbers, ctx], f"{doc}, with the shape and dtype of `data`.")
     shape = keyword("shape", Shape, ())
-    declare(with_arrays, [*tensors, shape, dtype, ctx], f"{doc}: `shape` of them for each parameter.")
+    declare(
+        with_arrays, [*tensors, shape, dtype, ctx], f"{doc}, with shape `shape` for each element of the parameters."
+    )
     op(f"_random_{name}", *aliases, f"random_{name}")(with_numbers)
     op(f"_random_{name}_like")(like)
     op(f"_sample_{name}", f"sample_{name}", infer=_sampled_shapes)(with_arrays)
 
 
 def _sampled_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> tuple[Shapes, Shapes]:
-    """Parameters have one shape, and there are samples of `shape` for each."""
+    """Infer that the parameters have the same shape, followed by `shape` in the output."""
     known = next((shape for shape in shapes if shape is not None), None)
     if known is None:
         return shapes, outputs
@@ -212,18 +214,23 @@ def _sampled_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> t
 
 
 def declare(function: Callable[..., Tensor], parameters: list[inspect.Parameter], doc: str) -> None:
-    """Give an op the signature that the table reads, and its docstring."""
+    """Set the signature, which the op table reads, and the docstring of an op."""
     function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     function.__doc__ = doc
 
 
 def keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    """An attribute in the signature of an op."""
+    """Return an attribute for the signature of an op."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 _enter(
-    "uniform", _uniform, {"low": 0.0, "high": 1.0}, ("low", "high"), ("uniform",), "Uniform numbers from low to high"
+    "uniform",
+    _uniform,
+    {"low": 0.0, "high": 1.0},
+    ("low", "high"),
+    ("uniform",),
+    "Samples from the uniform distribution from low to high",
 )
 _enter(
     "normal",
@@ -231,7 +238,7 @@ _enter(
     {"loc": 0.0, "scale": 1.0},
     ("mu", "sigma"),
     ("normal",),
-    "Normal numbers of a mean and a standard deviation",
+    "Samples from the normal distribution with mean loc and standard deviation scale",
 )
 _enter(
     "gamma",
@@ -239,17 +246,17 @@ _enter(
     {"alpha": 1.0, "beta": 1.0},
     ("alpha", "beta"),
     (),
-    "Gamma numbers of shape alpha and scale beta",
+    "Samples from the gamma distribution with shape alpha and scale beta",
 )
-_enter("exponential", _exponential, {"lam": 1.0}, ("lam",), (), "Exponential numbers of rate lam")
-_enter("poisson", _poisson, {"lam": 1.0}, ("lam",), (), "Poisson counts of rate lam")
+_enter("exponential", _exponential, {"lam": 1.0}, ("lam",), (), "Samples from the exponential distribution of rate lam")
+_enter("poisson", _poisson, {"lam": 1.0}, ("lam",), (), "Samples from the Poisson distribution of rate lam")
 _enter(
     "negative_binomial",
     _negative_binomial,
     {"k": 1, "p": 1.0},
     ("k", "p"),
     (),
-    "Counts of failures before the k-th success of probability p",
+    "Samples from the negative binomial distribution: failures before the k-th success of probability p",
 )
 _enter(
     "generalized_negative_binomial",
@@ -257,11 +264,11 @@ _enter(
     {"mu": 1.0, "alpha": 1.0},
     ("mu", "alpha"),
     (),
-    "Poisson counts whose rate is gamma distributed, of mean mu and variance mu + alpha * mu * mu",
+    "Samples from the negative binomial distribution with mean mu and variance mu + alpha * mu * mu",
 )
 
 
-# ---- the rest: integers, classes, permutations ----
+# ---- integers, classes and permutations ----
 
 
 @op("_random_randint", "random_randint", "_npi_random_randint")
@@ -273,7 +280,7 @@ def randint(
     ctx: Ctx = FILLED_IN,
     dtype: Literal["int32", "int64"] | None = None,
 ) -> Tensor:
-    """Integers from low up to, but not including, high."""
+    """Random integers from low up to, but not including, high."""
     _demand(low < high, "low must be less than high")
     kind = torch.int64 if dtype == "int64" else torch.int32
     return torch.randint(low, high, _full_shape(shape), dtype=kind, device=ctx.device, generator=generator(ctx))
@@ -288,12 +295,12 @@ def multinomial(
     dtype: Literal["float16", "float32", "float64", "int32", "uint8"] = "int32",
     ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
-    """Classes drawn by the probabilities in the last axis of `data`, `shape` of them for each row.
+    """Classes drawn with the probabilities in the last axis of `data`, with shape `shape` for each row.
 
-    With `get_prob` also the logarithm of each drawn class's probability, which has the gradient of a policy.
+    With `get_prob`, also returns the log probability of each class drawn, whose gradient suits policy gradient methods.
     """
     if not data.dim() or not data.is_floating_point():
-        raise MXNetError("data must be probabilities along its last axis")
+        raise MXNetError("data must contain probabilities along its last axis")
     rows = data.detach().reshape(-1, data.shape[-1])
     rows = rows if rows.dtype.itemsize >= 4 else rows.float()
     count = math.prod(shape)
@@ -314,11 +321,11 @@ def shuffle(data: Tensor, *, ctx: Ctx = FILLED_IN) -> Tensor:
 
 @op("_sample_unique_zipfian", outputs=2)
 def sample_unique_zipfian(*, range_max: int, shape: Shape | None = None, ctx: Ctx = FILLED_IN) -> list[Tensor]:
-    """Distinct classes below range_max for each row, class c by log((c + 2) / (c + 1)), and how many draws it took."""
+    """Unique classes below range_max for each row, with probabilities log((c + 2) / (c + 1)), and the draw counts."""
     if shape is None or len(shape) != 2:
-        raise MXNetError("shape must have 2 dimensions, (rows, classes of each)")
+        raise MXNetError("shape must have 2 dimensions, (rows, classes per row)")
     rows, wanted = shape
-    _demand(0 < wanted <= range_max, "the classes of a row must be at least 1 and at most range_max")
+    _demand(0 < wanted <= range_max, "the number of classes per row must be from 1 to range_max")
     samples = torch.empty(shape, dtype=torch.int64, device=ctx.device)
     tries = torch.empty(rows, dtype=torch.int64, device=ctx.device)
     for row in range(rows):

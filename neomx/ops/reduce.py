@@ -1,7 +1,7 @@
-"""Reductions: one number for each group of elements along axes.
+"""Reductions over axes.
 
-`axis` is None (all), an int or several; () means all too. `exclude` reduces over the axes that are not named.
-A full reduction has shape (1,): `nd` has no arrays without dimensions.
+`axis` is None or () (all axes), an int or a tuple. `exclude` reduces over the axes that are not in `axis`.
+A full reduction returns shape (1,), because `nd` has no 0-d arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Tensor = torch.Tensor
 
 
 def axes_of(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -> tuple[int, ...]:
-    """The axes to reduce over, counted from 0."""
+    """Return the axes to reduce over as nonnegative ints."""
     rank = data.dim()
     if not axis:
         return tuple(range(rank))
@@ -28,15 +28,15 @@ def axes_of(data: Tensor, axis: tuple[int, ...] | None, exclude: bool = False) -
         return axis
     for a in axis:
         if not -rank <= a < rank:
-            raise MXNetError(f"axis {a} is out of range for an array of {rank} dimension(s)")
+            raise MXNetError(f"axis {a} is out of range for an array with {rank} dimension(s)")
     named = tuple(a % rank for a in axis)
     if len(set(named)) != len(named):
-        raise MXNetError(f"axis {axis} names a dimension twice")
+        raise MXNetError(f"axis {axis} contains a dimension twice")
     return tuple(a for a in range(rank) if a not in named) if exclude else named
 
 
 def dims(axes: tuple[int, ...] | None) -> Any:
-    """Axes as torch reads them fastest: one as a number."""
+    """Return axes in the form that torch parses fastest: a single axis as an int."""
     return axes[0] if axes is not None and len(axes) == 1 else axes
 
 
@@ -49,12 +49,12 @@ def sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: boo
 
 @op("mean", may_alias=True)
 def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The average of the elements; of integers it is cut to an integer."""
+    """The mean of the elements, truncated for integers."""
     axes = axes_of(data, axis, exclude)
     if not axes:
         return data
     count = math.prod([data.shape[a] for a in axes])
-    if count == 1 and data.dim() == 2 and not keepdims and len(axes) == 1:  # a column, as losses have it
+    if count == 1 and data.dim() == 2 and not keepdims and len(axes) == 1:  # a column, as losses are
         return data.reshape(-1)
     if data.is_floating_point():
         return never_0d(torch.mean(data, axes, keepdims))
@@ -63,7 +63,7 @@ def mean(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
 
 @op("nansum")
 def nansum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The sum of the elements that are not nan."""
+    """The sum of the elements that are not NaN."""
     axes = axes_of(data, axis, exclude)
     return never_0d(torch.nansum(data, axes, keepdims, dtype=data.dtype)) if axes else data.clone()
 
@@ -73,21 +73,21 @@ def prod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bo
     """The product of the elements."""
     axes = axes_of(data, axis, exclude)
     dtype = data.dtype
-    for a in sorted(axes, reverse=True):  # torch multiplies along one axis at a time
+    for a in sorted(axes, reverse=True):  # torch multiplies along only one axis at a time
         data = torch.prod(data, a, keepdims, dtype=dtype)
     return never_0d(data)
 
 
 @op("nanprod", may_alias=True)
 def nanprod(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclude: bool = False) -> Tensor:
-    """The product of the elements that are not nan."""
+    """The product of the elements that are not NaN."""
     if data.is_floating_point():
         data = data.masked_fill(torch.isnan(data), 1)
     return prod(data, axis=axis, keepdims=keepdims, exclude=exclude)
 
 
 class _Extreme(torch.autograd.Function):
-    """amax and amin: each of several equal extremes takes the whole gradient, where torch shares it out."""
+    """amax and amin. Each of several equal extremes receives the full gradient, where torch distributes it."""
 
     @staticmethod
     def forward(ctx, data, axes, largest):
@@ -102,7 +102,7 @@ class _Extreme(torch.autograd.Function):
 
 
 def extreme(data: Tensor, axes: tuple[int, ...], keepdims: bool, largest: bool) -> Tensor:
-    """The largest or the smallest elements along axes."""
+    """Return the largest or smallest elements over axes."""
     if not data.requires_grad:
         return torch.amax(data, dims(axes), keepdims) if largest else torch.amin(data, dims(axes), keepdims)
     result = _Extreme.apply(data, axes, largest)
@@ -151,7 +151,7 @@ def square_sum(data: Tensor, *, axis: Axis = None, keepdims: bool = False, exclu
     types=typed([torch.float32], [None, 0]),
 )
 def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
-    """The sum of squares of each array, together in one float32 array."""
+    """The sums of squares of the arrays, as one float32 array."""
     if num_arrays != len(data):
         raise MXNetError(f"expected num_arrays={num_arrays} arrays, got {len(data)}")
     if not all(tensor.is_floating_point() for tensor in data):
@@ -164,17 +164,17 @@ def multi_sum_sq(*data: Tensor, num_arrays: int) -> Tensor:
 def moments(data: Tensor, *, axes: Axis = None, keepdims: bool = False) -> list[Tensor]:
     """The mean and the variance of the elements."""
     if not axes:
-        raise MXNetError("expected axes; for the moments of all elements name every axis")
+        raise MXNetError("expected axes; for the moments of all elements, list every axis")
     wide = data if data.is_floating_point() else data.double()
     variance, average = torch.var_mean(wide, axes_of(data, axes), correction=0, keepdim=keepdims)
     return [never_0d(average).to(data.dtype), never_0d(variance).to(data.dtype)]
 
 
-# ---- where, and how far ----
+# ---- indices of extremes, cumulative sums ----
 
 
 def _where(data: Tensor, axis: int | None, keepdims: bool, largest: bool) -> Tensor:
-    """Where the extreme is, in the dtype of the data; of equal ones the first."""
+    """Return the index of the extreme, the first if there are several, in the dtype of the data."""
     if axis is not None:
         axes_of(data, (axis,))
     find = torch.argmax if largest else torch.argmin
@@ -200,7 +200,7 @@ def argmax_channel(data: Tensor) -> Tensor:
 
 
 def _summed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
-    """Along an axis the result has the shape of the data."""
+    """Infer that the result has the shape of the data if `axis` is given."""
     return shapes if attrs["axis"] is None else outputs
 
 
@@ -211,7 +211,7 @@ def _summed_shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Sh
     types=lambda types, a: (types, [a["dtype"] or (torch.int64 if types[0] is torch.bool else types[0])]),
 )
 def cumsum(a: Tensor, *, axis: int | None = None, dtype: DType | None = None) -> Tensor:
-    """The sums of the elements up to each, along an axis or in the flattened array."""
+    """The cumulative sum of the elements, along an axis or of the flattened array."""
     if axis is None:
         a, axis = a.reshape(-1), 0
     if not -a.dim() <= axis < a.dim():

@@ -1,4 +1,4 @@
-"""Images to another size: upsampling and bilinear resizing."""
+"""Image resizing: upsampling and bilinear interpolation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def upsampling(
     num_args: int = 1,
     workspace: int = 512,
 ) -> Tensor:
-    """Images `scale` times as large: pixels repeated, or spread by a given weight ('bilinear': data, weight).
+    """Images enlarged `scale` times, by repeating pixels or by a deconvolution ('bilinear': data, weight).
 
-    Several images all come to the size of the first one, scaled; they are joined along the channels or summed.
+    Several images are all resized to `scale` times the size of the first, then concatenated by channels or summed.
     """
     if scale < 1:
         raise MXNetError(f"expected a scale of at least 1, got {scale}")
@@ -58,15 +58,15 @@ def upsampling(
     size = [n * scale for n in data[0].shape[2:]]
     for image in data:
         if any(large % small for large, small in zip(size, image.shape[2:], strict=True)):
-            raise MXNetError(f"expected images whose height and width divide {size}, got {tuple(image.shape)}")
-    # 'nearest-exact' looks up pixel middles, so that rounding cannot send it to a neighbour.
+            raise MXNetError(f"expected image heights and widths that divide {size}, got {tuple(image.shape)}")
+    # 'nearest-exact' uses pixel centers, so that rounding cannot select an adjacent pixel.
     images = [F.interpolate(d, size, mode="nearest-exact") for d in data]
     if len(images) == 1:
         return images[0]
     if multi_input_mode == "concat":
         return torch.cat(images, 1)
     if any(i.shape != images[0].shape for i in images):
-        raise MXNetError("expected images with the same number of channels, to sum them")
+        raise MXNetError("expected images with the same number of channels for multi_input_mode='sum'")
     return torch.stack(images).sum(0)
 
 
@@ -97,14 +97,14 @@ def bilinear_resize(
     if data.dim() != 4:
         raise MXNetError("expected images of shape (batch, channel, height, width)")
     if (like is not None) != (mode == "like"):
-        raise MXNetError("expected an array `like` in mode 'like', and in no other mode")
+        raise MXNetError("expected an array `like` if and only if mode='like'")
     if like is not None:
         size = list(like.shape[2:])
     else:
         size = _size(data.shape[2:], mode, (height, width), scale_height, scale_width)
     if len(size) != 2 or min(size) < 1:
         raise MXNetError(f"expected an output of at least 1 x 1, got {' x '.join(map(str, size))}")
-    # An output of length 1 shows the first pixel in MXNet, with either kind of corners.
+    # An output of size 1 is the first pixel in MXNet, for both values of align_corners.
     data = data[:, :, : 1 if size[0] == 1 else None, : 1 if size[1] == 1 else None]
     return F.interpolate(data, size, mode="bilinear", align_corners=align_corners)
 
@@ -112,7 +112,7 @@ def bilinear_resize(
 def _size(
     lengths: Sequence[int], mode: str, given: tuple[int, int], scale_height: float | None, scale_width: float | None
 ) -> list[int]:
-    """Height and width of the output in any mode but 'like'."""
+    """Return height and width of the output in all modes but 'like'."""
     if mode.startswith("to_"):
         return [_of_parity(length, mode) for length in lengths]
     if mode == "size" and scale_height is None and scale_width is None:
@@ -127,7 +127,7 @@ def _size(
 
 
 def _of_parity(length: int, mode: str) -> int:
-    """The length, or the next one that is even or odd: 'to_even_up', 'to_odd_down'."""
+    """Return the length, or the next one that is even or odd, e.g. for 'to_even_up' or 'to_odd_down'."""
     _, parity, direction = mode.split("_")
     if (length % 2 == 0) == (parity == "even"):
         return length

@@ -1,13 +1,12 @@
 """The fused recurrent layers: RNN with relu or tanh, LSTM and GRU, over whole sequences.
 
-All weights arrive in one packed vector: for each layer and direction the input and the hidden matrix (and, with
-a projection, its matrix), then for each layer and direction the two biases. Gates are in the order of torch and
-cuDNN: i, f, g, o for LSTM and r, z, n for GRU.
+All weights are packed into one vector. For each layer and direction it has the input and hidden matrices (and with a
+projection its matrix), then for each layer and direction the two biases. Gates are in the order of torch and cuDNN:
+i, f, g, o for LSTM and r, z, n for GRU.
 
-torch's kernels do the work where they can. LSTM and GRU are also written out below, as one large matrix product
-for all inputs of a layer, then one small product and a few fused operations for each step: GRU because that
-trains faster on a CPU, LSTM for what torch's kernel lacks (a length for each sequence, clipped cells) or does
-slowly (float64).
+torch's kernels are used where possible. LSTM and GRU are also implemented below, as one large matrix product for all
+inputs of a layer, then one small product and a few fused operations per step. This GRU trains faster on a CPU. This
+LSTM supports features that torch's kernel lacks (a length for each sequence, clipped cells) and is faster in float64.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from .table import FILLED_IN, Ctx, Op, Shapes, by_data, op
 Tensor = torch.Tensor
 
 _GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
-_MOST_LAYERS = 1000  # a file could ask for more than fit into memory
+_MOST_LAYERS = 1000  # a file could request more than fit into memory
 
 
 def _part_shapes(
     mode: str, input_size: int, state_size: int, num_layers: int, directions: int, projection: int | None
 ) -> tuple[list[tuple[int, int]], int]:
-    """The shapes of the packed matrices in order, and the length of each packed bias."""
+    """Return the shapes of the packed matrices in order, and the size of each packed bias."""
     if not 1 <= num_layers <= _MOST_LAYERS:
         raise MXNetError(f"num_layers must be between 1 and {_MOST_LAYERS}, received {num_layers}")
     if state_size < 1 or (projection or 0) < 0:
@@ -55,7 +54,7 @@ def rnn_param_size(
     bidirectional: bool = False,
     projection_size: int | None = None,
 ) -> int:
-    """How many numbers the packed parameter vector of RNN holds."""
+    """Return the number of elements of the packed parameter vector of RNN."""
     directions = 1 + bidirectional
     shapes, rows = _part_shapes(mode, input_size, state_size, num_layers, directions, projection_size)
     return sum(a * b for a, b in shapes) + 2 * num_layers * directions * rows
@@ -78,7 +77,7 @@ def _parameter_shapes(data: tuple[int, ...], attrs: dict[str, Any]) -> list[tupl
 
 
 def _shapes(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes | tuple[Shapes, Shapes]:
-    """Those of the outputs are told, not tried, where all is well: torch imports half of itself to try."""
+    """Infer the output shapes without running the op if possible: running it would import much of torch."""
     found = _parameter_shapes(shapes, outputs, attrs)
     known = [shape for shape in found if is_known(shape)]
     if len(known) < len(found) or any(is_known(old) and old != new for old, new in zip(shapes, found, strict=True)):
@@ -117,24 +116,25 @@ def rnn(
     use_sequence_length: bool = False,
     ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
-    """Recurrent layers over data of (time, batch, channel); with `state_outputs` also the last states.
+    """Recurrent layers over data of (time, batch, channel). With `state_outputs`, also returns the final states.
 
-    With `use_sequence_length` each sequence ends at its own length: outputs after it are 0, the last state is the
-    one there, and the backward direction starts there. `p` drops outputs between layers while training.
+    With `use_sequence_length`, each sequence ends at its own length: later outputs are 0, the final state is the one at
+    that step, and the backward direction starts there. In training, dropout with probability `p` is applied between
+    layers.
     """
     if use_sequence_length and mode != "lstm" and sequence_length is None:
-        state_cell, sequence_length = None, state_cell  # gluon passes them by position, and there is no cell
+        state_cell, sequence_length = None, state_cell  # gluon passes them by position, without a cell
     directions = 1 + bidirectional
     _check(data, mode, state_size, num_layers, projection_size, p)
     if (state_cell is not None) is not (mode == "lstm"):
-        raise MXNetError("state_cell must be given with mode='lstm', and only then")
+        raise MXNetError("state_cell must be given if and only if mode='lstm'")
     if use_sequence_length and sequence_length is None:
-        raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
+        raise MXNetError(f"use_sequence_length=True requires sequence_length of shape ({data.shape[1]},)")
     expected = rnn_param_size(mode, data.shape[2], state_size, num_layers, bidirectional, projection_size)
     if parameters.shape != (expected,) or parameters.dtype is not data.dtype:
         raise MXNetError(f"parameters must have shape ({expected},) and the dtype of data")
     shapes, rows = _part_shapes(mode, data.shape[2], state_size, num_layers, directions, projection_size)
-    # By one split, whose gradient is one concatenation.
+    # A single split has a single concatenation as its gradient.
     parts = parameters.split([a * b for a, b in shapes] + [rows] * (2 * num_layers * directions))
     matrices = [part.view(shape) for part, shape in zip(parts, shapes, strict=False)]
     others = (state_cell, sequence_length if use_sequence_length else None)
@@ -170,9 +170,9 @@ def rnn_of_parts(
     use_sequence_length: bool = False,
     ctx: Ctx = FILLED_IN,
 ) -> Tensor | list[Tensor]:
-    """RNN with its parameters as they are, in the order of the packed vector, after data, states and lengths.
+    """RNN with separate parameters, in the order of the packed vector, after data, states and lengths.
 
-    Packing copies all weights in each call, and unpacking copies all their gradients.
+    Packing would copy all weights in each call, and unpacking would copy all of their gradients.
     """
     _check(arrays[0], mode, state_size, num_layers, projection_size, p)
     directions = 1 + bidirectional
@@ -180,7 +180,7 @@ def rnn_of_parts(
     expected = [*shapes, *[(rows,)] * (2 * num_layers * directions)]
     count = len(arrays) - len(expected)
     if count != 2 + (mode == "lstm") + use_sequence_length:
-        raise MXNetError(f"{2 + (mode == 'lstm') + use_sequence_length} arrays must come before the parameters")
+        raise MXNetError(f"{2 + (mode == 'lstm') + use_sequence_length} arrays are expected before the parameters")
     data, state, *others = arrays[:count]
     parts = arrays[count:]
     lengths = _lengths(others.pop(), data) if use_sequence_length else None
@@ -226,14 +226,14 @@ def rnn_of_parts(
     return [out, torch.stack(last_h)] + ([torch.stack(last_c)] if mode == "lstm" else [])
 
 
-# No op of MXNet, so not in the table: gluon's layers call it, and graphs where they find the parts packed by an op.
+# Not an op of MXNet, so not in the table. gluon's layers call it, and so do graphs in which an op packs the parts.
 RNN_OF_PARTS = Op(rnn_of_parts, ("RNN",), same_dtype=False, may_alias=False, mutates=(), outputs=_output_names)
 
 
 def _clipping(
     mode: str, projection: int | None, lowest: float | None, highest: float | None, mends_nan: bool
 ) -> tuple | None:
-    """How to clip the cells, if at all."""
+    """Return how to clip the cells, or None."""
     if mode != "lstm" or lowest is highest is None:
         return None
     if projection:
@@ -245,17 +245,17 @@ def _check(data: Tensor, mode: str, state_size: int, num_layers: int, projection
     if data.dim() != 3:
         raise MXNetError("data must have 3 dimensions, (time, batch, channel)")
     if not data.is_floating_point():
-        raise MXNetError("data must be of a floating point type")
+        raise MXNetError("data must have a floating-point dtype")
     if state_size < 1 or num_layers < 1:
-        raise MXNetError("state_size and num_layers must be 1 or more")
+        raise MXNetError("state_size and num_layers must be at least 1")
     if not 0 <= p <= 1:
         raise MXNetError("p must be between 0 and 1")
     if projection is not None and (mode != "lstm" or projection < 1):
-        raise MXNetError("projection_size is for mode='lstm' and must be 1 or more")
+        raise MXNetError("projection_size requires mode='lstm' and must be at least 1")
 
 
 def _first_state(state: Tensor, name: str, data: Tensor, layers: int, size: int) -> Tensor:
-    """The state, checked. One for no sequences stands for zeros: a graph's `zeros` does not know how many there are."""
+    """Return the checked state. Batch size 0 means zeros: `zeros` in a graph does not know the batch size."""
     if state.shape == (layers, 0, size):
         return data.new_zeros(layers, data.shape[1], size)
     if state.shape != (layers, data.shape[1], size):
@@ -267,7 +267,7 @@ def _first_state(state: Tensor, name: str, data: Tensor, layers: int, size: int)
 
 def _lengths(sequence_length: Tensor, data: Tensor) -> Tensor:
     if sequence_length.shape != data.shape[1:2]:
-        raise MXNetError(f"use_sequence_length needs sequence_length of shape ({data.shape[1]},)")
+        raise MXNetError(f"use_sequence_length=True requires sequence_length of shape ({data.shape[1]},)")
     lengths = sequence_length.long()
     if not lengths.is_meta and lengths.numel() and not 1 <= lengths.min() <= lengths.max() <= len(data):
         raise MXNetError(f"sequence_length must be between 1 and {len(data)}, the length of data")
@@ -275,7 +275,7 @@ def _lengths(sequence_length: Tensor, data: Tensor) -> Tensor:
 
 
 def _by_direction(parts: Sequence[Tensor], count: int) -> list[list[Tensor]]:
-    """For each layer and direction the matrices wih, whh, the biases bih, bhh (and whr)."""
+    """Return the matrices wih, whh, the biases bih, bhh (and whr) of each layer and direction."""
     matrices, biases = parts[: -2 * count], parts[-2 * count :]
     each = len(matrices) // count
     return [
@@ -295,7 +295,7 @@ def _dropout(x: Tensor, p: float, ctx: Ctx) -> Tensor:
 
 
 def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """Each sequence from its end to its start; what comes after its end stays there."""
+    """Reverse each sequence within its length. Elements after its end are unchanged."""
     if lengths is None:
         return x.flip(0)
     time = torch.arange(len(x), device=x.device).unsqueeze(1)
@@ -318,7 +318,7 @@ def _one_direction(
     lengths: Tensor | None,
     clip: tuple | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Hidden states (time, batch, size) of one layer in one direction, and LSTM's last cell."""
+    """Return the hidden states (time, batch, size) of one layer in one direction, and the last cell of an LSTM."""
     if mode == "lstm" and len(weights) == 4:
         slow = x.dtype is not torch.float32 and not x.is_cuda
         if slow or lengths is not None or clip is not None:
@@ -328,18 +328,18 @@ def _one_direction(
         return _GRU.apply(x, h, *weights), None
     if mode == "lstm" and lengths is not None:
         raise MXNetError("use_sequence_length cannot be used with projection_size")
-    size = weights[1].shape[0] // 4  # of LSTM's cell
+    size = weights[1].shape[0] // 4  # the size of the LSTM cell
     if len(weights) == 5 and c is not None and h.shape == c.shape:
         c, weights = _widened(c, weights)
     states = h.unsqueeze(0) if c is None else (h.unsqueeze(0), c.unsqueeze(0))
-    # oneDNN has no projection, and would warn of it.
+    # oneDNN does not support projections and would warn about them.
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None) if len(weights) == 5 else nullcontext():
         result = _torch_function(mode)(x, states, weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
     return result[0], result[2][0, :, :size] if mode == "lstm" else None
 
 
 def _widened(c: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-    """One more unit, of zeros: torch knows a projection by its size alone, which must not be the cell's."""
+    """Add one unit of zeros: torch detects a projection only by its size, which must differ from the cell's."""
     *gated, whr = weights
     gates = [w.unflatten(0, (4, -1)) for w in gated]
     gated = [torch.cat((w, w.new_zeros(4, 1, *w.shape[2:])), 1).flatten(0, 1) for w in gates]
@@ -347,12 +347,12 @@ def _widened(c: Tensor, weights: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
 
 
 def _transposed(matrix: Tensor) -> Tensor:
-    """Always a copy, to be written to: with one column, contiguous() would be the parameters themselves."""
+    """Return a copy, even for one column, where contiguous() would return the parameters themselves."""
     return matrix.t().clone(memory_format=torch.contiguous_format)
 
 
 class _LSTM(torch.autograd.Function):
-    """One LSTM layer. tanh(x) is 1 - 2 sigmoid(-2x), so that one sigmoid, torch's cheaper one, serves all gates."""
+    """One LSTM layer. tanh(x) is 1 - 2 sigmoid(-2x), so all gates use sigmoid, which is cheaper in torch."""
 
     @staticmethod
     def forward(ctx, x, h0, c0, wih, whh, bih, bhh, clip):
@@ -387,7 +387,7 @@ class _LSTM(torch.autograd.Function):
         if grad_h is None:
             grad_h = torch.zeros_like(squashed)
         i, f, g, o = gates.unbind(2)
-        # The derivatives that do not depend on the gradient, for all steps at once: d(gates) per dc (and per dh for o).
+        # The derivatives that do not depend on the gradient, for all steps: d(gates) per dc (and per dh for o).
         slopes = torch.addcmul(gates, gates, gates, value=-1)
         slope_i, slope_f, slope_g, slope_o = slopes.unbind(2)
         slope_i.addcmul_(slope_i, g, value=-2)
@@ -413,12 +413,12 @@ class _LSTM(torch.autograd.Function):
 
 
 def _backwards(*arrays: Tensor) -> list[Iterable]:
-    """The steps from last to first: their numbers, and the rows of each array."""
+    """Return the steps from last to first: their indices, and the rows of each array."""
     return [range(len(arrays[0]) - 1, -1, -1), *(array.unbind(0)[::-1] for array in arrays)]
 
 
 def _grads_before(grad_h: Tensor) -> tuple[Tensor | None, ...]:
-    """For each step, from last to first, the gradient that arrives at the output of the step before it."""
+    """Return, from last to first step, the incoming gradient at the output of the previous step."""
     return (*grad_h.unbind(0)[-2::-1], None)
 
 
@@ -429,7 +429,7 @@ def _clip(c: Tensor, lowest: float | None, highest: float | None, mends_nan: boo
 
 
 def _inside(c: Tensor, lowest: float | None, highest: float | None) -> Tensor:
-    """1 where clipping let a cell be, else 0."""
+    """Return 1 where clipping left a cell unchanged, else 0."""
     kept = torch.ones_like(c)
     if lowest is not None:
         kept.mul_(c > lowest)
@@ -469,13 +469,13 @@ class _GRU(torch.autograd.Function):
         x, wih, whh, gates, hidden, recurrent = ctx.saved_tensors
         steps, batch, _ = x.shape
         r, z, n = gates.unbind(2)
-        # All slopes for all steps at once; a step then only multiplies them by its dh.
+        # All slopes for all steps together; each step only multiplies them by its dh.
         slopes = torch.empty_like(gates)
         slope_r, slope_z, slope_n = slopes.unbind(2)
         torch.addcmul(z, z, z, value=-1, out=slope_z).mul_(hidden[:-1] - n)
         torch.mul(1 - z, torch.addcmul(torch.ones_like(n), n, n, value=-1), out=slope_n)
         torch.addcmul(r, r, r, value=-1, out=slope_r).mul_(slope_n).mul_(recurrent[:, :, -len(whh) // 3 :])
-        slope_r.mul_(-0.5)  # the product was kept times -2
+        slope_r.mul_(-0.5)  # the product was stored multiplied by -2
         slopes_h = slopes.clone()
         slopes_h[:, :, 2].mul_(r)
         d_input, d_recurrent = slopes.view(steps, batch, -1), slopes_h.view(steps, batch, -1)
@@ -492,7 +492,7 @@ class _GRU(torch.autograd.Function):
 
 
 def _weight_gradients(ctx, d_input, d_recurrent, x, hidden, wih, dh, dc):
-    """From the gradients at the gates to (dx, dh, dc, dwih, dwhh, dbih, dbhh)."""
+    """Return (dx, dh, dc, dwih, dwhh, dbih, dbhh) from the gradients at the gates."""
     steps, batch, width = d_input.shape
     d_input, d_recurrent = d_input.view(-1, width), d_recurrent.view(-1, width)
     dx = d_input.mm(wih).view_as(x) if ctx.needs_input_grad[0] else None

@@ -1,8 +1,8 @@
 """Pooling over regions of interest.
 
-Every op here says which pixels, with which weights, make an output cell. The feature map becomes a table with a row
-for each pixel, a cell a bag of rows, and torch's embedding_bag sums them or takes their maximum, all cells at once.
-The gradient goes to the feature map (and to the offsets of deformable pooling), never to the regions.
+Each op defines the pixels and weights that contribute to an output cell. The feature map becomes a table with a row
+for each pixel, and a cell becomes a bag of rows. torch's embedding_bag computes the sum or maximum for all cells in one
+call. The feature map has a gradient (as do the offsets of deformable pooling), but the regions do not.
 """
 
 from __future__ import annotations
@@ -22,56 +22,56 @@ def _check(data: Tensor, rois: Tensor, columns: int = 5) -> None:
     if data.dim() != 4 or not data.is_floating_point():
         raise MXNetError("expected a feature map of floats, of shape (n, c, h, w)")
     if rois.dim() != 2 or rois.shape[1] != columns:
-        raise MXNetError(f"expected regions of shape (r, {columns}), each beginning with the index of its image")
+        raise MXNetError(f"expected regions of shape (r, {columns}), each starting with the index of its image")
 
 
 def _pair(pooled_size: tuple[int, ...]) -> tuple[int, int]:
     if len(pooled_size) != 2 or min(pooled_size) < 1:
-        raise MXNetError(f"pooled_size={pooled_size}: expected two lengths of at least 1")
+        raise MXNetError(f"pooled_size={pooled_size}: expected two positive sizes")
     return pooled_size[0], pooled_size[1]
 
 
 def _coordinates(rois: Tensor) -> tuple[Tensor, Tensor]:
-    """The image of each region, and its other numbers in a precision fit for coordinates."""
+    """Return the image index of each region, and its other values in a precision suitable for coordinates."""
     rois = rois.detach()
     return rois[:, 0].long(), rois[:, 1:].to(torch.promote_types(rois.dtype, torch.float32))
 
 
 def _inside(image: Tensor, count: int) -> Tensor:
-    """Whether a region's image is there; where not, the region pools nothing and gives 0."""
+    """Return whether a region's image index is valid. Other regions pool nothing and return 0."""
     return (image >= 0) & (image < count)
 
 
 def _round(x: Tensor) -> Tensor:
-    """The nearest whole number, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     return torch.trunc(x + torch.copysign(x.new_tensor(0.5), x))
 
 
 def _table(data: Tensor, classes: int = 1, bins: int = 1) -> Tensor:
-    """A row for each (image, class, bin, y, x), from channels that count (class, channel of the class, bin)."""
+    """Return a row for each (image, class, bin, y, x). The channels are ordered (class, channel of the class, bin)."""
     n, channels, height, width = data.shape
     parts = data.reshape(n, classes, channels // classes // bins, bins, height, width)
     return parts.permute(0, 1, 3, 4, 5, 2).reshape(-1, channels // classes // bins)
 
 
 def _grid(top: Tensor, bottom: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """All (y, x) with top <= y < bottom and left <= x < right, for each region, row of cells and column of cells.
+    """Return all (y, x) with top <= y < bottom and left <= x < right, for each region, row and column of cells.
 
-    The edges broadcast to (regions, rows, columns). Gives the number of points in each cell, and for
-    each point the number of its cell, y and x.
+    The edges broadcast to (regions, rows, columns). Return the number of points in each cell, and for each point the
+    index of its cell, y and x.
     """
     edges = torch.broadcast_tensors(top, bottom, left, right)
     top, bottom, left, right = (edge.flatten() for edge in edges)
     wide = (right - left).clamp_(min=0)
     size = (bottom - top).clamp_(min=0) * wide
-    cell = torch.repeat_interleave(size, output_size=0 if size.is_meta else None)  # meta: shapes are inferred
+    cell = torch.repeat_interleave(size, output_size=0 if size.is_meta else None)  # meta: only shapes are inferred
     place = torch.arange(len(cell), device=size.device) - (size.cumsum(0) - size)[cell]
     wide = wide[cell]
     return size, cell, top[cell] + place // wide, left[cell] + place % wide
 
 
 def _edges(cells: int, step: Tensor, start: Tensor, corner: Tensor, length: int) -> tuple[Tensor, Tensor]:
-    """The first pixel of each cell along one side of each region, and the one after the last: (regions, cells)."""
+    """Return the first pixel of each cell along a side of each region, and the pixel after it: (regions, cells)."""
     cell = torch.arange(cells, device=step.device)
     step, start, corner = step[:, None], start[:, None], corner[:, None]
     first, last = torch.floor(cell * step + start) + corner, torch.ceil((cell + 1) * step + start) + corner
@@ -79,7 +79,7 @@ def _edges(cells: int, step: Tensor, start: Tensor, corner: Tensor, length: int)
 
 
 def _bilinear(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """The four pixels around each point, and their weights: two (points, 4)."""
+    """Return the four pixels around each point, and their weights: two arrays of (points, 4)."""
     y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
     y0, x0, y1, x1 = (edge.detach().nan_to_num() for edge in (y.floor(), x.floor(), y.ceil(), x.ceil()))
     down, across = y - y0, x - x0
@@ -89,14 +89,14 @@ def _bilinear(y: Tensor, x: Tensor, height: int, width: int) -> tuple[Tensor, Te
 
 
 def _sum(table: Tensor, rows: Tensor, weights: Tensor, sizes: Tensor) -> Tensor:
-    """Weighted sums of rows; bag i has the next `sizes[i]` of them."""
+    """Return weighted sums of rows. Bag i consists of the next `sizes[i]` rows."""
     weights = weights.to(table.dtype)
     return embedding_bag(rows, table, sizes.cumsum(0) - sizes, mode="sum", per_sample_weights=weights)
 
 
 @op("ROIPooling", "_npx_roi_pooling", same_dtype=True, outputs=("output", "maxidx"), visible=1)
 def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale: float) -> Tensor:
-    """The maximum in each cell of a grid laid over each region (image, left, top, right, bottom), in whole pixels."""
+    """The maximum in each cell of a grid over each region (image, left, top, right, bottom), in whole pixels."""
     _check(data, rois)
     rows, columns = _pair(pooled_size)
     n, channels, height, width = data.shape
@@ -111,8 +111,8 @@ def roi_pooling(data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale
     sizes, cell, y, x = _grid(top[:, :, None], bottom[:, :, None], left[:, None], right[:, None])
     pixels = (image[cell // (rows * columns)] * height + y) * width + x
     table = _table(data)
-    result, _, _, best = torch.embedding_bag(table.detach(), pixels, sizes.cumsum(0) - sizes, mode=2)  # the maximum
-    if table.requires_grad:  # gather has the faster gradient, and one that can be differentiated again
+    result, _, _, best = torch.embedding_bag(table.detach(), pixels, sizes.cumsum(0) - sizes, mode=2)  # mode 2: maximum
+    if table.requires_grad:  # the gradient of gather is faster, and differentiable
         result = table.gather(0, best.clamp(min=0)) * (sizes > 0).unsqueeze(1)
     return result.reshape(len(rois), rows, columns, channels).permute(0, 3, 1, 2).contiguous()
 
@@ -127,9 +127,9 @@ def _sample(
     turn: Tensor | None,
     bins: int,
 ) -> Tensor:
-    """The mean of bilinear samples in each cell of each region.
+    """Return the mean of bilinear samples in each cell of each region.
 
-    A region has a `size` (width, height) and begins at `place`, or is centred on `place` and turned by an angle.
+    A region of `size` (width, height) starts at `place` or, if rotated by the angle `turn`, is centered at `place`.
     """
     rows, columns = cells
     n, channels, height, width = data.shape
@@ -171,23 +171,23 @@ def roi_align(
     position_sensitive: bool = False,
     aligned: bool = False,
 ) -> Tensor:
-    """The mean of bilinear samples in each cell of a grid laid over each region (image, left, top, right, bottom).
+    """The mean of bilinear samples in each cell of a grid over each region (image, left, top, right, bottom).
 
-    A cell has `sample_ratio` squared samples, or about one for each pixel. `aligned` takes pixels to be centred on
-    halves. With `position_sensitive` each cell reads channels of its own.
+    A cell has `sample_ratio` squared samples, or by default about one for each pixel. `aligned` assumes pixel centers
+    at half coordinates. With `position_sensitive`, each cell reads its own channels.
     """
     _check(data, rois)
     cells = _pair(pooled_size)
     bins = cells[0] * cells[1] if position_sensitive else 1
     if data.shape[1] % bins:
-        raise MXNetError(f"position_sensitive: expected channels to be a multiple of the {bins} cells")
+        raise MXNetError(f"position_sensitive: expected the number of channels to be a multiple of the {bins} cells")
     image, corners = _coordinates(rois)
     corners = corners * spatial_scale - (0.5 if aligned else 0.0)
     size = corners[:, 2:] - corners[:, :2]
     if not aligned:
         size = size.clamp(min=1)
     elif not size.is_meta and (size <= 0).any():
-        raise MXNetError("aligned: expected regions whose right and bottom are beyond their left and top")
+        raise MXNetError("aligned: expected regions with right > left and bottom > top")
     return _sample(data, image, size, cells, sample_ratio, corners[:, :2], None, bins)
 
 
@@ -195,7 +195,7 @@ def roi_align(
 def rotated_roi_align(
     data: Tensor, rois: Tensor, *, pooled_size: Shape, spatial_scale: float, sampling_ratio: int = -1
 ) -> Tensor:
-    """ROIAlign of rotated regions (image, centre x, centre y, width, height, degrees)."""
+    """ROIAlign of rotated regions (image, center x, center y, width, height, degrees)."""
     _check(data, rois, columns=6)
     image, numbers = _coordinates(rois)
     place, size = numbers[:, :2] * spatial_scale, (numbers[:, 2:4] * spatial_scale).clamp(min=1)
@@ -210,7 +210,7 @@ def _check_groups(data: Tensor, output_dim: int, group_size: int, pooled_size: i
 
 
 def _bins(group_size: int, pooled_size: int, device: torch.device) -> Tensor:
-    """Which of the group_size ** 2 groups of channels each cell reads: (pooled_size, pooled_size)."""
+    """Return which of the group_size ** 2 channel groups each cell reads: (pooled_size, pooled_size)."""
     group = torch.arange(pooled_size, device=device) * group_size // pooled_size
     return group[:, None] * group_size + group
 
@@ -219,9 +219,9 @@ def _bins(group_size: int, pooled_size: int, device: torch.device) -> Tensor:
 def position_sensitive_roi_pooling(
     data: Tensor, rois: Tensor, *, spatial_scale: float, output_dim: int, pooled_size: int, group_size: int = 0
 ) -> Tensor:
-    """The mean of the pixels in each cell of a grid over each region, where cells read channels of their own.
+    """The mean of the pixels in each cell of a grid over each region, where each cell reads its own channels.
 
-    The region is parted into group_size x group_size; a part has output_dim channels.
+    The region is divided into group_size x group_size parts with output_dim channels each.
     """
     _check(data, rois)
     group_size = group_size or pooled_size
@@ -263,10 +263,10 @@ def deformable_position_sensitive_roi_pooling(
     trans_std: float = 0.0,
     no_trans: bool = False,
 ) -> Tensor:
-    """The mean of bilinear samples in each cell of a grid over each region, where offsets `trans` move the cells.
+    """The mean of bilinear samples in each cell of a grid over each region, with the cells moved by offsets `trans`.
 
-    `trans` (r, 2 * classes, part_size, part_size) holds x, then y offsets of each class in units of the region's size
-    over `trans_std`; the output channels are shared out among the classes.
+    `trans` (r, 2 * classes, part_size, part_size) contains the x, then y offsets of each class. They are multiplied by
+    `trans_std` and the size of the region. The output channels are divided among the classes.
     """
     _check(data, rois)
     _check_groups(data, output_dim, group_size, pooled_size)
@@ -274,7 +274,7 @@ def deformable_position_sensitive_roi_pooling(
     if no_trans:
         trans = None
     elif trans is None:
-        raise MXNetError("expected trans, or no_trans=True")
+        raise MXNetError("expected trans; pass no_trans=True to omit it")
     elif trans.dim() != 4 or trans.shape[1] < 2 or trans.shape != (len(rois), trans.shape[1], part_size, part_size):
         raise MXNetError(f"expected trans of shape ({len(rois)}, 2 * classes, {part_size}, {part_size})")
     classes = 1 if trans is None else trans.shape[1] // 2
@@ -288,7 +288,7 @@ def deformable_position_sensitive_roi_pooling(
     size = ((_round(corners[:, 2:]) + 1) * spatial_scale - 0.5 - low).clamp(min=0.1)
     step = size / pooled_size
 
-    # Points by (region, class, row, column, sample y, sample x).
+    # Points are indexed by (region, class, row, column, sample y, sample x).
     cell, sample = (torch.arange(count, device=data.device) for count in (pooled_size, sample_per_part))
 
     def starts(axis: int) -> Tensor:

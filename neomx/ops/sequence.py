@@ -1,4 +1,4 @@
-"""Batches of sequences of different lengths, padded to one length: axis 0 (or 1) is time, the other is the batch."""
+"""Batches of sequences padded to the same length. Axis 0 (or 1) is time, the other is the batch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def sequence_mask(
     lengths = _lengths(data, sequence_length, use_sequence_length, axis)
     if lengths is None:
         return data
-    if not data.is_floating_point():  # cut and wrapped, as C converts it
+    if not data.is_floating_point():  # truncated and wrapped, as in C
         value = torch.tensor(int(value)).to(data.dtype).item()
     ended = _steps(data, axis) >= lengths
     return data.masked_fill(ended.reshape(*ended.shape, *[1] * (data.dim() - 2)), value)
@@ -64,7 +64,7 @@ def sequence_last(
 def sequence_reverse(
     data: Tensor, sequence_length: Tensor | None = None, *, use_sequence_length: bool = False, axis: int = 0
 ) -> Tensor:
-    """Each sequence in reverse order; what comes after its end stays."""
+    """Each sequence in reverse order. Elements after its end are unchanged."""
     if axis != 0:
         raise MXNetError("axis must be 0")
     lengths = _lengths(data, sequence_length, use_sequence_length, axis)
@@ -77,11 +77,11 @@ def sequence_reverse(
 
 
 def _lengths(data: Tensor, lengths: Tensor | None, wanted: bool, axis: int) -> Tensor | None:
-    """The lengths as integers, at most that of data, shaped to broadcast against `_steps`; None to leave data whole."""
+    """Return the lengths as integers, at most that of data, shaped to broadcast with `_steps`, or None if not used."""
     if axis not in (0, 1):
         raise MXNetError("axis must be 0 or 1")
     if data.dim() < 2:
-        raise MXNetError("expected data of 2 dimensions or more: time and batch")
+        raise MXNetError("expected data with at least 2 dimensions, time and batch")
     if wanted != (lengths is not None):
         raise MXNetError("expected both sequence_length and use_sequence_length=True, or neither")
     if lengths is None:
@@ -93,5 +93,5 @@ def _lengths(data: Tensor, lengths: Tensor | None, wanted: bool, axis: int) -> T
 
 
 def _steps(data: Tensor, axis: int) -> Tensor:
-    """0, 1, 2, ... along time, shaped to broadcast against the lengths."""
+    """Return 0, 1, 2, ... along time, shaped to broadcast with the lengths."""
     return torch.arange(data.size(axis), device=data.device).unsqueeze(1 - axis)

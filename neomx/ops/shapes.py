@@ -1,4 +1,4 @@
-"""Shapes of which a part may be unknown, which is a dimension of -1, or all, which is None."""
+"""Shapes that may be partly unknown (a dimension of -1) or unknown (None)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ UNKNOWN = -1
 
 
 def is_known(shape: tuple[int, ...] | None) -> TypeGuard[tuple[int, ...]]:
-    """Whether all of a shape is known."""
+    """Return whether a shape is completely known."""
     return shape is not None and UNKNOWN not in shape
 
 
 def merged(*shapes: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """What several descriptions of one shape tell together; ValueError if they contradict each other."""
+    """Combine several partly known shapes into one. Raises ValueError if they contradict each other."""
     result: tuple[int, ...] | None = None
     for shape in shapes:
         if result is None or shape is None or result == shape:
@@ -29,5 +29,5 @@ def merged(*shapes: tuple[int, ...] | None) -> tuple[int, ...] | None:
 
 def _same_length(a: int, b: int) -> int:
     if a != b and UNKNOWN not in (a, b):
-        raise ValueError(f"lengths {a} and {b} differ")
+        raise ValueError(f"sizes {a} and {b} differ")
     return max(a, b)

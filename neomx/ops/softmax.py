@@ -1,4 +1,4 @@
-"""Softmax and its relatives."""
+"""Softmax and related ops."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def _along(
     dtype: torch.dtype | None,
     beyond: Tensor | None = None,
 ) -> Tensor:
-    """`compute` (softmax or log_softmax) of data / temperature without what is `beyond`, in the wider dtype."""
+    """Return `compute` (softmax or log_softmax) of data / temperature in the wider dtype, without elements `beyond`."""
     if not data.is_floating_point():
         raise MXNetError("expected an array of floats. Use astype")
     if temperature is not None and temperature != 1:
         data = data / temperature
     if beyond is not None:
-        # Not -inf: where nothing counts that would make nan of the gradient.
+        # Not -inf, which would make the gradient NaN where all elements are masked.
         data = data.masked_fill(beyond, torch.finfo(data.dtype).min)
     if dtype is None or dtype is data.dtype:
         return compute(data, axis)
@@ -35,7 +35,7 @@ def _along(
 
 
 def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
-    """True where the position along `axis` is not below the length."""
+    """Return True where the index along `axis` is at least the length."""
     axis %= data.dim()
     expected = _lengths(data.shape, axis)
     if length.shape != expected:
@@ -47,7 +47,7 @@ def _beyond_length(data: Tensor, length: Tensor, axis: int) -> Tensor:
 
 
 def _lengths(data: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    """The shape of the lengths along an axis of data of this shape; a vector has one length."""
+    """Return the shape of the lengths along an axis. A vector has one length."""
     return (*data[:axis], *data[axis + 1 :]) or (1,)
 
 
@@ -72,13 +72,13 @@ def softmax(
     dtype: DType | None = None,
     use_length: bool | None = False,
 ) -> Tensor:
-    """exp(x / temperature) over its sum along an axis, of which only the first `length` elements count."""
+    """exp(x / temperature) divided by its sum along an axis, of which only the first `length` elements count."""
     if not use_length:
         if length is not None:
             raise MXNetError("length was given without use_length=True")
         return _along(torch.softmax, data, axis, temperature, dtype)
     if length is None:
-        raise MXNetError("expected length, as use_length=True")
+        raise MXNetError("use_length=True requires length")
     beyond = _beyond_length(data, length, axis)
     return _along(torch.softmax, data, axis, temperature, dtype, beyond).masked_fill(beyond, 0)
 
@@ -113,12 +113,12 @@ def softmin(
 
 def _refuse_length(use_length: bool | None) -> None:
     if use_length:
-        raise MXNetError("only softmax takes a length: expected use_length=False")
+        raise MXNetError("expected use_length=False; only softmax supports a length")
 
 
 @op("SoftmaxActivation", infer="same")
 def softmax_activation(data: Tensor, *, mode: Literal["channel", "instance"] = "instance") -> Tensor:
-    """Softmax along the last axis, or for each place over its channels."""
+    """Softmax along the last axis, or over the channels at each position."""
     if mode == "instance":
         return torch.softmax(data, -1)
     if data.dim() < 3:
@@ -127,7 +127,7 @@ def softmax_activation(data: Tensor, *, mode: Literal["channel", "instance"] = "
 
 
 class _SoftmaxCrossEntropy(torch.autograd.Function):
-    """Probabilities count as at least 1e-8, the 0 of a label that is no class too; gradients know nothing of it."""
+    """Clips probabilities, also the 0 of a label that is no class, to at least 1e-8. Gradients ignore the clipping."""
 
     @staticmethod
     def forward(ctx, data, label):

@@ -1,4 +1,4 @@
-"""Sorting, and the largest or smallest elements. Of equal elements the first comes first."""
+"""Sorting, and selection of the largest or smallest elements. Equal elements keep their order."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .table import DType, Types, op
 
 Tensor = torch.Tensor
 
-# From this length on MXNet's order of equal elements is not fixed, and a search for k beats a sort.
+# From this size on, MXNet does not define the order of equal elements, and selecting k is faster than sorting.
 _LONG = 32
 
 
 @op("sort", "_npi_sort", outputs=2, visible=1)
 def sort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True) -> Tensor:
-    """The elements in order, along `axis` or all in one row."""
+    """The elements in order, along `axis` or flattened."""
     values, _ = _ordered(data, axis, is_ascend)
     return values
 
 
 @op("argsort", "_npi_argsort")
 def argsort(data: Tensor, *, axis: int | None = -1, is_ascend: bool = True, dtype: DType = torch.float32) -> Tensor:
-    """The positions of the elements in order, along `axis` or of the flattened array."""
+    """The indices that sort the elements, along `axis` or flattened."""
     _, positions = _ordered(data.detach(), axis, is_ascend)
     return positions.to(dtype)
 
@@ -51,9 +51,9 @@ def topk(
     is_ascend: bool = False,
     dtype: DType = torch.float32,
 ) -> Tensor | list[Tensor]:
-    """The k largest (or, ascending, smallest) elements in order; their positions; both; or 1 where they stand.
+    """The k largest (or, if ascending, smallest) elements in order, their indices, both, or a mask of them.
 
-    k < 1 means all. `axis=None` looks at the flattened array.
+    k < 1 selects all. `axis=None` flattens the array.
     """
     values, positions = _ordered(data, axis, is_ascend, k)
     if ret_typ == "value":
@@ -68,18 +68,18 @@ def topk(
 
 
 def _ordered(data: Tensor, axis: int | None, is_ascend: bool, k: int = 0) -> tuple[Tensor, Tensor]:
-    """The first k elements in order and their positions; all for k < 1."""
+    """Return the first k elements in order and their indices, or all if k < 1."""
     if axis is None:
         data, axis = data.reshape(-1), 0
     length = data.size(axis)
     if k > length:
-        raise MXNetError(f"k must be at most {length}, the length of the axis, got {k}")
+        raise MXNetError(f"k must be at most {length}, the size of the axis, got {k}")
     if k == 1:
         found = data.min(axis, keepdim=True) if is_ascend else data.max(axis, keepdim=True)
         return found.values, found.indices
     if 0 < k < length and length >= _LONG:
         return tuple(data.topk(k, axis, largest=not is_ascend, sorted=True))  # type: ignore[return-value]
-    # ONNX's exporter has no stable sort; on a CPU, and by ONNX's words, the other one is stable too.
+    # ONNX's exporter has no stable sort. On a CPU, and by the ONNX specification, the other sort is stable too.
     how = {} if is_exporting() else {"stable": True}
     values, positions = data.sort(dim=axis, descending=not is_ascend, **how)
     return (values.narrow(axis, 0, k), positions.narrow(axis, 0, k)) if k > 0 else (values, positions)

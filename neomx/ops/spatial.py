@@ -1,4 +1,4 @@
-"""Sampling an image at other places: grids, bilinear samplers, spatial transformers."""
+"""Image sampling at arbitrary positions: grids, bilinear samplers, spatial transformers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Tensor = torch.Tensor
 
 
 def bilinear(data: Tensor, y: Tensor, x: Tensor) -> Tensor:
-    """`data` (N, C, H, W) at pixel positions y and x (N, ...): (N, C, ...). Outside the image it is 0.
+    """Interpolate `data` (N, C, H, W) at pixel positions y and x (N, ...). Returns (N, C, ...), 0 outside the image.
 
-    F.grid_sample takes positions scaled to [-1, 1]. The rounding of that scaling may send a position on a pixel to the
-    pixel's other side, where the gradient of the position is another one.
+    F.grid_sample takes positions scaled to [-1, 1]. Rounding in that scaling could move a position on a pixel to the
+    other side of the pixel, where the gradient of the position is different.
     """
     height, width = data.shape[-2:]
     flat = data.flatten(2)
@@ -35,9 +35,9 @@ def bilinear(data: Tensor, y: Tensor, x: Tensor) -> Tensor:
 
 
 def _affine_grid(theta: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Where each pixel of an image of `shape` comes from, (N, (x, y), H, W), each from -1 to 1."""
+    """Return the source position of each pixel of an image of `shape`: (N, (x, y), H, W), each from -1 to 1."""
     if len(shape) != 2 or min(shape) < 1:
-        raise MXNetError(f"expected target_shape (height, width) of at least 1, got {shape}")
+        raise MXNetError(f"expected a positive target_shape (height, width), got {shape}")
     if theta.dim() != 2 or theta.shape[1] != 6:
         raise MXNetError("expected affine parameters of shape (batch, 6)")
     y, x = (_span(n, theta) for n in shape)
@@ -47,14 +47,14 @@ def _affine_grid(theta: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _span(length: int, like: Tensor) -> Tensor:
-    """`length` numbers from -1 to 1."""
+    """Return `length` values from -1 to 1."""
     steps = torch.arange(length, dtype=like.dtype, device=like.device)
     return steps * (2 / (length - 1) if length > 1 else 0) - 1
 
 
 @op("GridGenerator", outputs=("output", "grid_dst"), visible=1)
 def grid_generator(data: Tensor, *, transform_type: Literal["affine", "warp"], target_shape: Shape = (0, 0)) -> Tensor:
-    """A grid for BilinearSampler from affine parameters (N, 6), or from a flow (N, 2, H, W) in pixels."""
+    """A sampling grid for BilinearSampler from affine parameters (N, 6), or from a flow (N, 2, H, W) in pixels."""
     if transform_type == "affine":
         return _affine_grid(data, target_shape)
     if data.dim() != 4 or data.shape[1] != 2:
@@ -73,7 +73,7 @@ def _sample(data: Tensor, grid: Tensor) -> Tensor:
 
 @op("BilinearSampler", same_dtype=True, outputs=("output", "tmp"), visible=1)
 def bilinear_sampler(data: Tensor, grid: Tensor, *, cudnn_off: bool | None = None) -> Tensor:
-    """Data at the places that `grid` (N, (x, y), H, W) names, -1 to 1 being the image; 0 outside of it."""
+    """Data at the positions in `grid` (N, (x, y), H, W), where -1 to 1 spans the image. It is 0 outside."""
     return _sample(data, grid)
 
 
@@ -87,5 +87,5 @@ def spatial_transformer(
     sampler_type: Literal["bilinear"],
     cudnn_off: bool | None = None,
 ) -> Tensor:
-    """Data under the affine maps `loc` (N, 6), sampled at `target_shape`."""
+    """Data under the affine transformations `loc` (N, 6), sampled with size `target_shape`."""
     return _sample(data, _affine_grid(loc, target_shape))

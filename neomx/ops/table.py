@@ -1,12 +1,12 @@
-"""THE op table. An op is one decorated function on torch tensors.
+"""The op table. An op is one decorated function on torch tensors.
 
     @op("Pooling", "pool", outputs=_output_names, visible=1)
     def pooling(data, *, kernel: Shape = (), pool_type: Literal["max", "avg"] = "max"):
-        "One line that says what it computes."
+        "One line that describes the result."
 
-Positional parameters are tensors: required, optional (`bias=None`) or any number (`*data`). Keyword-only
-parameters are attributes; the annotation says what values they take, in which spellings, and makes the error
-message. The nd, sym and np front ends are made from this table.
+Positional parameters are tensors: required, optional (`bias=None`) or variadic (`*data`). Keyword-only parameters are
+attributes. Their annotations define the accepted values and spellings, and the error messages. The nd, sym and np front
+ends are generated from this table.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from ..dtype import to_torch
 from .shapes import Shapes
 
 OPS: dict[str, Op] = {}
-# What an op, or torch in it, raises for input that does not suit; programs get an MXNetError that tells of the call.
+# The exceptions that an op or torch raises for invalid input. Programs get an MXNetError that describes the call.
 OP_ERRORS = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
 
-# The kinds of attribute beyond int, float, bool, str and Literal[...]. `| None` may follow each.
-Shape = Annotated[tuple[int, ...], "shape"]  # an int stands for a tuple of one
-Axis = Annotated[tuple[int, ...] | None, "axis"]  # None, an int or a tuple; always arrives as tuple or None
-Pairs = Annotated[tuple[tuple[int, ...], ...], "pairs"]  # a pair stands for a tuple of one, an int for a pair
+# The kinds of attributes besides int, float, bool, str and Literal[...]. `| None` may follow each.
+Shape = Annotated[tuple[int, ...], "shape"]  # an int means a tuple of one
+Axis = Annotated[tuple[int, ...] | None, "axis"]  # None, an int or a tuple; the op receives a tuple or None
+Pairs = Annotated[tuple[tuple[int, ...], ...], "pairs"]  # a pair means a tuple of one pair, an int means a pair
 Floats = Annotated[tuple[float, ...], "floats"]
 DType = Annotated[torch.dtype, "dtype"]
 Ctx = Annotated[Context, "ctx"]
-FILLED_IN: Any = None  # the default of a Ctx, which the front end replaces before the call
-Any_ = Annotated[Any, "anything"]  # handed over as it is
+FILLED_IN: Any = None  # the default of a Ctx, which the front end sets before the call
+Any_ = Annotated[Any, "anything"]  # passed unchanged
 
-# What facts about symbols are told in: a dimension of -1 and a shape or dtype of None are unknown.
+# The types of facts about symbols. A dimension of -1, and a shape or dtype of None, are unknown.
 Outputs = int | tuple[str, ...]
 Types = Sequence[torch.dtype | None]
 Condition = Callable[[dict[str, Any]], bool]
 
 
 class Accepting(Protocol):
-    """A class of arrays that knows which objects may be the inputs of ops called on it."""
+    """An array class that decides which objects its ops accept as inputs."""
 
     @classmethod
     def accepts(cls, value: Any) -> bool:
-        """Whether `value` may be an input."""
+        """Return whether `value` may be an input."""
 
     @classmethod
     def refuse(cls, value: Any, argument: str) -> NoReturn:
@@ -60,7 +60,7 @@ class Accepting(Protocol):
 
 
 class Op:
-    """A row of the table: the function, its names, and what the signature says about its arguments."""
+    """A row of the table: the function, its names, and its arguments as declared by its signature."""
 
     __slots__ = (
         "fn",
@@ -114,7 +114,7 @@ class Op:
         self.takes, self.states, self.starts = takes, states, starts or {}
         self.outputs, self.visible = outputs, visible
         self.infer, self.types = infer, types
-        # Mixed precision's: what it makes of the arrays and attributes of a call, and of the inputs of a new node.
+        # Hooks of mixed precision: they convert the arrays and attributes of a call, and the inputs of a new node.
         self.on_arrays: Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]] | None = None
         self.on_node: Callable[[Any], list[Any]] | None = None
         self.same_dtype, self.may_alias, self.mutates = same_dtype, may_alias, tuple(mutates)
@@ -131,17 +131,17 @@ class Op:
         self.attr_order = tuple(self.attrs)
         self.defaults = {p.name: p.default for p in keywords if p.default is not p.empty}
         self.required_attrs = frozenset(self.attrs) - frozenset(self.defaults)
-        self.unchanged = {p.name: p.default for p in keywords}  # `Parameter.empty`, which is no value, where required
+        self.unchanged = {p.name: p.default for p in keywords}  # `Parameter.empty`, which is not a value, if required
         self.needs_ctx = "ctx" in self.attrs
         self.takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        # To an op without attributes any keyword may be given, as in MXNet: `zeros_like(x, dtype=...)` does nothing.
+        # An op without attributes accepts any keyword, as in MXNet: `zeros_like(x, dtype=...)` ignores `dtype`.
         self.checks_names = self.variadic or bool(self.attrs.keys() - {"ctx"})
 
     def bind(
         self, args: Sequence[Any], kwargs: dict[str, Any], array_type: type[Accepting]
     ) -> tuple[Sequence[Any], dict[str, Any]]:
         """Sort a call's arguments into tensors (arrays of `array_type`, or None) and converted attributes."""
-        # The common call, in short: arrays by position, attributes by name. Whatever else, or wrong, goes the long way.
+        # Fast path for the common call: arrays by position, attributes by name. Other and invalid calls are slower.
         if self.required_inputs <= len(args) <= self.most_inputs:
             attrs: dict[str, Any] = {}
             try:
@@ -173,9 +173,9 @@ class Op:
     def sort(
         self, args: Sequence[Any], kwargs: dict[str, Any], accepts: Callable[[Any], bool]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """A call's arguments as the inputs by position, None where not given, and the attributes as they were given.
+        """Sort a call's arguments into inputs by position, None if not given, and attributes, not yet converted.
 
-        `accepts` tells inputs from attributes in a call of an op that takes any number of inputs.
+        `accepts` distinguishes inputs from attributes in a call of a variadic op.
         """
         count = len(self.inputs)
         if self.variadic:
@@ -196,7 +196,7 @@ class Op:
         return arrays, given
 
     def converted(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Attributes as the op's function wants them; refuses unknown names and misses required ones."""
+        """Return the attributes converted for the op's function. Raise for unknown and for missing names."""
         attrs = {}
         for name, value in given.items():
             if name in self.attrs:
@@ -214,18 +214,18 @@ class Op:
         return attrs
 
     def changed(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Of the attributes that a function passes on, those that are not the defaults, converted."""
+        """Return the attributes that differ from the defaults, converted."""
         attrs, unchanged = {}, self.unchanged
         try:
             for name, value in given.items():
                 if value is not unchanged[name]:
                     attrs[name] = self.attrs[name](value)
         except (TypeError, ValueError, SyntaxError):
-            self.convert(name, value)  # says what is wrong with it
+            self.convert(name, value)  # raises a descriptive error
         return attrs
 
     def convert(self, name: str, value: Any) -> Any:
-        """An attribute's value as the op's function wants it, from any spelling that MXNet takes."""
+        """Convert the value of an attribute for the op's function, from any spelling that MXNet accepts."""
         try:
             return self.attrs[name](value)
         except (TypeError, ValueError, SyntaxError) as error:
@@ -233,11 +233,11 @@ class Op:
             raise kind(f"{self.name}: argument {name}: {error}, received {value!r:.200}") from None
 
     def with_defaults(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """All attributes: those given, and the defaults of the others."""
+        """Return all attributes: those given, and the defaults of the others."""
         return {**self.defaults, **attrs}
 
     def input_names(self, attrs: dict[str, Any], count: int = 0) -> Sequence[str]:
-        """The names of the inputs that a symbol of this op has; `count` are given to an op of any number."""
+        """Return the names of the inputs of a symbol of this op. `count` is the number of inputs of a variadic op."""
         if callable(self.takes):
             return self.takes(self.with_defaults(attrs))
         if self.variadic:
@@ -252,24 +252,24 @@ class Op:
         )
 
     def state_names(self, attrs: dict[str, Any]) -> Sequence[str]:
-        """The names of the inputs that are auxiliary states."""
+        """Return the names of the inputs that are auxiliary states."""
         return self.mutates if self.states is None else self.states(self.with_defaults(attrs))
 
     def output_names(self, attrs: dict[str, Any]) -> tuple[str, ...]:
-        """The names of all outputs; a program sees the first `visible_outputs`."""
+        """Return the names of all outputs. A program sees the first `visible_outputs`."""
         outputs = self.outputs(self.with_defaults(attrs)) if callable(self.outputs) else self.outputs
         if isinstance(outputs, tuple):
             return outputs
         return ("output",) if outputs == 1 else tuple(f"output{i}" for i in range(outputs))
 
     def visible_outputs(self, attrs: dict[str, Any]) -> int:
-        """How many outputs a program sees."""
+        """Return the number of outputs that a program sees."""
         if self.visible is None:
             return len(self.output_names(attrs))
         return self.visible(self.with_defaults(attrs)) if callable(self.visible) else self.visible
 
     def signature(self) -> str:
-        """The call as a reader would write it: `Pooling(data, kernel=(), pool_type='max')`."""
+        """Return the call as a program would write it: `Pooling(data, kernel=(), pool_type='max')`."""
         parts = ["*" + self.inputs[0]] if self.variadic else list(self.inputs)
         for name in self.attr_order:
             if name == "ctx" and self.inputs:
@@ -284,32 +284,32 @@ class Op:
 def op(
     *names: str, same_dtype: bool = False, may_alias: bool = False, mutates: Sequence[str] = (), **of_symbols: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function into the table under `names`, the first being the one that messages use.
+    """Register a function in the table under `names`. Messages use the first name.
 
-    same_dtype  the tensors must have one dtype, as MXNet demands of arithmetic
-    may_alias   the result may be a view of an input; front ends that promise a fresh array copy it
-    fresh       for an op that may alias: the same function with a result in memory of its own, which is faster than
-                copying a view. It is called where autograd takes no part
+    same_dtype  the tensors must have the same dtype, as MXNet requires for arithmetic
+    may_alias   the result may be a view of an input; front ends that guarantee a new array copy it
+    fresh       for an op with may_alias: the same computation with a result that never shares memory. It is faster than
+                copying a view, and is called where autograd does not take part
     mutates     the inputs that the function changes in place (optimizer states, moving averages)
 
-    What a symbol must know before anything is computed. A function among these gets the attributes, defaults included.
+    The other arguments describe symbols before computation. Functions get the attributes, including defaults.
 
-    takes       {optional input: function that says whether a node has it}; for an op of any number of inputs, a
-                function that gives their names
-    states      attributes -> names of the inputs that are auxiliary states; those that `mutates` names unless told
-    starts      {input: initializer as JSON}, a hint for variables that are such inputs
-    outputs     how many outputs there are, or their names; with more than one, names are output0, output1, ...
-    visible     how many of the outputs a program sees: all unless told. The function returns just these
-    infer       (input shapes, output shapes, attributes) -> input shapes, with what follows for those that are None;
-                "same": all inputs and outputs have one shape. With a second list, of output shapes, the op is not run
-    types       (input dtypes, attributes) -> (input dtypes, output dtypes), None where unknown; unless told all are
-                one dtype, and outputs have the attribute `dtype` where there is one
+    takes       {optional input: function that returns whether a node has it}; for a variadic op, a function that
+                returns the names of the inputs
+    states      attributes -> names of the inputs that are auxiliary states; `mutates` by default
+    starts      {input: initializer as JSON}, a hint for variables that are these inputs
+    outputs     the number of outputs, or their names; several unnamed outputs are output0, output1, ...
+    visible     the number of outputs that a program sees, by default all; the function returns only these
+    infer       (input shapes, output shapes, attributes) -> input shapes, with unknown ones inferred where possible;
+                with a second list, of output shapes, the op is not run; "same": all shapes are equal
+    types       (input dtypes, attributes) -> (input dtypes, output dtypes), None where unknown; by default all are
+                equal, and outputs have the attribute `dtype` if there is one
     """
 
     def enter(fn: Callable[..., Any]) -> Callable[..., Any]:
         row = Op(fn, names, same_dtype, may_alias, mutates, **of_symbols)
         for name in names:
-            assert name not in OPS, f"two ops are called {name}"
+            assert name not in OPS, f"two ops have the name {name}"
             OPS[name] = row
         return fn
 
@@ -319,7 +319,7 @@ def op(
 def typed(
     outputs: Sequence[torch.dtype | int], inputs: Sequence[torch.dtype | int | None] = ()
 ) -> Callable[[Types, dict[str, Any]], tuple[Types, Types]]:
-    """`types=` for an op whose dtypes are fixed, or those of one of its inputs, told by number. None: any dtype."""
+    """`types=` for an op whose dtypes are fixed, or equal to that of the input with a given index. None: any dtype."""
 
     def types(given: Types, attrs: dict[str, Any]) -> tuple[Types, Types]:
         known = list(given)
@@ -332,7 +332,7 @@ def typed(
 
 
 def by_data(rule: Callable[[tuple[int, ...], dict[str, Any]], Sequence[tuple[int, ...]]]) -> Callable[..., Shapes]:
-    """`infer=` from a rule for the shapes of all inputs after the first, given that one's."""
+    """`infer=` from a rule that returns the shapes of the other inputs given the shape of the first."""
 
     def infer(shapes: Shapes, outputs: Shapes, attrs: dict[str, Any]) -> Shapes:
         if shapes[0] is None:
@@ -340,20 +340,20 @@ def by_data(rule: Callable[[tuple[int, ...], dict[str, Any]], Sequence[tuple[int
         try:
             return [shapes[0], *rule(shapes[0], attrs)][: len(shapes)]
         except (LookupError, ArithmeticError, ValueError, TypeError):
-            return shapes  # what is wrong with them the op itself says best
+            return shapes  # the op reports the error with more context
 
     return infer
 
 
 def get_op(name: str) -> Op:
-    """The op of that name, or an error that suggests one."""
+    """Return the op with that name, or raise an error that suggests one."""
     try:
         return OPS[name]
     except KeyError:
         raise MXNetError(f"no op is called {name!r}.{suggest(name, OPS)}") from None
 
 
-# ---- attribute values: every spelling a program or a JSON file may use -> what the function gets ----
+# ---- attribute values: converted from every spelling in programs and JSON files for the function ----
 
 
 def _converter(annotation: Any) -> Callable[[Any], Any]:
@@ -382,7 +382,7 @@ def _int(value: Any) -> int:
 
 def _of_64_bits(value: int) -> int:
     if value.bit_length() > 64:
-        raise ValueError("expected a number of 64 bits")
+        raise ValueError("expected a 64-bit integer")
     return value
 
 
@@ -420,9 +420,9 @@ def _sequence(value: Any) -> Iterable[Any]:
 
 
 def numbers_in(text: str) -> tuple[int | float | None, ...]:
-    """The numbers in a text as JSON files of 1.x spell them: "(1, 2)", "[1,2]", "3", and longs "1L".
+    """Parse numbers as written in JSON files of 1.x: "(1, 2)", "[1,2]", "3", and longs "1L".
 
-    None inside is kept for slice.
+    None is kept, for slice.
     """
     text = text.strip()
     bracketed = text[:1] + text[-1:] in ("()", "[]")

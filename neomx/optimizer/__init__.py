@@ -1,4 +1,4 @@
-"""`mx.optimizer`: how weights change, given their gradients."""
+"""`mx.optimizer`: algorithms that update weights from their gradients."""
 
 from . import contrib, optimizer
 from .optimizer import *  # noqa: F403

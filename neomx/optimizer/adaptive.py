@@ -1,4 +1,4 @@
-"""Optimizers that adapt the rate of each element to its past gradients: Adam and its kin, RMSProp, AdaGrad, FTRL."""
+"""Adaptive optimizers, which scale the step of each element by its past gradients: Adam, RMSProp, AdaGrad, FTRL."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .sgd import zeros_of
 
 
 def moments_of(weight: NDArray) -> tuple[Moment, Moment]:
-    """The averages, still zero, of a dense weight's gradient and of its square."""
+    """Return the initial averages, zeros, of a dense weight's gradient and of its square."""
     mean, var = (Moment(zeros_of(weight)._data, weight.context) for _ in range(2))
     return mean, var
 
 
 @register
 class Adam(Optimizer):
-    """Running averages of the gradient and of its square, the rate corrected for their start at zero.
+    """Adam: running averages of the gradient and of its square, with bias correction.
 
-    With `lazy_update` a row_sparse gradient changes only the rows that it has.
+    With `lazy_update`, a row_sparse gradient updates only the rows that it contains.
     """
 
     updates_apart = True
@@ -48,7 +48,7 @@ class Adam(Optimizer):
         self.lazy_update = lazy_update
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average of the gradient, the average of its square)."""
+        """Return (the average of the gradient, the average of its square)."""
         stype = weight.stype if self.lazy_update else "default"
         if stype == "default":
             return moments_of(weight)
@@ -58,7 +58,7 @@ class Adam(Optimizer):
         return lr * math.sqrt(1 - self.beta2**count) / (1 - self.beta1**count)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         nd.adam_update(
             weight,
@@ -77,7 +77,7 @@ class Adam(Optimizer):
 
 @functools.cache
 def long_ago(device: torch.device) -> torch.Tensor:
-    """A count of updates at which torch's kernel corrects nothing: the correction is in the rate already."""
+    """Return an update count that disables torch's bias correction: the rate already includes it."""
     return torch.tensor(math.inf, device=device)
 
 
@@ -91,7 +91,7 @@ def run_kernel(
     eps: float,
     **settings: float,
 ) -> None:
-    """A step by one of torch's kernels of Adam; moments are kept divided by the scale of the gradients."""
+    """Run a step with one of torch's Adam kernels. Moments are stored divided by the scale of the gradients."""
     means, variances = zip(*states, strict=True)
     moments = kept(means, scale), kept(variances, scale * scale)
     counts = [count] * len(weights)
@@ -102,7 +102,7 @@ def run_kernel(
 def adam(
     optimizer: Adam, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """Adam's step of many weights."""
+    """Update many weights by Adam."""
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:
         grads, scale, wd = _decayed(optimizer, weights, grads, wd), 1.0, 0.0
@@ -123,7 +123,7 @@ def adam(
 
 @register
 class AdamW(Adam):
-    """Adam whose decay does not go through the averages: the weight shrinks by lr * wd, as in `torch.optim.AdamW`."""
+    """Adam with decoupled weight decay: the weight shrinks by lr * wd, as in `torch.optim.AdamW`."""
 
     def __init__(
         self,
@@ -136,10 +136,10 @@ class AdamW(Adam):
         super().__init__(learning_rate, beta1, beta2, epsilon, lazy_update=False, **kwargs)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         count = self._index_update_count[index]
-        # The op averages with betas of single precision; corrected with the same, their rounding cancels out.
+        # The op averages with single precision betas. Using them for the correction too cancels their rounding errors.
         of_mean, of_var = 1 - single(self.beta1) ** count, math.sqrt(1 - single(self.beta2) ** count)
         nd.contrib.adamw_update(
             weight,
@@ -160,7 +160,7 @@ class AdamW(Adam):
 def adamw(
     optimizer: AdamW, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """AdamW's step of many weights."""
+    """Update many weights by AdamW."""
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:
         grads, scale = clipped(optimizer, grads), 1.0
@@ -180,7 +180,7 @@ def adamw(
 
 
 def _decayed(optimizer: Optimizer, weights: Tensors, grads: Tensors, wd: float) -> Tensors:
-    """New gradients, rescaled, with decay, and then clipped."""
+    """Return new gradients, rescaled, with weight decay, and then clipped."""
     result = list(torch._foreach_mul(grads, optimizer.rescale_grad))
     if wd:
         torch._foreach_add_(result, weights, alpha=wd)
@@ -189,7 +189,7 @@ def _decayed(optimizer: Optimizer, weights: Tensors, grads: Tensors, wd: float) 
 
 @register
 class Adamax(Optimizer):
-    """Adam with the largest gradient so far, which fades, in place of the root of the average square."""
+    """Adam with a decaying maximum of past gradients instead of the root of the average square."""
 
     updates_apart = True
 
@@ -199,23 +199,23 @@ class Adamax(Optimizer):
         self.beta2 = beta2
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average of the gradient, the largest)."""
+        """Return (the average of the gradient, the largest gradient)."""
         return zeros_of(weight), zeros_of(weight)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         grad = self._clipped(grad * self.rescale_grad + wd * weight)
         mean, largest = state
         mean[:] = self.beta1 * mean + (1 - self.beta1) * grad
         largest[:] = nd.maximum(self.beta2 * largest, grad.abs())
-        step = mean / (largest + (largest == 0))  # no step where all gradients were 0, of which MXNet makes NaN
+        step = mean / (largest + (largest == 0))  # no step where all gradients were 0, where MXNet returns NaN
         weight[:] -= lr / (1 - self.beta1 ** self._index_update_count[index]) * step
 
 
 @register
 class Nadam(Optimizer):
-    """Adam with Nesterov's momentum, which follows a schedule shared by all weights."""
+    """Adam with Nesterov momentum, on a schedule that all weights share."""
 
     def __init__(
         self,
@@ -234,14 +234,14 @@ class Nadam(Optimizer):
         self.m_schedule = 1.0
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average of the gradient, the average of its square)."""
+        """Return (the average of the gradient, the average of its square)."""
         return zeros_of(weight), zeros_of(weight)
 
     def _momentum_at(self, count: int) -> float:
         return self.beta1 * (1 - 0.5 * 0.96 ** (count * self.schedule_decay))
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         count = self._index_update_count[index]
         grad = self._clipped(grad * self.rescale_grad + wd * weight)
@@ -256,7 +256,7 @@ class Nadam(Optimizer):
 
 @register
 class FTML(Optimizer):
-    """Follow the moving leader."""
+    """FTML: follow the moving leader."""
 
     updates_apart = True
 
@@ -267,11 +267,11 @@ class FTML(Optimizer):
         self.epsilon = epsilon
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(d, v, z) of the op `ftml_update`."""
+        """Return (d, v, z) of the op `ftml_update`."""
         return zeros_of(weight), zeros_of(weight), zeros_of(weight)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         nd.ftml_update(
             weight,
@@ -291,22 +291,22 @@ class FTML(Optimizer):
 
 @register
 class Ftrl(Optimizer):
-    """Follow the regularized leader: weights whose gradients do not reach `lamda1` stay zero."""
+    """FTRL: follow the regularized leader. Weights with accumulated gradients below `lamda1` stay zero."""
 
     updates_apart = True
 
     def __init__(self, lamda1: float = 0.01, learning_rate: float = 0.1, beta: float = 1, **kwargs: Any):
         super().__init__(**kwargs)
-        self.lr = learning_rate  # a schedule keeps its own base_lr here, as in MXNet, and in no other optimizer
+        self.lr = learning_rate  # unlike in the other optimizers, a schedule keeps its base_lr, as in MXNet
         self.lamda1 = lamda1
         self.beta = beta
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(z, n) of the op `ftrl_update`."""
+        """Return (z, n) of the op `ftrl_update`."""
         return zeros_of(weight, weight.stype, "float32"), zeros_of(weight, weight.stype, "float32")
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         settings = dict(self._scaling(), lamda1=self.lamda1, beta=self.beta)
         nd.ftrl_update(weight, grad, *state, out=weight, lr=lr, wd=wd, **settings)
@@ -314,7 +314,7 @@ class Ftrl(Optimizer):
 
 @register
 class AdaGrad(Optimizer):
-    """Divides the gradient by the root of the sum of all its squares so far."""
+    """AdaGrad: divides the gradient by the root of the sum of its past squares."""
 
     updates_apart = True
 
@@ -323,11 +323,11 @@ class AdaGrad(Optimizer):
         self.float_stable_eps = eps
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The sum of squared gradients."""
+        """Return the sum of squared gradients."""
         return zeros_of(weight, weight.stype, "float32")
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place; of a row_sparse gradient only the rows it has."""
+        """Update a weight and its state in place. A row_sparse gradient updates only the rows that it contains."""
         lr, wd = self._begin(index)
         settings = dict(self._scaling(), lr=lr, wd=wd, epsilon=self.float_stable_eps)
         nd.sparse.adagrad_update(weight, grad, state, out=weight, **settings)  # type: ignore[attr-defined]
@@ -337,7 +337,7 @@ class AdaGrad(Optimizer):
 def adagrad(
     optimizer: AdaGrad, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """AdaGrad's step of many weights."""
+    """Update many weights by AdaGrad."""
     sums, grads = [state._data for state in states], clipped(optimizer, grads)
     torch._foreach_addcmul_(sums, grads, grads)
     if wd:
@@ -346,7 +346,7 @@ def adagrad(
 
 
 def _root(squares: Tensors, epsilon: float) -> Tensors:
-    """New tensors, the roots of squares + epsilon."""
+    """Return the square roots of squares + epsilon as new tensors."""
     roots = list(torch._foreach_add(squares, epsilon))
     torch._foreach_sqrt_(roots)
     return roots
@@ -354,7 +354,7 @@ def _root(squares: Tensors, epsilon: float) -> Tensors:
 
 @register
 class AdaDelta(Optimizer):
-    """Steps in proportion to the average size of past steps over that of past gradients; has no learning rate."""
+    """AdaDelta: steps proportional to the ratio of past steps to past gradients, without a learning rate."""
 
     updates_apart = True
 
@@ -364,11 +364,11 @@ class AdaDelta(Optimizer):
         self.epsilon = epsilon
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average of the squared gradient, the average of the squared step)."""
+        """Return (the average of the squared gradient, the average of the squared step)."""
         return zeros_of(weight, dtype="float32"), zeros_of(weight, dtype="float32")
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         _, wd = self._begin(index)
         grad = self._scaled(grad)
         of_grads, of_steps = state
@@ -380,7 +380,7 @@ class AdaDelta(Optimizer):
 
 @register
 class RMSProp(Optimizer):
-    """Divides the gradient by the root of its average square; `centered`, by its deviation, and with momentum."""
+    """RMSProp: divides the gradient by its root mean square or, if `centered`, by its deviation with momentum."""
 
     updates_apart = True
 
@@ -402,11 +402,11 @@ class RMSProp(Optimizer):
         self.clip_weights = clip_weights
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average square,), or if centered (the average square, the average, the momentum)."""
+        """Return (the average square,), or if centered (the average square, the average, the momentum)."""
         return tuple(zeros_of(weight, weight.stype, "float32") for _ in range(3 if self.centered else 1))
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         settings = dict(self._scaling(), lr=lr, wd=wd, gamma1=self.gamma1, epsilon=self.epsilon)
         if self.clip_weights:
@@ -421,7 +421,7 @@ class RMSProp(Optimizer):
 def rmsprop(
     optimizer: RMSProp, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """RMSProp's step of many weights."""
+    """Update many weights by RMSProp."""
     squares = [state[0]._data for state in states]
     grads, gamma1 = _decayed(optimizer, weights, grads, wd), single(optimizer.gamma1)
     torch._foreach_mul_(squares, gamma1)

@@ -1,4 +1,4 @@
-"""What all optimizers share: rates and decays for each parameter, counts of updates, half precision, the registry."""
+"""The base class of optimizers: learning rates and weight decays per parameter, update counts, the registry."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _OWN = (
     "num_update",
     "begin_num_update",
     "aggregate_num",
-)  # what differs from step to step, or by batch
+)  # values that differ between steps or batch sizes
 
 
 def is_half(weight: NDArray) -> bool:
-    """Whether a weight has half precision."""
+    """Return whether a weight has a half precision dtype."""
     return weight._data.dtype in _HALF
 
 
 class Optimizer:
-    """The base of all optimizers.
+    """The base class of all optimizers.
 
-    A subclass gives `create_state(index, weight)`, what it remembers of a weight, and
-    `update(index, weight, grad, state)`, which changes weight and state in place.
+    A subclass defines `create_state(index, weight)`, which returns the state of a weight, and
+    `update(index, weight, grad, state)`, which updates weight and state in place.
 
-    A subclass whose update of one element depends on other elements of the weight, by a norm for example, sets
-    `needs_whole_weights = True`: servers then keep each weight on one server, where they would split a large one.
+    A subclass in which the update of one element depends on other elements of the weight, for example through a norm,
+    sets `needs_whole_weights = True`. Each weight is then stored on a single server. Otherwise large ones are split.
     """
 
     opt_registry: ClassVar[dict[str, type[Optimizer]]] = {}
-    # Whether the update of a parameter uses nothing of other parameters, so that they may be updated in any order, some
-    # now and some later. An optimizer of one's own says True if that holds for it.
+    # Whether updates of different parameters are independent, so that they may happen in any order and at different
+    # times. A custom optimizer sets it to True if this applies.
     updates_apart: ClassVar[bool] = False
     needs_whole_weights: ClassVar[bool] = False
 
@@ -73,7 +73,7 @@ class Optimizer:
         self.begin_num_update = self.num_update = begin_num_update
         self._all_index_update_counts: dict[int, dict[Index, int]] = {0: {}}
         self._index_update_count = self._all_index_update_counts[0]
-        self._loaded_counts: dict[Index, int] = {}  # from which devices that a file does not mention continue
+        self._loaded_counts: dict[Index, int] = {}  # the initial counts of devices that are not in a file
         self.clip_gradient = clip_gradient
         self.multi_precision = multi_precision
         self.aggregate_num = 0
@@ -86,13 +86,13 @@ class Optimizer:
         self.set_wd_mult({})
 
     def _start_schedule_at(self, lr: float) -> None:
-        """A rate that is given, or that the optimizer has by default, goes before the schedule's own."""
+        """Replace the schedule's base rate by the given or default rate of the optimizer."""
         if self.lr_scheduler.base_lr != lr:
             logging.info("the optimizer's learning_rate %g replaces the schedule's %g", lr, self.lr_scheduler.base_lr)
         self.lr_scheduler.base_lr = lr
 
     def settings(self) -> dict[str, object]:
-        """The numbers that the program has given it, which must be the same on all workers."""
+        """Return the hyperparameters, which must be equal on all workers."""
         found: dict[str, object] = {"optimizer": type(self).__name__}
         for name, value in vars(self).items():
             if isinstance(value, (bool, int, float, type(None))) and not name.startswith("_") and name not in _OWN:
@@ -103,20 +103,20 @@ class Optimizer:
         return found
 
     def multipliers(self, indices: Sequence[Index]) -> tuple[list[float], list[float]]:
-        """The factors of these parameters' rates, and those of their decays."""
+        """Return the learning rate multipliers and the weight decay multipliers of parameters."""
         return self._multipliers(indices, "lr_mult"), self._multipliers(indices, "wd_mult")
 
-    # ---- what a subclass gives ----
+    # ---- defined by subclasses ----
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """What the optimizer remembers of one weight: None, an array, or a tuple."""
+        """Return the initial state of a weight: None, an array, or a tuple."""
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Change a weight and its state in place; lists of each where `aggregate_num` is above 0."""
+        """Update a weight and its state in place. The arguments are lists if `aggregate_num` is positive."""
         raise NotImplementedError(f"{type(self).__name__} must define update(index, weight, grad, state)")
 
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
-        """The state of a weight; with `multi_precision`, a half precision weight has (float32 copy, its state)."""
+        """Return the state of a weight. With `multi_precision`, it is (float32 copy, state) for half precision."""
         if self.multi_precision and is_half(weight):
             master = weight.astype("float32")
             return master, self.create_state(index, same_part(weight, master))
@@ -124,7 +124,7 @@ class Optimizer:
         return self.create_state(index, weight)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """`update`, of the float32 copy where there is one, from which the weight is then taken."""
+        """Run `update` on the float32 copy if there is one, and copy the result to the weight."""
         if self.multi_precision and is_half(weight):
             master, inner = state
             self.update(index, same_part(weight, master), grad.astype("float32"), inner)
@@ -132,11 +132,11 @@ class Optimizer:
         else:
             self.update(index, weight, grad, state)
 
-    # `update` as a generator that stops where it needs sums over all parts of a weight; who needs none has none.
+    # `update` as a generator that yields where it needs sums over all Parts of a weight. Not defined if it needs none.
     _steps: ClassVar[Callable[..., Steps]]
 
     def _steps_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> Steps:
-        """`update_multi_precision` by `_steps`."""
+        """Run `update_multi_precision` with `_steps`."""
         if not (self.multi_precision and is_half(weight)):
             yield from self._steps(index, weight, grad, state)
             return
@@ -145,7 +145,7 @@ class Optimizer:
         master.astype(weight.dtype).copyto(weight)
 
     def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
-        """The float32 copy of a weight, if it has one, and the state that goes with it."""
+        """Return the float32 copy of a weight, or None, and the remaining state."""
         return state if self.multi_precision and is_half(weight) else (None, state)
 
     def _warn_of_half(self, weight: NDArray) -> None:
@@ -156,39 +156,40 @@ class Optimizer:
                 stacklevel=3,
             )
 
-    # ---- rates and decays ----
+    # ---- learning rates and weight decays ----
 
     @property
     def learning_rate(self) -> float:
-        """The current rate, before the multipliers of parameters."""
+        """The current learning rate, without the multipliers of parameters."""
         return self.lr if self.lr_scheduler is None else self.lr_scheduler(self.num_update)
 
     def set_learning_rate(self, lr: float) -> None:
-        """Set the rate; refused where a scheduler sets it."""
+        """Set the learning rate. Raise if a scheduler controls it."""
         if self.lr_scheduler is not None:
             raise UserWarning(
-                "the learning rate comes from lr_scheduler and cannot be set. Set lr_scheduler.base_lr, or make the "
-                "optimizer without lr_scheduler"
+                "the learning rate is controlled by lr_scheduler and cannot be set. Set lr_scheduler.base_lr, or "
+                "create the optimizer without lr_scheduler"
             )
         self.lr = lr
 
     def set_lr_scale(self, args_lrscale: Any) -> None:
-        """Superseded by `set_lr_mult`."""
-        raise DeprecationWarning("set_lr_scale is no more. Use set_lr_mult")
+        """Raise an error: replaced by `set_lr_mult`."""
+        raise DeprecationWarning("set_lr_scale was removed. Use set_lr_mult")
 
     def set_lr_mult(self, args_lr_mult: dict[Index, float]) -> None:
-        """Multiply the rates of these parameters, given by index or name; the symbol's `__lr_mult__` come first."""
+        """Set learning rate multipliers by parameter index or name. They override `__lr_mult__` of the symbol."""
         self.lr_mult = {**self._symbol_attributes("__lr_mult__"), **args_lr_mult}
 
     def set_wd_mult(self, args_wd_mult: dict[Index, float]) -> None:
-        """Multiply the decays of these parameters, given by index or name.
+        """Set weight decay multipliers by parameter index or name.
 
-        Of the named parameters only those called *_weight and *_gamma decay, unless this or `__wd_mult__` says so.
+        By default, among named parameters only *_weight and *_gamma decay. `__wd_mult__` of the symbol also
+        overrides this.
         """
         spared: dict[Index, float] = {name: 0.0 for name in self.idx2name.values() if not name.endswith(self._decaying)}
         self.wd_mult = {**spared, **self._symbol_attributes("__wd_mult__"), **args_wd_mult}
 
-    _arrays_by_index: ClassVar[tuple[str, ...]] = ()  # attributes that hold arrays like the weights
+    _arrays_by_index: ClassVar[tuple[str, ...]] = ()  # attributes with arrays of the shapes of the weights
 
     _decaying: ClassVar[tuple[str, ...]] = ("_weight", "_gamma")
 
@@ -212,8 +213,8 @@ class Optimizer:
         return self._get_wds([index])[0]
 
     def _multipliers(self, indices: Sequence[Index], kind: str) -> list[float]:
-        """The multipliers of parameters: their own, else what was set for the index, else for the name."""
-        if self.param_dict and all(map(self.param_dict.__contains__, indices)):  # as a Trainer has it: every step asks
+        """Return the multipliers of parameters: their own, else those set by index, else those set by name."""
+        if self.param_dict and all(map(self.param_dict.__contains__, indices)):  # fast path for Trainer
             return list(map(operator.attrgetter(kind), map(self.param_dict.__getitem__, indices)))
         given: dict[Index, float] = getattr(self, kind)
         return [
@@ -230,13 +231,13 @@ class Optimizer:
     # ---- counting ----
 
     def _set_current_context(self, device_id: int) -> None:
-        """Count the updates of this device from now on."""
+        """Select the update counts of a device."""
         if not self._all_index_update_counts.get(device_id):
             self._all_index_update_counts[device_id] = dict(self._loaded_counts)
         self._index_update_count = self._all_index_update_counts[device_id]
 
     def _update_count(self, index: Any) -> None:
-        """Count one more update of a parameter, or of each in a list."""
+        """Increment the update count of a parameter, or of each in a list."""
         counts = self._index_update_count
         for each in index if isinstance(index, (list, tuple)) else (index,):
             counts[each] = count = counts.get(each, self.begin_num_update) + 1
@@ -244,24 +245,24 @@ class Optimizer:
                 self.num_update = count
 
     def begin_updates(self, indices: Sequence[Index]) -> float:
-        """Count an update of each parameter; the learning rate, before multipliers, at which they are updated."""
+        """Count an update of each parameter and return the learning rate for it, without multipliers."""
         self._update_count(indices)
         return self.learning_rate
 
-    # ---- for the updates of subclasses ----
+    # ---- helpers for subclasses ----
 
     def _begin(self, index: Index) -> tuple[float, float]:
-        """Count an update of one parameter; its learning rate and decay."""
+        """Count an update of one parameter and return its learning rate and weight decay."""
         self._update_count(index)
         return self._get_lr(index), self._get_wd(index)
 
     def _scaling(self) -> dict[str, float]:
-        """What update ops are told of every gradient."""
+        """Return the arguments of update ops that apply to every gradient."""
         clip = {"clip_gradient": self.clip_gradient} if self.clip_gradient else {}
         return {"rescale_grad": self.rescale_grad, **clip}
 
     def _scaled(self, grad: NDArray) -> NDArray:
-        """The rescaled, clipped gradient."""
+        """Return the rescaled, clipped gradient."""
         return self._clipped(grad * self.rescale_grad)
 
     def _clipped(self, grad: NDArray) -> NDArray:
@@ -271,11 +272,11 @@ class Optimizer:
 
     @staticmethod
     def register(klass: Klass) -> Klass:
-        """Make a class known to `create` under its name; a later class of that name takes it over, with a warning."""
+        """Register a class by name for `create`. It replaces a class with the same name, with a warning."""
         name = klass.__name__.lower()
         if name in Optimizer.opt_registry:
             warnings.warn(
-                f"optimizer {klass.__module__}.{klass.__name__} takes the place of "
+                f"optimizer {klass.__module__}.{klass.__name__} replaces "
                 f"{Optimizer.opt_registry[name].__module__}.{Optimizer.opt_registry[name].__name__}",
                 stacklevel=2,
             )
@@ -284,10 +285,10 @@ class Optimizer:
 
     @staticmethod
     def create_optimizer(name: str, **kwargs: Any) -> Optimizer:
-        """A new optimizer of the class registered as `name`, in any case."""
+        """Create an optimizer of the class registered as `name`, ignoring case."""
         known = Optimizer.opt_registry
         if not isinstance(name, str):
-            raise TypeError(f"expected an Optimizer or the name of one, as 'sgd', received {name!r:.80}")
+            raise TypeError(f"expected an Optimizer or the name of one, such as 'sgd', received {name!r:.80}")
         if name.lower() not in known:
             raise ValueError(
                 f"Cannot find optimizer {name}.{suggest(name.lower(), known)} Registered: {', '.join(sorted(known))}"

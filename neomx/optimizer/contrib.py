@@ -1,4 +1,4 @@
-"""Optimizers that MXNet keeps in `mx.optimizer.contrib`."""
+"""The optimizers of `mx.optimizer.contrib`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GroupAdaGrad"]
 
 @register
 class GroupAdaGrad(Optimizer):
-    """AdaGrad with one sum of squares for each row of a weight; has no decay."""
+    """AdaGrad with one sum of squares for each row of a weight. It does not support weight decay."""
 
     needs_whole_weights: ClassVar[bool] = True
     updates_apart = True
@@ -27,15 +27,15 @@ class GroupAdaGrad(Optimizer):
         self.float_stable_eps = eps
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """A number for each row."""
+        """Return one value for each row."""
         if weight.ndim != 2:
-            raise AssertionError(f"GroupAdaGrad needs weights of two dimensions, received {weight.shape}")
+            raise AssertionError(f"GroupAdaGrad requires weights with two dimensions, received {weight.shape}")
         if isinstance(weight, Part):
             return by_row(torch.zeros(weight.whole_shape[0], 1, device=weight._data.device), weight)
         return nd.zeros((weight.shape[0], 1), ctx=weight.context, stype=weight.stype)
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         in_step([self._steps(index, weight, grad, state)])
 
     def _steps(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Steps:

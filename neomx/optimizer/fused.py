@@ -1,8 +1,8 @@
-"""Updating many dense weights in a few calls, where torch has kernels for it.
+"""Updates of many dense weights in a few calls, with torch's fused kernels.
 
-A rule does for a list of float32 weights of one learning rate, decay and count what the optimizer's `update` does for
-one. Of half precision weights with float32 copies it updates the copies, from which the weights are then taken. What a
-rule cannot do (sparse, half precision alone, subclasses) is left to that method.
+A rule does the same as the optimizer's `update` for a list of float32 weights with the same learning rate, weight decay
+and update count. For half precision weights, it updates their float32 copies and copies the results to the weights.
+Other cases (sparse, half precision without a copy, subclasses) are left to `update`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .part import Part, Steps, in_step
 
 Tensors = list[torch.Tensor]
 Sums = Generator[torch.Tensor, torch.Tensor, None]
-# (optimizer, weights, gradients, states, learning rate, decay, count of updates); a rule that needs sums over whole
-# weights is a generator, which gives a row of this rank's shares for each weight, and is sent a row of the sums.
+# (optimizer, weights, gradients, states, learning rate, weight decay, update count). A rule that needs sums over whole
+# weights is a generator: it yields a row of this rank's shares for each weight, and receives a row of the sums.
 Rule = Callable[..., Sums | None]
 RULES: dict[type[Optimizer], tuple[Rule, bool]] = {}
 
 
 def kept(moments: Iterable[NDArray], factor: float) -> Tensors:
-    """The memory of moments, divided by `factor` from now on."""
+    """Return the stored tensors of moments, after rescaling them to `factor`."""
     arrays: list[Any] = list(moments)
     if any(moment._factor != factor for moment in arrays):
         torch._foreach_mul_([moment._kept for moment in arrays], [moment._factor / factor for moment in arrays])
@@ -41,7 +41,7 @@ def kept(moments: Iterable[NDArray], factor: float) -> Tensors:
 
 
 def rule(optimizer: type[Optimizer], moments: bool = False) -> Callable[[Rule], Rule]:
-    """Declares the rule of exactly this class, subclasses may have changed what an update is; it may want moments."""
+    """Declare the rule of this class, but not of subclasses, which may override update. `moments`: it needs Moments."""
 
     def declare(function: Rule) -> Rule:
         RULES[optimizer] = function, moments
@@ -51,12 +51,12 @@ def rule(optimizer: type[Optimizer], moments: bool = False) -> Callable[[Rule], 
 
 
 class FusedPlan:
-    """Which of some weights a rule can update, and how they are grouped by rate, decay and count."""
+    """The weights that a rule can update, grouped by learning rate, weight decay and update count."""
 
     def __init__(self, optimizer: Optimizer, indices: Sequence[Index], grads: Any, weights: Any, states: list[Any]):
         for array in (*weights, *grads):
             if not isinstance(array, NDArray):
-                raise AssertionError(f"an update needs NDArrays, received a {type(array).__name__}")
+                raise AssertionError(f"expected NDArrays to update, received a {type(array).__name__}")
         self.arrays = [weakref.ref(array) for array in (*weights, *grads)]
         self.all_states = states
         formats = [_format_of(weight) for weight in weights]
@@ -76,7 +76,7 @@ class FusedPlan:
         self.groups: list[tuple[Any, list[int]]] = []
 
     def is_of(self, grads: Any, weights: Any, states: list[Any]) -> bool:
-        """Whether it was made for these arrays, in the order they have in memory, by which kernels go."""
+        """Return whether the plan was made for these arrays in their current memory format, which kernels rely on."""
         made_for = [reference() for reference in self.arrays]
         if not all(map(is_, made_for, (*weights, *grads))) or not all(map(is_, self.all_states, states)):
             return False
@@ -84,7 +84,7 @@ class FusedPlan:
         return all(tensor.is_contiguous(memory_format=form) for tensor, form in memory)
 
     def group(self, optimizer: Optimizer) -> list[tuple[Any, list[int]]]:
-        """(multiplier of the rate, decay, updates behind the most updated, whether it has a state), positions."""
+        """Return pairs of ((lr_mult, wd, number of missed updates, whether the state is None), positions)."""
         counts, newest = optimizer._index_update_count, optimizer.num_update
         keys = list(
             zip(
@@ -104,7 +104,7 @@ class FusedPlan:
 
 
 def _format_of(weight: NDArray) -> torch.memory_format | None:
-    """The order of a weight's elements in memory, if it is one that a state can share."""
+    """Return the memory format of a weight, or None if its state cannot have the same."""
     tensor = weight._data
     if tensor.is_contiguous():
         return torch.contiguous_format
@@ -118,12 +118,12 @@ def _parts(state: Any) -> tuple[Any, ...]:
 
 
 def _memory(array: NDArray) -> torch.Tensor:
-    """The tensor behind an array; a moment's as it is kept."""
+    """Return the tensor of an array, or the stored tensor of a Moment."""
     return array._kept if isinstance(array, Moment) else array._data
 
 
 def _lay_out(state: Any, form: torch.memory_format) -> None:
-    """Put a state into the order of its weight."""
+    """Convert a state to the memory format of its weight."""
     for array in _parts(state):
         tensor = _memory(array)
         if not tensor.is_contiguous(memory_format=form):
@@ -147,7 +147,7 @@ def _is_plain(weight: NDArray, grad: NDArray, master: NDArray | None, state: Any
 
 
 class Fused:
-    """The plans of an updater, by the indices it was called with."""
+    """The plans of an updater, by the indices that it was called with."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[Index, ...], FusedPlan] = {}
@@ -155,7 +155,7 @@ class Fused:
     def update(
         self, optimizer: Optimizer, states: dict[Index, Any], indices: Any, grads: Any, weights: Any
     ) -> Sequence[int]:
-        """Update what a rule can; the positions of the rest."""
+        """Update the weights that a rule can update, and return the positions of the others."""
         step, moments = RULES.get(type(optimizer), (None, False))
         if step is None or optimizer.rescale_grad <= 0 or not _in_step(optimizer, indices):
             return range(len(indices))
@@ -166,7 +166,7 @@ class Fused:
             return plan.rest
         optimizer._update_count(plan.indices)
         lr = optimizer.learning_rate
-        # The leaf's memory past torch's version counter: backward may still need the leaf, as in MXNet.
+        # `.data` bypasses torch's version counter: backward may still need the leaf, as in MXNet.
         leaves = [weights[i]._data.data for i in plan.positions]
         copies = [None if master is None else master._data for master in plan.masters]
         memory = [leaf if copy is None else copy for leaf, copy in zip(leaves, copies, strict=True)]
@@ -197,17 +197,17 @@ class Fused:
 
 
 def _refuse_scattered(indices: list[Index], weights: list[NDArray]) -> None:
-    """Parts that lie scattered in memory on one rank would not be summed together with those of the others."""
+    """Raise for noncontiguous Parts, which could not be summed together with those of other ranks."""
     for i, weight in zip(indices, weights, strict=True):
         if isinstance(weight, Part) and _format_of(weight) is None:
             raise MXNetError(
-                f"this rank's part of weight {i!r}, of shape {weight.shape}, is not contiguous in memory, as an "
-                "optimizer that measures whole weights needs it. Make the Part of a tensor that is"
+                f"this rank's part of weight {i!r}, of shape {weight.shape}, is not contiguous in memory. An optimizer "
+                "that needs norms of whole weights requires this. Create the Part from a contiguous tensor"
             )
 
 
 def _for_each(sums: Sums, weights: list[NDArray]) -> Steps:
-    """The steps of a rule that needs sums over all parts of each weight."""
+    """Run a rule that needs sums over all Parts of each weight."""
     shares = next(sums)
     if len({weight._total if isinstance(weight, Part) else None for weight in weights}) == 1:
         (totals,) = yield [(weights[0], shares)]
@@ -218,22 +218,22 @@ def _for_each(sums: Sums, weights: list[NDArray]) -> Steps:
 
 
 def _ordered(grad: torch.Tensor, form: torch.memory_format) -> torch.Tensor:
-    """A gradient in float32, in the order of its weight."""
+    """Return a gradient in float32, in the memory format of its weight."""
     if grad.dtype is not torch.float32:
         return grad.to(torch.float32, memory_format=form)
     return grad if grad.is_contiguous(memory_format=form) else grad.contiguous(memory_format=form)
 
 
 def _in_step(optimizer: Optimizer, indices: Sequence[Index]) -> bool:
-    """Whether all get one learning rate: a schedule gives an older one to those before the most updated."""
+    """Return whether all have the same learning rate: with a schedule, it depends on the update count."""
     counts = optimizer._index_update_count
     return optimizer.lr_scheduler is None or len(set(map(counts.get, indices))) == 1
 
 
 def _with_moments(state: Any) -> Any:
-    """A state with plain arrays, as it comes from a file, with moments in their place, in memory of their own.
+    """Return a state with its arrays, for example from a file, replaced by Moments with separate memory.
 
-    With a float32 copy of the weight before it, the copy stays.
+    A float32 copy of the weight is unchanged.
     """
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], tuple):
         return state[0], _with_moments(state[1])
@@ -243,12 +243,12 @@ def _with_moments(state: Any) -> Any:
 
 
 def clipped(optimizer: Optimizer, grads: Tensors) -> Tensors:
-    """New gradients, rescaled and clipped."""
+    """Return new gradients, rescaled and clipped."""
     return clamp_(list(torch._foreach_mul(grads, optimizer.rescale_grad)), optimizer.clip_gradient)
 
 
 def clamp_(tensors: Tensors, limit: float | None) -> Tensors:
-    """The same tensors, clipped in place where there is a limit."""
+    """Clip tensors in place if there is a limit, and return them."""
     if limit:
         torch._foreach_clamp_min_(tensors, -limit)
         torch._foreach_clamp_max_(tensors, limit)

@@ -1,4 +1,4 @@
-"""Optimizers for large batches, with a learning rate of its own for each weight: LARS, LBSGD, LAMB."""
+"""Optimizers for large batches, with a separate learning rate for each weight: LARS, LBSGD, LAMB."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .sgd import MasterLast, OfLists, aggregation, sgd_step, zeros_of
 
 @register
 class LARS(MasterLast):
-    """SGD whose rate for a weight is scaled by eta * |weight| / (|grad| + wd * |weight| + eps).
+    """LARS: SGD with the rate of each weight scaled by eta * |weight| / (|grad| + wd * |weight| + eps).
 
-    Parameters called *gamma, *beta or *bias keep the plain rate. With `momentum_correction` the momentum follows a
-    change of the rate.
+    The rate of parameters named *gamma, *beta or *bias is not scaled. With `momentum_correction`, the momentum is
+    scaled when the rate changes.
     """
 
     needs_whole_weights: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class LARS(MasterLast):
         self.cur_lr: float | None = None
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The momentum, if there is any."""
+        """Return the momentum, or None if it is 0."""
         if self.momentum == 0.0:
             return None
         return zeros_of(weight, weight.stype if self.lazy_update else "default")
@@ -81,7 +81,7 @@ class LARS(MasterLast):
             sgd_step(w, g, inner, master, dict(settings, lr=lr * self._trust(i, of_w, of_g, wd), wd=wd))
 
     def _trust(self, index: Index, of_weight: float, of_grad: float, wd: float) -> float:
-        """What the rate is multiplied by for a weight and a gradient of these norms."""
+        """Return the factor of the rate for a weight and a gradient with these norms."""
         of_grad *= self.rescale_grad
         if of_weight <= 0 or of_grad <= 0 or str(self.idx2name.get(index, index)).endswith(("gamma", "beta", "bias")):
             return 1.0
@@ -90,9 +90,9 @@ class LARS(MasterLast):
 
 @register
 class LBSGD(Optimizer):
-    """SGD for large batches put together of `batch_scale` small ones, with a warmup of the rate, or LARS.
+    """SGD for large batches accumulated from `batch_scale` small ones, with a warmup of the rate, or LARS.
 
-    `warmup_strategy` is 'linear', 'power2' or 'sqrt', by which the rate grows to `batch_scale` times itself during
+    `warmup_strategy` is 'linear', 'power2' or 'sqrt', to increase the rate to `batch_scale` times its value during
     `warmup_epochs`, or 'lars'.
     """
 
@@ -122,17 +122,17 @@ class LBSGD(Optimizer):
         self.cumgrads: dict[Index, dict[str, Any]] = {}
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The momentum, if there is any."""
+        """Return the momentum, or None if it is 0."""
         return zeros_of(weight, weight.stype) if self.momentum != 0.0 else None
 
     def begin_updates(self, indices: Sequence[Index]) -> float:
-        """Count an update of each parameter; the rate is the one before it, as in MXNet."""
+        """Count an update of each parameter and return the rate before it, as in MXNet."""
         lr = self.learning_rate
         self._update_count(indices)
         return lr
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Add the gradient to those gathered; when `batch_scale` are, change the weight and its state."""
+        """Accumulate the gradient. After `batch_scale` gradients, update the weight and its state in place."""
         in_step([self._steps(index, weight, grad, state)])
 
     def _steps(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> Steps:
@@ -155,7 +155,7 @@ class LBSGD(Optimizer):
         sgd_step(weight, grad, state, None, settings)
 
     def _warmup(self, count: int) -> float:
-        """What the rate is multiplied by after so many batches."""
+        """Return the factor of the rate after a number of batches."""
         whole = self.warmup_epochs * self.updates_per_epoch
         if count >= whole:
             return float(self.batch_scale)
@@ -164,13 +164,13 @@ class LBSGD(Optimizer):
         return 1.0 + (self.batch_scale - 1) * grown if whole > 1 else 1.0
 
     def _lars(self, of_weight: float, of_grad: float, wd: float) -> float:
-        """What the rate is multiplied by for a weight and a gradient of these squared norms."""
+        """Return the factor of the rate for a weight and a gradient with these squared norms."""
         return min(max(math.sqrt(of_weight / (of_grad + wd * of_weight + 1e-18)), 0.01), 100.0)
 
 
 @register
 class LAMB(OfLists):
-    """Adam's direction with decay, its length scaled to the weight's (within `lower_bound` and `upper_bound`)."""
+    """LAMB: Adam's step, scaled to the norm of the weight (clipped to `lower_bound` and `upper_bound`)."""
 
     needs_whole_weights: ClassVar[bool] = True
     updates_apart = True
@@ -196,11 +196,11 @@ class LAMB(OfLists):
         self.aggregate_num = 45
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the average of the gradient, the average of its square)."""
+        """Return (the average of the gradient, the average of its square)."""
         return moments_of(weight)
 
     def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
-        """No copy, which leaves half precision to the ops: MXNet measures the weight there, not its float32 copy."""
+        """Return no float32 copy, so that ops update half precision: MXNet uses the norm of the weight itself."""
         return None, state
 
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
@@ -233,7 +233,7 @@ class LAMB(OfLists):
         return {"lower_bound": self.lower_bound or -1.0, "upper_bound": self.upper_bound or -1.0}
 
     def _steps(self, index: list, weight: list, grad: list, state: list, masters: bool) -> Steps:
-        """The same in two phases: all directions, and when the norms of whole weights are known, all steps."""
+        """Run the update in two phases: all directions first, then all steps with the norms of whole weights."""
         rates, prefix = zip(self._get_lrs(index), self._get_wds(index), strict=True), "mp_" if masters else ""
         rows = []
         for i, w, g, s, (lr, wd) in zip(index, weight, grad, state, rates, strict=True):
@@ -248,7 +248,7 @@ class LAMB(OfLists):
 
 
 def _measured(weight: NDArray, has_master: bool) -> torch.Tensor:
-    """This rank's share of the squared norm of a weight for LAMB: with a master, of squares in half precision."""
+    """Return this rank's share of a weight's squared norm. With a float32 copy, squares are in half precision."""
     return weight._data.detach().square().sum(dtype=torch.float32).double() if has_master else square(weight)
 
 
@@ -256,9 +256,9 @@ def _measured(weight: NDArray, has_master: bool) -> torch.Tensor:
 def lamb(
     optimizer: LAMB, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> Sums:
-    """LAMB's step of many weights.
+    """Update many weights by LAMB.
 
-    torch's Adam makes the directions: at the rate 1 it leads from -wd * weight to their opposites, here over `factor`.
+    torch's Adam with rate 1, starting from -wd * weight, computes the negative directions, divided by `factor`.
     """
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:

@@ -1,4 +1,4 @@
-"""A state of an optimizer as fused kernels keep it."""
+"""Moment: an optimizer state in the form that fused kernels use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..ndarray import NDArray
 
 
 class Moment(NDArray):
-    """A state that is kept divided by a factor between fused steps; who reads it finds it multiplied back.
+    """A state that is stored divided by a factor between fused steps. Reading it multiplies it back.
 
-    torch's kernel cannot rescale gradients without writing them. Dividing what it averages by the same factor gives
-    the same weights, and costs nothing until someone looks.
+    torch's kernel cannot rescale gradients without writing them. Dividing the averages by the same factor results in
+    the same weights, at no cost until the state is read.
     """
 
     __slots__ = ("_kept", "_factor")
@@ -34,17 +34,17 @@ class Moment(NDArray):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The length of each dimension; to ask is not to read."""
+        """The shape. It does not count as reading."""
         return tuple(self._kept.shape)
 
     @property
     def dtype(self) -> Any:
-        """The numpy type of its elements."""
+        """The numpy type of the elements."""
         return NUMPY_OF_TORCH[self._kept.dtype]
 
     @classmethod
     def restored(cls, kept: NDArray, factor: float) -> Moment:
-        """What was kept with this factor, to the bit."""
+        """Return a Moment with the given stored array and factor, without rounding."""
         moment = cls(kept._data, kept._ctx)
         moment._factor = factor
         return moment

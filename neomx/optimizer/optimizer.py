@@ -1,4 +1,4 @@
-"""All optimizers under the name of the module in which MXNet has them."""
+"""All optimizers, under the module name that MXNet uses."""
 
 from ..ndarray import abs as NDabs
 from .adaptive import FTML, AdaDelta, AdaGrad, Adam, Adamax, AdamW, Ftrl, Nadam, RMSProp

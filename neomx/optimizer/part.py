@@ -1,4 +1,4 @@
-"""Part: what one rank holds of an array that several ranks hold together, and sums over all of them."""
+"""Part: one rank's part of an array that is sharded over ranks, and sums over all parts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..context import Context
 from ..ndarray import NDArray
 
 Total = Callable[[torch.Tensor], torch.Tensor]
-Share = tuple[NDArray, torch.Tensor]  # an array, and this rank's share of a sum over all of its ranks
-Steps = Generator[list[Share], list[torch.Tensor], None]  # an update that stops where it needs such sums
+Share = tuple[NDArray, torch.Tensor]  # an array, and this rank's term of a sum over its ranks
+Steps = Generator[list[Share], list[torch.Tensor], None]  # an update that yields where it needs such sums
 
 
 class Part(NDArray):
-    """This rank's part of an array that several ranks hold together.
+    """This rank's part of an array that is sharded over several ranks.
 
-    `split` says which rows, columns, ... of the whole it has; `slice(None)` is a dimension that no rank has cut.
-    `total` sums a small tensor over the ranks that hold the different parts (of an array that all hold whole, it gives
-    the tensor itself); parts of one group of ranks should share one `total`, whose sums then travel together.
+    `split` has one slice of the whole array for each dimension; `slice(None)` is a dimension that is not split.
+    `total` sums a small tensor over the ranks with the different parts. For a replicated array, it returns the tensor
+    itself. Parts of the same group of ranks should share one `total`, so that their sums need only one collective.
     """
 
     __slots__ = ("_total", "whole_shape", "split")
@@ -38,15 +38,15 @@ class Part(NDArray):
         _check_split(tuple(data.shape), self.whole_shape, self.split)
 
     def total(self, x: torch.Tensor) -> torch.Tensor:
-        """The sum of a small tensor over the ranks that hold the parts: all of them call it, in the same order."""
+        """Return the sum of a small tensor over the ranks of the parts, which must all call it, in the same order."""
         return self._total(x)
 
     def same_part(self, array: NDArray) -> Part:
-        """An array that belongs to this part, as its gradient or its copy in another precision, as a Part."""
+        """Return an array with the shape of this part, such as its gradient or a copy in another dtype, as a Part."""
         return Part(array._data, array._ctx, self.whole_shape, self.split, self._total)
 
     def cut(self, whole: torch.Tensor) -> torch.Tensor:
-        """This rank's part of a tensor like the whole array, a view; dimensions of another length stay as they are."""
+        """Return a view of this rank's part of a whole tensor. Dimensions with a different size are not split."""
         rows = zip(whole.shape, self.whole_shape, self.split, strict=True)
         return whole[tuple(cut if size == of else slice(None) for size, of, cut in rows)]
 
@@ -58,7 +58,7 @@ def _check_split(shape: tuple[int, ...], whole: tuple[int, ...], split: tuple[sl
         return
     raise MXNetError(
         f"a part of shape {shape} is not {_written(split)} of an array of shape {whole}. Expected one slice for each "
-        "dimension, as long as the part is there"
+        "dimension, with the size of the part"
     )
 
 
@@ -67,7 +67,7 @@ def _written(split: Sequence[Any]) -> str:
 
 
 def same_part(weight: NDArray, array: NDArray) -> NDArray:
-    """An array that belongs to a weight: a Part where the weight is one."""
+    """Return an array that belongs to a weight, as a Part if the weight is one."""
     return weight.same_part(array) if isinstance(weight, Part) else array
 
 
@@ -75,7 +75,7 @@ def same_part(weight: NDArray, array: NDArray) -> NDArray:
 
 
 def totals(shares: Sequence[Share]) -> list[torch.Tensor]:
-    """The sums over all ranks of an array of what each gives, in one collective for each group of ranks."""
+    """Sum each share over the ranks of its array, in one collective for each group of ranks."""
     result = [share for _, share in shares]
     together: dict[Any, list[int]] = {}
     for i, (array, share) in enumerate(shares):
@@ -90,25 +90,25 @@ def totals(shares: Sequence[Share]) -> list[torch.Tensor]:
 
 
 def in_step(updates: Iterable[Steps]) -> None:
-    """Run updates side by side: the sums that all of them need travel together."""
+    """Run updates in lockstep, so that the sums they need are computed in one collective."""
     stopped = [(update, shares) for update in updates if (shares := next(update, None)) is not None]
     while stopped:
         sums = iter(totals([share for _, shares in stopped for share in shares]))
         going, stopped = stopped, []
         for update, shares in going:
             given = [next(sums) for _ in shares]
-            with contextlib.suppress(StopIteration):  # it came to its end
+            with contextlib.suppress(StopIteration):  # the update finished
                 stopped.append((update, update.send(given)))
 
 
 def square(array: NDArray) -> torch.Tensor:
-    """This rank's share of the sum of an array's squares, in float64; half precision is added up in float32."""
+    """Return this rank's share of the sum of squares of an array, in float64. Half precision sums in float32."""
     dense = array.tostype("default")._data.detach()
     return torch.linalg.vector_norm(dense, dtype=torch.promote_types(dense.dtype, torch.float32)).double().square()
 
 
 def total_square(arrays: Iterable[NDArray]) -> torch.Tensor:
-    """The sum of the squares of all elements, of Parts those of all ranks; what all ranks hold whole counts once."""
+    """Return the sum of squares of all elements, for Parts over all ranks. Replicated arrays count once."""
     joined: dict[Any, Share] = {}
     for array in arrays:
         key = array._total if isinstance(array, Part) else None
@@ -117,5 +117,5 @@ def total_square(arrays: Iterable[NDArray]) -> torch.Tensor:
 
 
 def total_norm(arrays: Iterable[NDArray]) -> float:
-    """The root of `total_square`: one collective for each group of ranks, which all its ranks call."""
+    """Return the square root of `total_square`. It is one collective per group of ranks, which all must call."""
     return float(total_square(arrays).sqrt())

@@ -1,4 +1,4 @@
-"""An optimizer that servers run: how a worker describes it, keeps it up to date, and puts it together again."""
+"""An optimizer that runs on servers: its description, its updates by the worker, and its reassembly."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _OF_THE_WORKER = ("lr", "lr_scheduler", *_MULTIPLIERS, "sym_info", "idx2name")
 
 
 class RemoteOptimizer:
-    """A worker's optimizer, whose updates are made on servers by a copy of it.
+    """A worker's optimizer. A copy of it updates the weights on the servers.
 
-    The schedule stays here, where it may be of the program's own making; `begin_updates` says what the copy must know.
+    The schedule stays on the worker, since it may be custom. `begin_updates` returns the settings for the copy.
     """
 
     def __init__(self, optimizer: Optimizer):
@@ -27,14 +27,14 @@ class RemoteOptimizer:
         self._multipliers: dict[str, tuple[list[float], list[list[Any]]]] = {}
 
     def description(self) -> Optimizer:
-        """The copy that servers start from: without a schedule and without multipliers, which `begin_updates` sends."""
+        """Return the initial copy for servers, without a schedule or multipliers, which `begin_updates` sends."""
         bare = copy.copy(self.optimizer)
         bare.lr_scheduler, bare.lr, bare.sym_info = None, self.optimizer.learning_rate, ()
         bare.lr_mult, bare.wd_mult = {}, {}
         return bare
 
     def begin_updates(self, indices: Sequence[Index], known: Sequence[Index]) -> dict[str, Any]:
-        """Count an update of some weights; the settings by which it is made, with multipliers for all `known` ones."""
+        """Count an update of some weights. Return its settings, with multipliers for all `known` weights."""
         mine = self.optimizer
         lr = mine.begin_updates(indices)
         for name, value in vars(mine).items():
@@ -45,14 +45,14 @@ class RemoteOptimizer:
         for kind in _MULTIPLIERS:
             factors = mine._multipliers(known, kind)
             before, pairs = self._multipliers.get(kind, (None, []))
-            if factors != before:  # the same list while nothing changes, which is cheap to compare
+            if factors != before:  # reuse the same list while nothing changes, which is cheap to compare
                 pairs = [[index, _number(factor)] for index, factor in zip(known, factors, strict=True)]
                 self._multipliers[kind] = factors, pairs
             settings[kind] = pairs
         return settings
 
     def combined(self, held: Sequence[Optimizer]) -> Optimizer:
-        """The optimizer as one process would have it: counts and sums of all servers, the schedule of this worker."""
+        """Return the optimizer of a single process: the counts of all servers with the schedule of this worker."""
         whole = copy.copy(held[0])
         for name, value in vars(whole).items():
             if isinstance(value, dict):
@@ -67,7 +67,7 @@ class RemoteOptimizer:
 
 
 def apply_settings(optimizer: Optimizer, settings: Mapping[str, Any]) -> None:
-    """Take over on a server what `begin_updates` gave on a worker."""
+    """Apply settings from `begin_updates` of a worker on a server."""
     for name, value in settings.items():
         if name in _MULTIPLIERS:
             getattr(optimizer, name).update({index: factor for index, factor in value})
@@ -76,7 +76,7 @@ def apply_settings(optimizer: Optimizer, settings: Mapping[str, Any]) -> None:
 
 
 def is_setting(value: object) -> bool:
-    """Whether a value can be sent as a setting: a number, or None."""
+    """Return whether a value can be sent as a setting: a number, a bool or None."""
     return value is None or isinstance(value, (bool, int, float))
 
 

@@ -1,4 +1,4 @@
-"""Gradient descent and its close kin: momentum, Nesterov's momentum, signs, noise, delay compensation."""
+"""Gradient descent and variants: momentum, Nesterov momentum, signs, noise, delay compensation."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from .part import Part, Steps
 
 
 def zeros_of(weight: NDArray, stype: str | None = None, dtype: Any = None) -> NDArray:
-    """Zeros for a state of this weight: in its shape, where it is, of its dtype unless told."""
-    if stype in (None, "default"):  # in the same order in memory
+    """Return zeros with the shape and context of a weight, by default with its dtype."""
+    if stype in (None, "default"):  # in the same memory format
         return NDArray(torch.zeros_like(weight._data, dtype=None if dtype is None else to_torch(dtype)), weight.context)
     return nd.zeros(weight.shape, ctx=weight.context, dtype=dtype or weight.dtype, stype=stype)
 
 
 def aggregation() -> int:
-    """How many weights MXNet gives to one call of `update`."""
+    """Return the number of weights that MXNet passes to one call of `update`."""
     return int(os.environ.get("MXNET_OPTIMIZER_AGGREGATION_SIZE", "4"))
 
 
 class OfLists(Optimizer):
-    """`update` takes one weight or a list of them; ops that know of float32 copies update those too."""
+    """An optimizer whose `update` takes one weight or a list, and whose ops also update float32 copies."""
 
     def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """Change a weight and its state in place, or each of a list."""
+        """Update a weight and its state, or lists of them, in place."""
         self._update_listed(index, weight, grad, state, masters=False)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        """`update`, with float32 copies where they are used."""
+        """Run `update`, with float32 copies if they are used."""
         first = weight[0] if isinstance(weight, (list, tuple)) else weight
         self._update_listed(index, weight, grad, state, masters=self.multi_precision and is_half(first))
 
@@ -55,12 +55,12 @@ class OfLists(Optimizer):
 
 
 class MasterLast(OfLists):
-    """Of these the state of a half precision weight is (momentum, float32 copy)."""
+    """An optimizer whose state of a half precision weight is (momentum, float32 copy)."""
 
     momentum: float
 
     def create_state_multi_precision(self, index: Index, weight: NDArray) -> Any:
-        """The state of a weight; with `multi_precision`, a half precision weight has (its state, float32 copy)."""
+        """Return the state of a weight. With `multi_precision`, it is (state, float32 copy) for half precision."""
         if self.multi_precision and is_half(weight):
             master = weight.astype("float32")
             return self.create_state(index, master), master
@@ -68,7 +68,7 @@ class MasterLast(OfLists):
         return self.create_state(index, weight)
 
     def _split_state(self, weight: NDArray, state: Any) -> tuple[NDArray | None, Any]:
-        """The float32 copy of a weight, if it has one, and the state that goes with it."""
+        """Return the float32 copy of a weight, or None, and the remaining state."""
         return state[::-1] if self.multi_precision and is_half(weight) else (None, state)
 
     def _update_each(self, index: list, weight: list, grad: list, state: list, masters: bool) -> None:
@@ -80,7 +80,7 @@ class MasterLast(OfLists):
             self._update_one(i, w, g, inner, master, dict(settings, lr=lr, wd=wd))
 
     def _momentum(self) -> dict[str, float]:
-        """What to tell an op of the momentum, if there is any."""
+        """Return the momentum argument for an op, if there is momentum."""
         return {"momentum": self.momentum} if self.momentum > 0 else {}
 
     def _update_one(
@@ -93,8 +93,8 @@ class MasterLast(OfLists):
 class SGD(MasterLast):
     """Gradient descent with momentum.
 
-    state = momentum * state - lr * (rescale_grad * clip(grad) + wd * weight); weight += state. With `lazy_update` a
-    row_sparse gradient changes only the rows that it has.
+    state = momentum * state - lr * (rescale_grad * clip(grad) + wd * weight); weight += state. With `lazy_update`,
+    a row_sparse gradient updates only the rows that it contains.
     """
 
     updates_apart = True
@@ -106,7 +106,7 @@ class SGD(MasterLast):
         self.aggregate_num = aggregation()
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The momentum, if there is any."""
+        """Return the momentum, or None if it is 0."""
         if self.momentum == 0.0:
             return None
         return zeros_of(weight, weight.stype if self.lazy_update else "default")
@@ -118,7 +118,7 @@ class SGD(MasterLast):
 
 
 def sgd_step(weight: NDArray, grad: NDArray, momentum: Any, master: Any, settings: dict[str, Any]) -> None:
-    """A step of SGD by the op for a weight with or without momentum, with or without a float32 copy."""
+    """Run an SGD step with the op for this case: with or without momentum and a float32 copy."""
     masters = () if master is None else (master,)
     prefix = "" if master is None else "mp_"
     if momentum is None:
@@ -130,7 +130,7 @@ def sgd_step(weight: NDArray, grad: NDArray, momentum: Any, master: Any, setting
 
 @register
 class ccSGD(SGD):
-    """Another name of SGD, for old programs."""
+    """An alias of SGD for old programs."""
 
 
 @rule(SGD)
@@ -138,10 +138,10 @@ class ccSGD(SGD):
 def sgd(
     optimizer: SGD | NAG, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int
 ) -> None:
-    """SGD's step of many weights.
+    """Update many weights by SGD.
 
-    With momentum torch's kernel is told the rate -1: the momentum has the rate in it, and `1 - dampening` is what a
-    gradient adds to it.
+    With momentum, torch's kernel gets the rate -1: the momentum already includes the rate, and `1 - dampening` is the
+    factor of a gradient in it.
     """
     scale = optimizer.rescale_grad
     if optimizer.clip_gradient:
@@ -152,7 +152,7 @@ def sgd(
         return
     momenta = [state._data for state in states]
     momentum = optimizer.momentum
-    if momentum <= 0:  # the kernel takes 0 for no momentum at all
+    if momentum <= 0:  # the kernel treats 0 as no momentum
         torch._foreach_zero_(momenta)
         momentum = 1.0
     torch._fused_sgd_(weights, grads, momenta, momentum=momentum, lr=-1.0, dampening=1 + lr * scale, **common)
@@ -160,7 +160,7 @@ def sgd(
 
 @register
 class NAG(MasterLast):
-    """Gradient descent with Nesterov's momentum, which looks ahead along the momentum."""
+    """Gradient descent with Nesterov momentum."""
 
     updates_apart = True
 
@@ -169,7 +169,7 @@ class NAG(MasterLast):
         self.momentum = momentum
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The momentum, if there is any."""
+        """Return the momentum, or None if it is 0."""
         return zeros_of(weight) if self.momentum != 0.0 else None
 
     def _update_one(
@@ -185,7 +185,7 @@ class NAG(MasterLast):
 
 @rule(NAG)
 def nag(optimizer: NAG, weights: Tensors, grads: Tensors, states: list[Any], lr: float, wd: float, count: int) -> None:
-    """NAG's step of many weights; the decay that the momentum keeps is that of the new weight, as in the op."""
+    """Update many weights by NAG. As in the op, the momentum includes the decay of the new weight."""
     if states[0] is None:
         sgd(optimizer, weights, grads, states, lr, wd, count)
         return
@@ -205,16 +205,16 @@ def nag(optimizer: NAG, weights: Tensors, grads: Tensors, states: list[Any], lr:
 
 @register
 class SGLD(Optimizer):
-    """Stochastic gradient Langevin dynamics: half a step down, and noise whose variance is the rate."""
+    """Stochastic gradient Langevin dynamics: half a gradient step plus noise with the rate as its variance."""
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight in place."""
+        """Update a weight in place."""
         lr, wd = self._begin(index)
         weight[:] += -lr / 2 * (self._scaled(grad) + wd * weight) + _noise(weight, math.sqrt(lr))
 
 
 def _noise(weight: NDArray, scale: float) -> NDArray:
-    """Noise for a weight; for a Part, that part of what the whole would get: the same on all ranks of one seed."""
+    """Return noise for a weight. A Part gets its part of the whole weight's noise, equal on ranks with equal seeds."""
     shape = weight.whole_shape if isinstance(weight, Part) else weight.shape
     noise = nd.random.normal(0, scale, shape=shape, dtype=weight.dtype, ctx=weight.context)
     return NDArray(weight.cut(noise._data), weight.context) if isinstance(weight, Part) else noise
@@ -222,7 +222,7 @@ def _noise(weight: NDArray, scale: float) -> NDArray:
 
 @register
 class Signum(Optimizer):
-    """Steps of one size, in the direction of the sign of the gradient (momentum 0) or of its running average."""
+    """Signum: steps by the sign of the gradient (with momentum 0) or of its running average."""
 
     updates_apart = True
 
@@ -232,11 +232,11 @@ class Signum(Optimizer):
         self.wd_lh = wd_lh
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The momentum, if there is any."""
+        """Return the momentum, or None if it is 0."""
         return zeros_of(weight, weight.stype) if self.momentum != 0.0 else None
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         if state is None:
             nd.signsgd_update(weight, grad, out=weight, lr=lr, wd=wd, **self._scaling())
@@ -247,7 +247,7 @@ class Signum(Optimizer):
 
 @register
 class DCASGD(Optimizer):
-    """Gradient descent that makes up for the delay of a gradient computed from older weights."""
+    """Delay-compensated gradient descent, for gradients computed from older weights."""
 
     def __init__(self, momentum: float = 0.0, lamda: float = 0.04, **kwargs: Any):
         super().__init__(**kwargs)
@@ -255,11 +255,11 @@ class DCASGD(Optimizer):
         self.lamda = lamda
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """(the momentum if there is any, the weight before the last update)."""
+        """Return (the momentum or None, the weight before the last update)."""
         return (zeros_of(weight) if self.momentum != 0.0 else None), weight.copy()
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         lr, wd = self._begin(index)
         grad = self._scaled(grad)
         momentum, previous = state
@@ -273,13 +273,13 @@ class DCASGD(Optimizer):
 
 @register
 class Test(Optimizer):
-    """Adds the gradient to the weight, and remembers the sum."""
+    """For tests: adds the gradient to the weight, and stores the sum."""
 
     def create_state(self, index: Index, weight: NDArray) -> Any:
-        """The weight after the last update."""
+        """Return an array for the weight after the last update."""
         return zeros_of(weight, dtype="float32")
 
     def update(self, index: Index, weight: NDArray, grad: NDArray, state: Any) -> None:
-        """Change a weight and its state in place."""
+        """Update a weight and its state in place."""
         weight[:] += grad * self.rescale_grad
         state[:] = weight

@@ -1,9 +1,9 @@
-"""States of optimizers as bytes.
+"""Serialization of optimizer states.
 
-States alone are written as MXNet's pickles have them. With their optimizer they are a `.params` file whose array
-`header` is JSON that says where each array belongs. MXNet's pickles of both are read by an interpreter that runs
-nothing (`formats/pickled.py`); an optimizer is made from its class in the registry and from plain values, never from
-what the bytes call for.
+States without an optimizer are written in the pickle format of MXNet. States with their optimizer are written as a
+`.params` file whose array `header` is JSON with the structure. MXNet's pickles of both are read by an interpreter that
+executes no code (`formats/pickled.py`). An optimizer is created from a registered class and plain values, never from
+code in the file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ERRORS = (AttributeError, TypeError, ValueError, LookupError, ArithmeticError, 
 
 
 def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
-    """States, and perhaps their optimizer, as bytes; without it in MXNet's own format."""
+    """Return states, and optionally their optimizer, as bytes. Without an optimizer, the format is MXNet's."""
     if optimizer is None:
         return pickled.write(_for_mxnet(states))
     arrays: dict[str, NDArray] = {}
@@ -38,47 +38,47 @@ def dumps(states: dict[Any, Any], optimizer: Optimizer | None) -> bytes:
 
 
 def loads(data: bytes) -> tuple[dict[Any, Any], Optimizer | None]:
-    """What `dumps`, or MXNet's `get_states`, made bytes of."""
+    """Return the states and the optimizer from the bytes of `dumps` or of MXNet's `get_states`."""
     if not isinstance(data, (bytes, bytearray)):
-        raise TypeError(f"optimizer states must be bytes as get_states gives, received {type(data).__name__}")
+        raise TypeError(f"optimizer states must be bytes from get_states, received {type(data).__name__}")
     if data[:1] == _PICKLE:
         states, optimizer = _from_mxnet(data)
     else:
         states, optimizer = _from_container(data)
     if not isinstance(states, dict) or not isinstance(optimizer, (Optimizer, type(None))):
-        raise MXNetError("these bytes hold no optimizer states: expected a dict of states, and perhaps an optimizer")
+        raise MXNetError("invalid optimizer states: expected a dict of states, and optionally an optimizer")
     return states, optimizer
 
 
-# ---- our own ----
+# ---- neomx's format ----
 
 
 def _from_container(data: bytes) -> tuple[Any, Any]:
     try:
         arrays: Any = load_frombuffer(data)
     except MXNetError as error:
-        raise MXNetError(f"these bytes hold no optimizer states: {error}") from None
+        raise MXNetError(f"invalid optimizer states: {error}") from None
     if not isinstance(arrays, dict) or "header" not in arrays:
         raise MXNetError(
-            "these bytes hold no optimizer states: no 'header' among their arrays. Expected what save_states wrote, "
-            "not a model's .params"
+            "invalid optimizer states: there is no array 'header'. Expected a file written by save_states, not a "
+            "model's .params file"
         )
     try:
         content = json.loads(arrays["header"].asnumpy().tobytes())
         if content["format"] != _FORMAT:
-            raise MXNetError(f"optimizer states of an unknown format: {content['format']!r}, expected {_FORMAT!r}")
+            raise MXNetError(f"unknown format of optimizer states: {content['format']!r}, expected {_FORMAT!r}")
         return _unpack(content["states"], arrays), _unpack(content["optimizer"], arrays)
     except _ERRORS as error:
-        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error!s:.200}") from error
+        raise MXNetError(f"invalid optimizer states: {type(error).__name__}: {error!s:.200}") from error
 
 
 def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
-    """A value as JSON has it; what JSON does not have as {kind: content}, arrays by the name they get in `arrays`."""
+    """Convert a value to JSON. Other types become {kind: content}, and arrays their name in `arrays`."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, Moment):  # as it is kept: multiplied out and back it would not go on to the bit
+    if isinstance(value, Moment):  # as stored: rescaling it twice would change its bits
         return {"moment": _pack(NDArray(value._kept, value._ctx), arrays), "factor": value._factor}
     if isinstance(value, NDArray):
         name = str(len(arrays))
@@ -94,7 +94,7 @@ def _pack(value: Any, arrays: dict[str, NDArray]) -> Any:
         kept = value.__getstate__() if isinstance(value, Optimizer) else vars(value)
         return {"object": type(value).__name__, "has": _pack(kept, arrays)}
     raise MXNetError(
-        f"optimizer states cannot hold a {type(value).__name__}. Expected arrays, numbers, strings, tuples, lists, "
+        f"optimizer states cannot contain a {type(value).__name__}. Expected arrays, numbers, strings, tuples, lists, "
         "dicts, an Optimizer and an LRScheduler"
     )
 
@@ -115,20 +115,20 @@ def _unpack(value: Any, arrays: dict[str, NDArray]) -> Any:
     return _make(value["object"], _unpack(value["has"], arrays))
 
 
-# ---- MXNet's ----
+# ---- MXNet's format ----
 
 
 def _from_mxnet(data: bytes) -> tuple[Any, Any]:
     try:
         content = _from_pickle(pickled.read(bytes(data)), {})
     except _ERRORS as error:
-        raise MXNetError(f"these bytes hold no optimizer states: {type(error).__name__}: {error!s:.200}") from error
+        raise MXNetError(f"invalid optimizer states: {type(error).__name__}: {error!s:.200}") from error
     return content if isinstance(content, tuple) and len(content) == 2 else (content, None)
 
 
 def _for_mxnet(value: Any) -> Any:
-    """A value with its arrays as MXNet pickles them."""
-    if isinstance(value, Moment):  # which stays as it is kept
+    """Return a value with its arrays in the form that MXNet pickles."""
+    if isinstance(value, Moment):  # the Moment itself is not changed
         value = NDArray(value._kept * value._factor, value._ctx)
     if isinstance(value, NDArray):
         module, name = ("sparse", type(value).__name__) if value._sparse else ("ndarray", "NDArray")
@@ -142,7 +142,7 @@ def _for_mxnet(value: Any) -> Any:
 
 
 def _from_pickle(value: Any, made: dict[int, Any]) -> Any:
-    """A value with its arrays and objects, each made once; `made` has those by the id of what the pickle says."""
+    """Return a value with its arrays and objects, each created once. `made` maps ids of pickled instances to them."""
     if isinstance(value, (list, tuple)):
         return type(value)(_from_pickle(each, made) for each in value)
     if isinstance(value, dict):
@@ -166,17 +166,18 @@ def _instance(value: pickled.Instance, made: dict[int, Any]) -> Any:
 
 
 def _make(name: str, has: Any, module: str = "") -> Any:
-    """An optimizer of the registry or a schedule of this program, with these attributes."""
+    """Create a registered optimizer, or a schedule of this program, with these attributes."""
     known: dict[str, Any] = {cls.__name__: cls for cls in (*Optimizer.opt_registry.values(), *_subclasses(LRScheduler))}
     if name not in known or not isinstance(has, dict) or not all(isinstance(key, str) for key in has):
         raise MXNetError(
-            f"the states hold an object of class {f'{module}.{name}' if module else name!r}, which is no optimizer or "
-            "schedule known here; nothing of it was run. If it is yours, register it with mx.optimizer.register before "
-            "loading, or save the states without the optimizer; if not, the file may be hostile"
+            f"the states contain an object of class {f'{module}.{name}' if module else name!r}, which is not a known "
+            "optimizer or schedule. None of its code was run. If the class is yours, register it with "
+            "mx.optimizer.register before loading, or save the states without the optimizer. Otherwise the file may "
+            "be malicious"
         )
     made = known[name].__new__(known[name])
     if isinstance(made, Optimizer):
-        made.__setstate__({**vars(Optimizer()), **has})  # an older version may have written less
+        made.__setstate__({**vars(Optimizer()), **has})  # older versions wrote fewer attributes
     else:
         vars(made).update(has)
     return made

@@ -1,4 +1,4 @@
-"""Updater: an optimizer together with the states of all the weights it has met."""
+"""Updater: an optimizer with the states of all weights that it has updated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .whole import Gather, cut_state, cut_states, gather_states, marked
 
 
 class Updater:
-    """`updater(index, grad, weight)` updates a weight, or each of lists, with states made at their first update."""
+    """`updater(index, grad, weight)` updates one weight, or lists of them. The first update creates the states."""
 
     def __init__(self, optimizer: Optimizer):
         self.optimizer = optimizer
@@ -42,7 +42,7 @@ class Updater:
             self._update_by_method(*([each[i] for i in rest] for each in (index, grad, weight)))
 
     def _prepare_states(self, indices: Any, weights: Any) -> None:
-        """Make the states of new weights, and bring those from a file to their weights."""
+        """Create the states of new weights, and fit loaded states to their weights."""
         for i, w in zip(indices, weights, strict=True):
             if i not in self.states:
                 self.states[i] = self.optimizer.create_state_multi_precision(i, w)
@@ -54,43 +54,43 @@ class Updater:
             self.states_synced[i] = True
 
     def _fitting(self, index: Index, weight: NDArray, state: Any) -> Any:
-        """A loaded state, if it is like one that the optimizer makes; None where the optimizer wants none."""
+        """Return a loaded state if it has the structure that the optimizer needs, or None if it needs none."""
         fresh = self.optimizer.create_state_multi_precision(index, weight)
         if fresh is None:
             return None
         if _describe(state) == _describe(fresh):
             return marked(state, fresh)
         raise MXNetError(
-            f"the state loaded for weight {index!r} is {_describe(state)}; {type(self.optimizer).__name__} with its "
-            f"settings needs {_describe(fresh)}. Load it with the optimizer and the model it was saved from"
+            f"the state loaded for weight {index!r} is {_describe(state)}, but {type(self.optimizer).__name__} with "
+            f"its settings needs {_describe(fresh)}. Load it with the optimizer and the model it was saved from"
         )
 
     def _update_by_method(self, indices: Any, grads: Any, weights: Any) -> None:
-        """Through the optimizer's own method: one by one, or as many at once, of one dtype, as it wants."""
+        """Call the optimizer's own method, for one weight at a time or for several of the same dtype."""
         rows = self._rows(indices, grads, weights)
         if any(isinstance(weight, Part) for weight in weights):
             _refuse_sparse(indices, grads, weights)
             self._refuse_parts(indices, weights)
-            if "_steps" in vars(type(self.optimizer)):  # a subclass may have changed what an update is
+            if "_steps" in vars(type(self.optimizer)):  # a subclass may override update
                 in_step(self.optimizer._steps_multi_precision(*row) for row in rows)
                 return
         for row in rows:
             self.optimizer.update_multi_precision(*row)
 
     def _refuse_parts(self, indices: Any, weights: Any) -> None:
-        """An optimizer of a program's own that needs whole weights cannot update Parts: it has no `_steps`."""
+        """Raise for Parts if a custom optimizer needs whole weights but has no `_steps`."""
         kind = type(self.optimizer)
         if not kind.needs_whole_weights or hasattr(kind, "_steps"):
             return
         for i, weight in zip(indices, weights, strict=True):
             if isinstance(weight, Part) and weight.shape != weight.whole_shape:
                 raise MXNetError(
-                    f"{kind.__name__} needs whole weights, and weight {i!r} of shape {weight.whole_shape} is divided "
-                    "among ranks. Use a layout that leaves weights whole, or another optimizer"
+                    f"{kind.__name__} needs whole weights, but weight {i!r} of shape {weight.whole_shape} is sharded "
+                    "over ranks. Use a layout that does not shard weights, or another optimizer"
                 )
 
     def _rows(self, indices: Any, grads: Any, weights: Any) -> Iterator[Any]:
-        """The arguments for each call of that method: (index, weight, gradient, state), or lists of each."""
+        """Return the arguments of each call of that method: (index, weight, gradient, state), or lists of each."""
         rows = [(i, w, g, self.states[i]) for i, g, w in zip(indices, grads, weights, strict=True)]
         if not self.aggregate_updates:
             yield from rows
@@ -104,7 +104,7 @@ class Updater:
                 yield map(list, zip(*same[start : start + size], strict=True))
 
     def sync_state_context(self, state: Any, context: Context) -> Any:
-        """A state with its arrays on this context."""
+        """Return a state with its arrays in a context."""
         if isinstance(state, NDArray):
             return state.as_in_context(context)
         if isinstance(state, (tuple, list)):
@@ -112,13 +112,13 @@ class Updater:
         return state
 
     def get_states(self, dump_optimizer: bool = False) -> bytes:
-        """The states, and if told the optimizer, as bytes for a file."""
+        """Return the states, and with `dump_optimizer` the optimizer, as bytes for a file."""
         return dumps(self.states, self.optimizer if dump_optimizer else None)
 
     def gathered(self, weights: Mapping[Index, NDArray], gather: Gather) -> Updater:
-        """An Updater with the states of whole weights, whose `get_states` is that of one process.
+        """Return an Updater with the states of whole weights, whose `get_states` equals that of a single process.
 
-        All ranks of the weights call it; `gather(tensor, part)` makes the whole of this rank's part of a tensor.
+        All ranks of the weights must call it. `gather(tensor, part)` returns the whole tensor for this rank's part.
         """
         other = Updater(copy.copy(self.optimizer))
         other.states = gather_states(self.states, weights, gather)
@@ -127,9 +127,9 @@ class Updater:
         return other
 
     def restored(self, fname: str, weights: Mapping[Index, NDArray | None]) -> Updater:
-        """A new Updater that goes on from the states in a file, which must be of these weights.
+        """Return a new Updater that continues from the states in a file, which must match these weights.
 
-        A weight may be None, not known yet; without any weights nothing is checked before the first update.
+        A weight may be None if it is not known yet. Without weights, the states are checked at the first update.
         """
         other = Updater(self.optimizer)
         with open(fname, "rb") as file:
@@ -139,25 +139,25 @@ class Updater:
             other.check_states(weights)
         except MXNetError as error:
             raise MXNetError(f"{fname}: {error}") from error
-        except (AttributeError, *OP_ERRORS) as error:  # of an optimizer made from damaged bytes
-            raise MXNetError(f"{fname}: its optimizer does not work: {type(error).__name__}: {error!s:.200}") from error
+        except (AttributeError, *OP_ERRORS) as error:  # from an optimizer restored from corrupt data
+            raise MXNetError(f"{fname}: its optimizer is not usable: {type(error).__name__}: {error!s:.200}") from error
         return other
 
     def check_states(self, weights: Mapping[Index, NDArray | None]) -> None:
-        """Refuse states that are not of these weights, as far as they are known, and bring the others to them."""
+        """Raise for states that do not match these weights, as far as known, and fit the others to them."""
         foreign = [index for index in self.states if index not in weights] if weights else []
         if foreign:
             raise MXNetError(
-                f"it has states for {len(self.states)} weights, {foreign[:5]} not among the {len(weights)} that are "
-                "trained here. Load it with the model it was saved from"
+                f"it has states for {len(self.states)} weights, of which {foreign[:5]} are not among the "
+                f"{len(weights)} weights in training. Load it with the model it was saved from"
             )
         known = {index: weight for index, weight in weights.items() if index in self.states and weight is not None}
         self._prepare_states(known, known.values())
 
     def set_states(self, states: bytes) -> None:
-        """Take the states, and the optimizer if it is there, from what `get_states` gave here or in MXNet.
+        """Set the states, and the optimizer if included, from the result of `get_states`, here or in MXNet.
 
-        They are those of whole weights; for Parts they are cut when these are first updated.
+        They are states of whole weights. For Parts, they are split at the first update.
         """
         self.states, optimizer = loads(states)
         if optimizer is not None:
@@ -166,7 +166,7 @@ class Updater:
         self.bring_again()
 
     def bring_again(self) -> None:
-        """Have the states brought to their weights at the next update; those of whole weights are cut for Parts."""
+        """Fit the states to their weights again at the next update. Those of whole weights are split for Parts."""
         self.states_synced = dict.fromkeys(self.states, False)
         self._fused = Fused()
 
@@ -174,7 +174,7 @@ class Updater:
 def _check_lengths(indices: Any, grads: Any, weights: Any) -> None:
     if not len(indices) == len(grads) == len(weights):
         raise ValueError(
-            "an update needs as many gradients and weights as indices, received "
+            "expected as many gradients and weights as indices, received "
             f"{len(indices)} indices, {len(grads)} gradients and {len(weights)} weights"
         )
 
@@ -183,8 +183,8 @@ def _refuse_sparse(indices: Any, grads: Any, weights: Any) -> None:
     for i, grad, weight in zip(indices, grads, weights, strict=True):
         if isinstance(weight, Part) and grad._sparse:
             raise MXNetError(
-                f"weight {i!r} is shared among ranks, and its gradient is {grad.stype}: such weights take dense "
-                "gradients only. Make the layer with sparse_grad=False, or leave it whole on every rank"
+                f"weight {i!r} is sharded over ranks and requires a dense gradient, but its gradient is {grad.stype}. "
+                "Create the layer with sparse_grad=False, or keep it whole on every rank"
             )
 
 
@@ -197,5 +197,5 @@ def _describe(state: Any) -> str:
 
 
 def get_updater(optimizer: Optimizer) -> Updater:
-    """A function `updater(index, grad, weight)` that updates weights with this optimizer."""
+    """Return a callable `updater(index, grad, weight)` that updates weights with this optimizer."""
     return Updater(optimizer)

@@ -1,4 +1,4 @@
-"""States of Parts to and from those of whole weights, which is what files hold."""
+"""Conversion of the states of Parts to and from those of whole weights, which are stored in files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Gather = Callable[[torch.Tensor, Part], torch.Tensor]  # (this rank's part of a 
 
 
 def gather_states(states: Mapping[Any, Any], weights: Mapping[Any, Any], gather: Gather) -> dict[Any, Any]:
-    """States, by index, as one process would have them; all ranks of the weights call it, `gather` is a collective."""
+    """Return the states of whole weights by index. All ranks of the weights must call it: `gather` is a collective."""
     return {index: _gathered(state, weights.get(index), gather) for index, state in states.items()}
 
 
 def cut_states(states: Mapping[Any, Any], weights: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Whole states, by index, as this rank needs them for its Parts; what is cut already stays."""
+    """Return the states of this rank's Parts from those of whole weights, by index. Split states are unchanged."""
     return {index: cut_state(state, weights.get(index)) for index, state in states.items()}
 
 
@@ -31,12 +31,12 @@ def _gathered(state: Any, weight: Any, gather: Gather) -> Any:
 
 
 def cut_state(state: Any, weight: Any) -> Any:
-    """The state of one weight, cut if the weight is a Part."""
+    """Return the state of one weight, split if the weight is a Part."""
     return _of_arrays(state, lambda array, data: _cut(array, data, weight)) if isinstance(weight, Part) else state
 
 
 def join_state(pieces: Sequence[Any], parts: Sequence[Part | None]) -> Any:
-    """The state of a weight from the states of its Parts, which cut it along its first dimension and come in order."""
+    """Join the states of the Parts of a weight, which is split along its first dimension, in order."""
     first = pieces[0]
     if len(pieces) == 1:
         return first
@@ -50,14 +50,14 @@ def join_state(pieces: Sequence[Any], parts: Sequence[Part | None]) -> Any:
 
 
 def _joined(array: NDArray, data: Sequence[torch.Tensor], parts: Sequence[Part | None]) -> NDArray:
-    """The pieces of an array of a state, one after the other; one of them where it is not cut as its weight is."""
+    """Concatenate the pieces of an array of a state, or return the first if it is not split like its weight."""
     shared = None if parts[0] is None else _shared(array, data[0], parts[0])
     whole = NDArray(data[0] if shared is None or shared[0] else torch.cat(list(data)), array._ctx)
     return whole.tostype(array.stype)
 
 
 def _of_arrays(state: Any, change: Callable[[NDArray, torch.Tensor], NDArray]) -> Any:
-    """A state with its arrays changed; a moment's memory as it is kept."""
+    """Return a state with `change` applied to its arrays. A Moment is changed in its stored form."""
     if isinstance(state, Moment):
         return Moment.restored(change(state, state._kept), state._factor)
     if isinstance(state, NDArray):
@@ -70,7 +70,7 @@ def _of_arrays(state: Any, change: Callable[[NDArray, torch.Tensor], NDArray]) -
 
 
 def _whole(array: NDArray, data: torch.Tensor, weight: Part, gather: Gather) -> torch.Tensor:
-    """The whole of a state that is like its weight, or has one element for each row; any other as it is."""
+    """Gather a state that has the shape of its weight, or one element per row. Others are returned unchanged."""
     shared = _shared(array, data, weight)
     if shared is None:
         return data
@@ -79,7 +79,7 @@ def _whole(array: NDArray, data: torch.Tensor, weight: Part, gather: Gather) -> 
 
 
 def _shared(array: NDArray, data: torch.Tensor, weight: Part) -> list[bool] | None:
-    """Of which dimensions a state has one element for all of the weight's; None if it is not like the weight."""
+    """Return in which dimensions a state has size 1 but its weight does not, or None if the shapes do not match."""
     if data.dim() != weight.ndim or any(size not in (1, of) for size, of in zip(data.shape, weight.shape, strict=True)):
         return None
     if isinstance(array, Part):
@@ -92,7 +92,7 @@ def _cut(array: NDArray, data: torch.Tensor, weight: Part) -> NDArray:
 
 
 def marked(state: Any, fresh: Any) -> Any:
-    """A state with Parts where a fresh one has them: those that are not like their weight, even if of its shape."""
+    """Return a state with Parts where a new state has them: arrays that are not split like their weight."""
     if isinstance(fresh, Part):
         return fresh.same_part(state)
     if isinstance(fresh, (list, tuple)):
@@ -101,6 +101,6 @@ def marked(state: Any, fresh: Any) -> Any:
 
 
 def by_row(data: torch.Tensor, weight: Part) -> Part:
-    """A state with one element for each row of a weight, given for all rows, as a Part of its own."""
+    """Return a state with one element for each row of a weight, given for all rows, as a separate Part."""
     split = (weight.split[0], weight.split[1] if weight.whole_shape[1] == 1 else slice(None))
     return Part(weight.cut(data).clone(), weight._ctx, tuple(data.shape), split, weight._total)

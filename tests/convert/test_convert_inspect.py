@@ -245,7 +245,7 @@ def test_bad_files(inspect, tmp_path):
         "op.json": (b'{"nodes": [{"op": [], "name": "x"}]}', "the op and the name of a node must be texts"),
         "attrs.json": (b'{"nodes": [{"op": "Foo", "name": "x", "attrs": 5}]}', "not a symbol's JSON: TypeError"),
         "bad.rec": (b"no records at all", "at byte 0 there is no record"),
-        "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
+        "bad.states": (b"\x80\x02c__main__\nx\n.", "invalid optimizer states"),
         "bad.safetensors": (b"1234", "not a readable safetensors file"),
         "bad.idx": (b"\xff\xfe\xfd", "cannot read"),
         "bad.onnx": (b"abc", "not a readable ONNX file"),

@@ -23,7 +23,7 @@ def test_a_hostile_pickle_in_states_is_named_with_its_module():
             return os.system, ("false",)
 
     updater = mx.optimizer.get_updater(mx.optimizer.create("sgd"))
-    with pytest.raises(MXNetError, match=r"class '(posix|nt)\.system'.*nothing of it was run.*may be hostile"):
+    with pytest.raises(MXNetError, match=r"class '(posix|nt)\.system'.*None of its code was run.*may be malicious"):
         updater.set_states(pickle.dumps(Command(), protocol=2))
 
 

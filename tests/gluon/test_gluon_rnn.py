@@ -198,7 +198,7 @@ def test_gradients_of_a_projected_lstm():
         (lambda: rnn.LSTM(3).begin_state(), "arrays need a batch_size"),
         (lambda: rnn.GRUCell(3).begin_state(), "arrays need a batch_size"),
         (lambda: made(rnn.LSTM(3, input_size=4))(data(2, 2, 3)), "must have shape (12, 3)"),
-        (lambda: made(rnn.LSTM(3, input_size=3))(data(2, 2, 3), data(1, 2, 3)), "3 arrays must come before"),
+        (lambda: made(rnn.LSTM(3, input_size=3))(data(2, 2, 3), data(1, 2, 3)), "3 arrays are expected before"),
         (lambda: made(rnn.GRU(3, input_size=3))(data(2, 2, 3), data(1, 5, 3)), "state must have shape (1, 2, 3)"),
         (lambda: rnn.RNNCell(3).unroll(3, data(2, 4, 3)), "length is 3, but inputs of layout NTC have 4 steps"),
         (lambda: rnn.RNNCell(3).unroll(3, [data(2, 3)]), "length is 3, but inputs are 1 steps"),

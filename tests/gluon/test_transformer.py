@@ -72,9 +72,9 @@ def test_gelu_tanh():
     [
         ([(2, 8)] * 3, {}, "batch, time"),
         ([(2, 3, 6)] * 3, {}, "heads \\* head_size"),
-        ([(2, 3, 8), (2, 4, 8), (2, 5, 8)], {}, "one shape"),
+        ([(2, 3, 8), (2, 4, 8), (2, 5, 8)], {}, "the same shape"),
         ([(2, 3, 8), (2, 4, 8), (2, 4, 8)], {"causal": True}, "a key for each query, got 4 for 3"),
-        ([(2, 3, 8)] * 3, {"use_valid_length": True}, "needs valid_length"),
+        ([(2, 3, 8)] * 3, {"use_valid_length": True}, "requires valid_length"),
         ([(2, 3, 8)] * 3 + [(3,)], {"use_valid_length": True}, "valid_length of shape \\(2,\\)"),
     ],
 )

@@ -90,8 +90,8 @@ def test_copysign_of_nan_matches_numpy():
     ("name", "arguments"),
     [("sin", ()), ("negative", ()), ("floor", ()), ("square", ()), ("around", ()), ("clip", (0, 1))],
 )
-def test_booleans_must_be_cast_first(name, arguments):
-    with pytest.raises(mx.MXNetError, match="expected an array of numbers, got one of bool. Use astype"):
+def test_booleans_must_be_cast_to_numbers_first(name, arguments):
+    with pytest.raises(mx.MXNetError, match="expected a numeric array, got bool. Convert it with astype"):
         getattr(np, name)(np.array([True], dtype="bool"), *arguments)
 
 

@@ -92,7 +92,7 @@ def test_op_and_method_keep_the_order_of_elements(example):
     [
         ((5, 5), "24 elements"),
         ((-1, -1), "more than one -1"),
-        ((-1, 5), "do not divide by 5"),
+        ((-1, 5), "are not divisible by 5"),
         ((0, 0, 0, 0), "dimension 3"),
         ((0, 0, -3), "dimension 3"),
         ((-4, 2), "followed by two"),

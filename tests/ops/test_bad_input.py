@@ -1,4 +1,4 @@
-"""Every recorded call with its input spoilt: it works, or raises an MXNetError that names the op, and nothing else."""
+"""Every recorded call with invalid input works or raises an MXNetError that names the op, but no other exception."""
 
 import importlib
 import pathlib
@@ -21,19 +21,19 @@ for _family in spec.CASES.values():
 
 
 def spoilt(arrays: list[np.ndarray], attrs: dict) -> list[tuple[str, list, dict]]:
-    """(what was done, arrays, attributes) of calls that are wrong in one place."""
+    """Return (change, arrays, attributes) of calls with one invalid argument each."""
     calls = []
     for i, array in enumerate(arrays):
-        with np.errstate(invalid="ignore"):  # nan and inf have no integer
+        with np.errstate(invalid="ignore"):  # nan and inf cannot be converted to integers
             other_dtype = array.astype("int32" if array.dtype.kind == "f" else "float64")
         others = {
-            "one dimension less": array[0] if array.ndim > 1 else array[:0].reshape(-1),
+            "one dimension fewer": array[0] if array.ndim > 1 else array[:0].reshape(-1),
             "one dimension more": array[None],
             "one element more": np.concatenate([array, array[:1]]) if array.ndim else array,
             "last axis longer": np.concatenate([array, array[..., :1]], axis=-1) if array.ndim else array,
             "other dtype": other_dtype,
             "nothing": None,
-            "no array": "text",
+            "not an array": "text",
             "huge values": np.full_like(array, 120),
             "negative values": -np.abs(array) - 1 if array.dtype.kind in "fi" else array,
         }
@@ -43,7 +43,7 @@ def spoilt(arrays: list[np.ndarray], attrs: dict) -> list[tuple[str, list, dict]
         for value in ("nonsense", -7, (3, -5, 2), None, 0):
             calls.append((f"{name}={value!r}", arrays, {**attrs, name: value}))
     calls.append(("an unknown attribute", arrays, {**attrs, "no_such_attribute": 1}))
-    calls.append(("one input less", arrays[:-1], attrs))
+    calls.append(("one input fewer", arrays[:-1], attrs))
     calls.append(("one input more", [*arrays, np.ones(2, "float32")], attrs))
     return calls
 
@@ -53,7 +53,7 @@ def to_nd(value):
 
 
 @pytest.mark.parametrize("op", sorted(CASES))
-def test_only_mxnet_errors(op):
+def test_invalid_input_raises_only_mxnet_errors(op):
     for case in CASES[op]:
         for what, arrays, attrs in spoilt(case.arrays(), case.attrs):
             try:

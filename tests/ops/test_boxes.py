@@ -1,4 +1,4 @@
-"""Boxes and regions beyond what MXNet can be asked: against plain loops, and at the edges."""
+"""Box and region ops that cannot be compared with MXNet: equality with plain loops, and edge cases."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def boxes(rng, count):
 
 @pytest.mark.parametrize("threshold", [0.05, 0.3, 0.6])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_suppress_is_the_greedy_loop(threshold, grouped):
+def test_suppress_equals_greedy_loop(threshold, grouped):
     rng = np.random.RandomState(0)
     data = torch.tensor(boxes(rng, 700))  # several chunks
     groups = torch.tensor(rng.randint(0, 3, 700)) if grouped else None
@@ -35,7 +35,7 @@ def test_suppress_is_the_greedy_loop(threshold, grouped):
 
 @pytest.mark.parametrize("digits", [1, 6])
 @pytest.mark.parametrize("limit", [None, 3])
-def test_match_is_the_greedy_loop(digits, limit):
+def test_match_equals_greedy_loop(digits, limit):
     rng = np.random.RandomState(1)
     scores = rng.uniform(0, 1, (3, 9, 6)).round(digits)
     columns, rows = match(torch.tensor(scores), 0.2, limit)
@@ -51,7 +51,7 @@ def test_match_is_the_greedy_loop(digits, limit):
             assert (i < 0 and j not in expected) or expected[i] == j
 
 
-def test_no_regions_and_no_boxes():
+def test_empty_regions_and_boxes():
     data, none = mx.nd.array(np.ones((1, 4, 6, 6))), mx.nd.array(np.ones((0, 5)))
     size = {"pooled_size": (2, 2), "spatial_scale": 1}
     groups = {"output_dim": 1, "pooled_size": 2, "group_size": 2, "spatial_scale": 1}
@@ -64,7 +64,7 @@ def test_no_regions_and_no_boxes():
 
 
 @pytest.mark.parametrize("op", ["ROIAlign", "RROIAlign", "DeformablePSROIPooling"])
-def test_regions_that_are_not_numbers(op):
+def test_nan_regions_keep_output_shape(op):
     rois = mx.nd.array([[0, np.nan, 0, 3, 3, 3][: 6 if op == "RROIAlign" else 5]])
     size = {"pooled_size": (2, 2), "spatial_scale": 1}
     if op == "DeformablePSROIPooling":
@@ -72,8 +72,8 @@ def test_regions_that_are_not_numbers(op):
     assert getattr(c, op)(mx.nd.array(np.ones((1, 4, 6, 6))), rois, **size).shape == (1, 4, 2, 2)
 
 
-def test_gradient_of_rotated_regions():
-    # MXNet has none. A whole turn of an upright region is ROIAlign's.
+def test_gradient_of_rotated_regions_equals_roi_align():
+    # MXNet has no such gradient. A region rotated by 360 degrees must equal that of ROIAlign.
     rng = np.random.RandomState(0)
     values, heads = rng.uniform(-1, 1, (1, 2, 7, 7)), rng.uniform(-1, 1, (1, 2, 2, 3))
     grads = []
@@ -87,8 +87,8 @@ def test_gradient_of_rotated_regions():
     np.testing.assert_allclose(grads[0], grads[1], atol=1e-5)
 
 
-def test_proposal_takes_more_than_one_image():
-    # MXNet's Proposal refuses them; it does as MultiProposal here.
+def test_proposal_accepts_several_images():
+    # MXNet's Proposal rejects them; here it equals MultiProposal.
     rng = np.random.RandomState(0)
     inputs = [rng.uniform(0, 1, (2, 2, 3, 3)), rng.uniform(-1, 1, (2, 4, 3, 3)), [[48, 48, 1], [40, 40, 1]]]
     kwargs = {"scales": (1,), "ratios": (1,), "rpn_post_nms_top_n": 4, "rpn_min_size": 1}
@@ -121,6 +121,6 @@ def meta(*shape):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_shapes_are_known_without_data(name, inputs, attrs, shapes):
+def test_shapes_are_inferred_on_meta_tensors(name, inputs, attrs, shapes):
     result = OPS[name].fn(*[meta(*shape) for shape in inputs], **attrs)
     assert [tuple(r.shape) for r in ([result] if isinstance(result, torch.Tensor) else result)] == shapes

@@ -1,4 +1,4 @@
-"""Chains of modules beyond MXNet's numbers, which tests/parity/cases/chains.py has."""
+"""Chains of modules, beyond the comparison with MXNet in tests/parity/cases/chains.py."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ import neomx as mx
 from parity.cases.chains import classifier, layer, samples, values
 
 
-def test_gradients_of_a_chains_inputs():
+def test_sequential_module_computes_input_gradients():
     chain = mx.mod.SequentialModule().add(layer(mx, 1, 5, "tanh"))
     chain.add(classifier(mx), take_labels=True, auto_wiring=True)
     data = samples(mx)
@@ -25,7 +25,7 @@ def test_gradients_of_a_chains_inputs():
     np.testing.assert_allclose(found.asnumpy(), batch.data[0].grad.asnumpy(), rtol=1e-4, atol=1e-6)
 
 
-def test_a_python_module_alone_can_be_asked():
+def test_python_module_works_alone():
     class Shifted(mx.mod.PythonModule):
         def _compute_output_shapes(self):
             return [("out", self._data_shapes[0][1])]

@@ -1,4 +1,4 @@
-"""What real MXNet cannot record on a CPU: layouts with the channels last, modulated deformable convolution."""
+"""Features that MXNet lacks on a CPU: channels-last layouts and modulated deformable convolution."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def moved(array, source, target):
 
 
 def run(function, *inputs, **attrs):
-    """What a call gives, and the gradients of its inputs under a head gradient that does not depend on the layout."""
+    """Return the output of a call and the gradients of its inputs, for a head gradient independent of the layout."""
     with mx.autograd.record():
         out = function(*inputs, **attrs)
         loss = out * out
@@ -33,7 +33,7 @@ def run(function, *inputs, **attrs):
 
 @pytest.mark.parametrize("name", ["Convolution", "Deconvolution"])
 @pytest.mark.parametrize(("first", "last"), [("NCW", "NWC"), ("NCHW", "NHWC"), ("NCDHW", "NDHWC")])
-def test_channels_last_is_channels_first_moved(name, first, last):
+def test_channels_last_equals_transposed_channels_first(name, first, last):
     rank = len(first) - 2
     kernel = (3, 2, 2)[:rank]
     weight = (6, 2, *kernel) if name == "Convolution" else (4, 3, *kernel)
@@ -47,7 +47,7 @@ def test_channels_last_is_channels_first_moved(name, first, last):
         np.testing.assert_allclose(np.moveaxis(got, -1, 1) if moves else got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_results_are_written_in_the_usual_order_whatever_the_layout_inside():
+def test_results_are_in_contiguous_order_for_any_memory_format():
     data, weight = arrays((2, 3, 5, 5), (8, 3, 3, 3))
     out = mx.nd.Convolution(data, weight, kernel=(3, 3), num_filter=8, no_bias=True)
     assert out.asnumpy().flags["C_CONTIGUOUS"]
@@ -55,8 +55,8 @@ def test_results_are_written_in_the_usual_order_whatever_the_layout_inside():
     np.testing.assert_allclose(flat.asnumpy(), out.asnumpy().reshape(2, 72), rtol=1e-6)
 
 
-def test_one_channel_convolution_is_the_same_with_and_without_im2col():
-    """A picture of one channel goes to another kernel than one with an empty second channel."""
+def test_one_channel_convolution_equals_convolution_without_im2col():
+    """An image with one channel uses another kernel than an image with an empty second channel."""
     data, weight, bias = arrays((2, 1, 9, 8), (4, 1, 3, 3), (4,))
     attrs = dict(kernel=(3, 3), num_filter=4, stride=(2, 1), pad=(1, 0))
     wide = [mx.nd.array(np.concatenate([a.asnumpy(), 0 * a.asnumpy()], 1)) for a in (data, weight)]
@@ -65,11 +65,11 @@ def test_one_channel_convolution_is_the_same_with_and_without_im2col():
     np.testing.assert_allclose(received.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_modulated_deformable_convolution_with_a_mask_of_ones_is_the_plain_one_inside_the_image():
+def test_modulated_deformable_convolution_with_mask_of_ones_equals_plain_inside_image():
     data, weight, bias, offset = arrays((2, 4, 8, 7), (6, 2, 3, 3), (6,), (2, 36, 4, 3), seed=1)
     offset[:] = offset * 0.9
     attrs = dict(kernel=(3, 3), num_filter=6, num_group=2, num_deformable_group=2)
-    # The window starts at 1, so that no offset below 1 leaves the image.
+    # The window starts at 1, so offsets below 1 stay inside the image.
     inner = mx.nd.array(np.pad(data.asnumpy(), ((0, 0), (0, 0), (1, 1), (1, 1)), mode="edge"))
     offset = mx.nd.array(np.pad(offset.asnumpy(), ((0, 0), (0, 0), (2, 2), (2, 2))))
     inner.attach_grad()
@@ -80,12 +80,12 @@ def test_modulated_deformable_convolution_with_a_mask_of_ones_is_the_plain_one_i
     mask = mx.nd.array(np.ones((2, 18, 8, 7)))
     mask.attach_grad()
     out, d_inner, _, _, d_weight, d_bias = run(modulated, inner, offset, mask, weight, bias, **attrs)
-    # Not the offsets' gradients: on the very border the plain one has none.
+    # The gradients of the offsets are not compared: on the border, the plain convolution has none.
     for got, want in zip((out, d_inner, d_weight, d_bias), np.array(expected, object)[[0, 1, 3, 4]], strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
-def test_modulated_deformable_convolution_mixes_the_border_with_zeros():
+def test_modulated_deformable_convolution_interpolates_border_with_zeros():
     data, offset = mx.nd.array([[[[2.0]]]]), mx.nd.array([[[[-0.25]], [[0.5]]]])
     weight, mask = mx.nd.array([[[[1.0]]]]), mx.nd.array([[[[0.5]]]])
     attrs = dict(kernel=(1, 1), num_filter=1, no_bias=True)
@@ -94,7 +94,7 @@ def test_modulated_deformable_convolution_mixes_the_border_with_zeros():
     assert mx.nd.contrib.DeformableConvolution(data, offset, weight, **attrs).asscalar() == 0
 
 
-def test_deformable_convolution_without_offsets_is_convolution():
+def test_deformable_convolution_with_zero_offsets_equals_convolution():
     data, weight, bias = arrays((2, 3, 6, 5), (4, 3, 3, 3), (4,))
     attrs = dict(kernel=(3, 3), num_filter=4, pad=(1, 1), stride=(2, 1), dilate=(1, 2))
     expected = mx.nd.Convolution(data, weight, bias, **attrs)
@@ -117,8 +117,8 @@ def test_half_precision_and_empty_batches_work():
     assert mx.nd.FullyConnected(empty, mx.nd.array(np.ones((5, 108))), num_hidden=5, no_bias=True).shape == (0, 5)
 
 
-def test_a_deep_convolution_is_a_convolution():
-    """Many channels and few pixels take another way to the weight's gradient; it must be the same gradient, twice."""
+def test_deep_convolution_equals_torch_convolution():
+    """Many channels and few pixels use another weight gradient; first and second derivatives must be equal."""
     torch.manual_seed(0)
     data = torch.randn(2, 130, 5, 6, requires_grad=True, dtype=torch.float32)
     weight = torch.randn(129, 130, 3, 2, requires_grad=True)
@@ -133,4 +133,4 @@ def test_a_deep_convolution_is_a_convolution():
     first = [torch.autograd.grad(out, (data, weight, bias), head, create_graph=True) for out in (ours, theirs)]
     second = [torch.autograd.grad((grads[1] ** 2).sum(), data) for grads in first]
     for one, other in zip((*first[0], *second[0]), (*first[1], *second[1]), strict=True):
-        assert (one - other).norm() < 1e-5 * other.norm()  # float32 sums of some thousand products
+        assert (one - other).norm() < 1e-5 * other.norm()  # float32 sums of thousands of products

@@ -1,4 +1,4 @@
-"""What elementwise math, reductions and creation say to bad arguments."""
+"""Error messages of elementwise, reduction and creation ops for invalid arguments."""
 
 import pytest
 
@@ -11,7 +11,7 @@ CALLS = [
     (lambda: ROW + INTS, "one dtype"),
     (lambda: nd.broadcast_add(MATRIX, nd.ones((2,))), "broadcast_add"),
     (lambda: nd.elemwise_add(MATRIX, ROW), "broadcast_add broadcasts"),
-    (lambda: nd._internal._maximum(MATRIX, ROW), "one shape, got (2, 3) and (3,)"),
+    (lambda: nd._internal._maximum(MATRIX, ROW), "the same shape, got (2, 3) and (3,)"),
     (lambda: INTS / nd.zeros((3,), dtype="int32"), "broadcast_div"),
     (lambda: INTS / 0, "_div_scalar"),
     (lambda: nd.clip(ROW, 0), "missing argument a_max"),
@@ -19,11 +19,11 @@ CALLS = [
     (lambda: nd.clip(ROW, "low", 1), "expected a number"),
     (lambda: nd.hard_sigmoid(INTS), "expected an array of floats"),
     (lambda: nd.add_n(), "at least one array"),
-    (lambda: nd.add_n(ROW, MATRIX), "one shape"),
+    (lambda: nd.add_n(ROW, MATRIX), "the same shape"),
     (lambda: nd.add_n(ROW, INTS), "one dtype"),
     (lambda: nd.khatri_rao(MATRIX, nd.ones((2, 2))), "same number of columns"),
     (lambda: nd.khatri_rao(ROW), "matrices"),
-    (lambda: nd.contrib.allclose(ROW, MATRIX), "one shape"),
+    (lambda: nd.contrib.allclose(ROW, MATRIX), "the same shape"),
     (lambda: nd.reset_arrays(ROW, num_arrays=2), "num_arrays=2"),
     (lambda: nd.Cast(ROW, dtype="float31"), "unknown dtype 'float31'"),
     (lambda: nd.Cast(ROW), "missing argument dtype"),
@@ -32,10 +32,10 @@ CALLS = [
     (lambda: nd.amp_multicast(ROW, ROW, num_outputs=1), "num_outputs=1"),
     (lambda: nd.all_finite(INTS), "expected arrays of floats"),
     (lambda: nd.multi_all_finite(ROW, ROW), "num_arrays=1"),
-    (lambda: nd._internal._identity_with_attr_like_rhs(ROW, MATRIX), "one shape"),
+    (lambda: nd._internal._identity_with_attr_like_rhs(ROW, MATRIX), "the same shape"),
     (lambda: nd.exp(1.0), "must be an NDArray"),
     (lambda: nd.sum(ROW, dim=1), "unknown argument 'dim'"),
-    (lambda: nd.sum(MATRIX, axis=2), "axis 2 is out of range for an array of 2 dimension(s)"),
+    (lambda: nd.sum(MATRIX, axis=2), "axis 2 is out of range for an array with 2 dimension(s)"),
     (lambda: nd.mean(MATRIX, axis=-3), "axis -3 is out of range"),
     (lambda: nd.max(MATRIX, axis=(0, 0)), "twice"),
     (lambda: nd.prod(MATRIX, axis=5, exclude=True), "axis 5 is out of range"),
@@ -52,11 +52,11 @@ CALLS = [
     (lambda: nd.zeros(2.5), "expected an int or a tuple of ints"),
     (lambda: nd.zeros((2,), dtype="uint16"), "unknown dtype"),
     (lambda: nd.zeros((2,), hape=1), "hape"),
-    (lambda: nd.arange(5, 1), "expected a range with elements"),
-    (lambda: nd.arange(1, 5, 0), "step other than 0"),
+    (lambda: nd.arange(5, 1), "expected a nonempty range"),
+    (lambda: nd.arange(1, 5, 0), "expected a nonzero step"),
     (lambda: nd.arange(0, 5, repeat=0), "repeat"),
     (lambda: nd._internal._arange(start=0, infer_range=True), "expected stop"),
-    (lambda: nd.linspace(0, 1, -1), "num not to be negative"),
+    (lambda: nd.linspace(0, 1, -1), "expected a nonnegative num"),
     (lambda: nd.linspace(0, 1, 2.5), "expected an int"),
     (lambda: nd.eye(-1), "negative"),
     (lambda: nd._internal._full(value=1), "missing argument shape"),
@@ -72,7 +72,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize(("call", "piece"), CALLS, ids=[f"{i}: {piece}" for i, (_, piece) in enumerate(CALLS)])
-def test_bad_arguments_are_explained(call, piece):
+def test_error_states_what_was_expected(call, piece):
     with pytest.raises(mx.MXNetError) as error:
         call()
     assert piece in str(error.value)

@@ -1,4 +1,4 @@
-"""What recordings of MXNet cannot show of layers: randomness, layouts, torch's own backward, ops its nd cannot call."""
+"""Layer features without MXNet recordings: randomness, layouts, torch's backward, ops that its nd cannot call."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def test_dropout_keeps_the_mean(p):
     np.testing.assert_array_equal(x.grad.asnumpy(), values)
 
 
-def test_dropout_is_repeated_by_its_seed():
+def test_dropout_repeats_with_same_seed():
     def draw():
         with autograd.train_mode():
             return nd.Dropout(ones(1000)).asnumpy()
@@ -47,13 +47,13 @@ def test_dropout_is_repeated_by_its_seed():
 
 
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 2)])
-def test_dropout_along_axes_shares_a_fate(axes):
+def test_dropout_along_axes_drops_elements_together(axes):
     y = nd.Dropout(ones(4, 50, 6), mode="always", axes=axes).asnumpy()
     np.testing.assert_array_equal(y, np.broadcast_to(y.max(axes, keepdims=True), y.shape))
     assert 0 < (y == 0).mean() < 1
 
 
-def test_dropout_in_prediction():
+def test_dropout_is_identity_in_prediction():
     np.testing.assert_array_equal(nd.Dropout(ones(100)).asnumpy(), 1)
     assert (nd.Dropout(ones(100), mode="always").asnumpy() == 0).any()
     assert (nd.Dropout(ones(100), p=1, mode="always").asnumpy() == 0).all()
@@ -64,7 +64,7 @@ def test_dropout_keeps_the_dtype(dtype):
     assert nd.Dropout(ones(10, dtype=dtype), mode="always").dtype == np.dtype(dtype)
 
 
-def test_rrelu_draws_slopes_between_its_bounds():
+def test_rrelu_draws_slopes_between_bounds():
     mx.random.seed(3)
     x = nd.array(np.concatenate([-np.ones(5000), np.ones(10)]))
     x.attach_grad()
@@ -104,17 +104,17 @@ def test_batch_norm_in_channels_last():
         np.testing.assert_allclose(one.asnumpy(), other.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_batch_norm_where_torch_drives_backward():
+def test_batch_norm_with_backward_of_torch():
     arrays = batch_norm_arrays()
     moving = arrays[3].asnumpy()
     with autograd.record():
         y = nd.BatchNorm(*arrays, fix_gamma=False)
     y.to_torch().sum().backward()
-    assert abs(arrays[0].to_torch().grad).max() < 1e-4  # a sum over the batch cannot change
+    assert abs(arrays[0].to_torch().grad).max() < 1e-4  # the sum over the batch is constant
     assert (arrays[3].asnumpy() != moving).all()
 
 
-def test_batch_norm_differentiates_twice():
+def test_batch_norm_second_derivative():
     def first_gradient(x, gamma, beta, mean, var):
         with autograd.record():
             y = nd.BatchNorm(x, gamma, beta, mean, var, fix_gamma=False)
@@ -141,7 +141,7 @@ def _variable(values):
     return x
 
 
-def test_batch_norm_v1_is_batch_norm():
+def test_batch_norm_v1_equals_batch_norm():
     results = []
     for name in ("BatchNorm", "BatchNorm_v1"):
         arrays = batch_norm_arrays()
@@ -158,7 +158,7 @@ def test_batch_norm_v1_is_batch_norm():
 
 
 def test_kl_sparseness_penalty():
-    """The numbers are what MXNet 1.9.1's symbol gives for these inputs; its nd cannot call the op."""
+    """The expected values are from a symbol in MXNet 1.9.1. Its nd cannot call the op."""
     x = nd.array([[0.159137, 0.41996, 0.171677], [0.572334, 0.360924, 0.307331],
                   [0.232278, 0.487117, 0.328075], [0.384217, 0.109395, 0.408818]])  # fmt: skip
     average = nd.array([0.3, 0.3, 0.3])
@@ -178,7 +178,7 @@ def test_softmax_length_beyond_the_axis():
     np.testing.assert_array_equal(y[1], 0)
 
 
-def test_cross_entropy_of_labels_that_are_no_class():
+def test_cross_entropy_of_labels_out_of_range():
     x = array(3, 5)
     x.attach_grad()
     with autograd.record():

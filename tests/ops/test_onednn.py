@@ -1,4 +1,4 @@
-"""oneDNN is kept from AMX where a virtual machine hides its tiles, and only there."""
+"""oneDNN does not use AMX on virtual machines that hide its tiles, and only there."""
 
 import logging
 import os
@@ -27,20 +27,20 @@ HIDDEN = ENTRY.format(level=28, flags="amx_bf16 amx_tile amx_int8")
     [
         (HIDDEN, True),
         (HIDDEN + ENTRY.format(level=28, flags=""), True),
-        (ENTRY.format(level=31, flags="amx_bf16 amx_tile amx_int8"), False),  # AMX that works is kept
+        (ENTRY.format(level=31, flags="amx_bf16 amx_tile amx_int8"), False),  # working AMX is not disabled
         (ENTRY.format(level=29, flags="amx_tile"), False),
         (ENTRY.format(level=16, flags="avx2"), False),
         ("processor : 0\nFeatures : fp asimd\n", False),  # ARM
         ("", False),
     ],
 )
-def test_which_machines_hide_their_tiles(text, hidden):
+def test_detects_machines_that_hide_amx_tiles(text, hidden):
     assert onednn.hides_tiles(text) is hidden
 
 
 @pytest.fixture
 def unset(monkeypatch):
-    """No limit is set, whatever this machine is, and what a test sets is undone."""
+    """Unset the limit on any machine, and undo changes after the test."""
     monkeypatch.setenv(onednn.VARIABLE, "")
     monkeypatch.delenv(onednn.VARIABLE)
     monkeypatch.setattr(state, "onednn_limited", False)
@@ -53,7 +53,7 @@ def cpuinfo(tmp_path, text):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CPU is looked up on Linux only")
-def test_the_limit_is_set_once_and_logged(unset, tmp_path, caplog):
+def test_limit_is_set_once_and_logged(unset, tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "neomx"):
         onednn.limit(cpuinfo(tmp_path, HIDDEN))
         onednn.limit(cpuinfo(tmp_path, HIDDEN))
@@ -63,7 +63,7 @@ def test_the_limit_is_set_once_and_logged(unset, tmp_path, caplog):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the CPU is looked up on Linux only")
-def test_what_works_is_left_alone(unset, tmp_path, monkeypatch, caplog):
+def test_limit_is_not_set_where_amx_works_or_variable_is_set(unset, tmp_path, monkeypatch, caplog):
     onednn.limit(cpuinfo(tmp_path, ENTRY.format(level=31, flags="amx_tile")))
     onednn.limit(str(tmp_path / "missing"))
     assert onednn.VARIABLE not in os.environ
@@ -74,7 +74,7 @@ def test_what_works_is_left_alone(unset, tmp_path, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("hybridize", [False, True])
-def test_an_error_that_comes_too_late_names_the_variable(monkeypatch, hybridize):
+def test_late_error_names_the_variable(monkeypatch, hybridize):
     def fail(*args, **kwargs):
         raise RuntimeError("could not create a primitive")
 

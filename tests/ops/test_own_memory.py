@@ -1,4 +1,4 @@
-"""Results of ops never share memory with their inputs: writing to the one must not change the other."""
+"""Results of ops never share memory with their inputs: writing to one must not change the other."""
 
 import pytest
 
@@ -23,6 +23,6 @@ def shares_memory(case):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_results_have_memory_of_their_own(family):
+def test_results_do_not_share_memory_with_inputs(family):
     calls = [case for case in spec.CASES[family].values() if isinstance(case, spec.Call)]
     assert [case.id for case in calls if shares_memory(case)] == []

@@ -1,4 +1,4 @@
-"""Every op and many small programs, against what real MXNet 1.9.1 gave (tests/parity/recorded)."""
+"""Comparison of every op and many small programs with results of MXNet 1.9.1 (tests/parity/recorded)."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def test_same_as_mxnet(family, name):
     assert expected, f"no recording of {name}: run `make record`"
     mx.random.seed(0)
     np.random.seed(0)
-    control_flow._made.clear()  # names are counted from 0, whatever ran before
+    control_flow._made.clear()  # restart the numbering of names, regardless of earlier tests
     with mx.name.NameManager():
         received = case.run(mx)
     assert sorted(received) == sorted(expected)

@@ -1,4 +1,4 @@
-"""The table against what MXNet 1.9.1 says of its own ops: names, arguments, defaults; and that all are tested."""
+"""Comparison of the op table with MXNet 1.9.1: names, arguments and defaults; and that all ops are tested."""
 
 import ast
 import importlib
@@ -19,10 +19,10 @@ REGISTRY = json.loads((PARITY / "recorded" / "registry.json").read_text())
 TENSORS = ("NDArray-or-Symbol", "Symbol", "NDArray", "ndarray-or-symbol", "NDArray-or-Symbol[]", "Symbol or Symbol[]")
 ROWS = {row.name: row for row in OPS.values()}
 
-# Ops of MXNet that the table leaves out.
+# Ops of MXNet that are not in the table.
 LEFT_OUT = {
     "graph sampling, which belongs to DGL": re.compile(r"_contrib_(dgl_.*|edge_id)"),
-    "the C++ engine's own": re.compile(
+    "internal ops of the C++ engine": re.compile(
         r"_(CrossDeviceCopy|NDArray|Native|NoGradient|CustomFunction|split_v2_backward)"
     ),
     "gradients that MXNet registers as ops": re.compile(r"_contrib_backward_.*|_npi_backward_.*|_npi_.*_backward"),
@@ -30,24 +30,24 @@ LEFT_OUT = {
     "assignment by masks, which arrays do in place": re.compile(r"_npi_boolean_mask_assign_.*"),
     "decoding and reading of images": re.compile(r"_(cvimdecode|cvimread|imdecode)"),
 }
-# What MXNet's registry does not tell, or tells wrongly, and its ops do: shown by the cases.
+# Arguments that MXNet's registry omits or describes incorrectly. The parity cases show the actual ones.
 INPUTS_NOT_TOLD = {
     "BatchNorm_v1": ["moving_mean", "moving_var"],
     "IdentityAttachKLSparseReg": ["moving_avg"],
 }
 ATTRIBUTES_TOLD_WRONGLY = {
-    "_contrib_SparseEmbedding",  # a default that is not told
-    "_linspace",  # those of _arange
-    "_npi_norm",  # none
-    "smooth_l1",  # a default is not told
-    "_npi_concatenate",  # `dim`, which is called `axis`
-    "_npi_dstack",  # `dim`, which is not looked at
+    "_contrib_SparseEmbedding",  # the registry omits a default
+    "_linspace",  # lists those of _arange
+    "_npi_norm",  # lists none
+    "smooth_l1",  # the registry omits a default
+    "_npi_concatenate",  # lists `dim` instead of `axis`
+    "_npi_dstack",  # lists `dim`, which is ignored
     "_npi_hstack",
 }
-COUNTED = {"num_args"}  # how many arrays were given: front ends count them
+COUNTED = {"num_args"}  # the number of arrays, which front ends count
 
 
-# Ops that MXNet 1.9 does not have: what transformers need as one op.
+# Ops for transformers that MXNet 1.9 does not have.
 OUR_OWN = {"_contrib_attention", "_contrib_gelu_tanh"}
 
 
@@ -66,12 +66,12 @@ def test_every_op_of_mxnet_is_in_the_table():
     assert missing == []
 
 
-def test_every_op_of_the_table_is_mxnets():
+def test_every_op_of_the_table_is_in_mxnet():
     assert {name for name in ROWS if name not in REGISTRY} == OUR_OWN
 
 
 @pytest.mark.parametrize("name", sorted(set(ROWS) & set(REGISTRY)))
-def test_names_and_arguments(name):
+def test_names_and_arguments_match_mxnet(name):
     row, facts = ROWS[name], REGISTRY[name]
     aliases = {a for a in facts["aliases"] if not a.startswith("_sparse_")}
     assert aliases - set(row.names) == set(), "aliases that MXNet has"
@@ -96,7 +96,7 @@ def test_names_and_arguments(name):
 
 
 def same(ours, text: str) -> bool:
-    """Whether a default is what MXNet's text says: numbers, tuples, None, words."""
+    """Return whether a default equals the one in MXNet's text: a number, a tuple, None or a string."""
     if ours is None or ours == "" or ours == ():
         return text in ("None", "", "[]", "()")
     if isinstance(ours, torch.dtype):
@@ -110,24 +110,24 @@ def same(ours, text: str) -> bool:
     return float(ours) == pytest.approx(float(value), rel=1e-6)
 
 
-# Ops whose numbers MXNet cannot give here; the tests that show them instead.
+# Ops whose results cannot be compared with MXNet, by the test that covers them instead.
 SHOWN_ELSEWHERE = {
-    "test_random.py": r"_(random|sample)_.*|_shuffle",  # their numbers are the generator's: moments, repetition
+    "test_random.py": r"_(random|sample)_.*|_shuffle",  # random: moments and repeatability are tested
     "test_image_random.py": r"_image_random_.*",
     "test_layers.py": "BatchNorm_v1|IdentityAttachKLSparseReg",  # MXNet's nd cannot call them
-    "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # on GPUs or sparse arrays alone
+    "test_contrib.py": "_contrib_(fft|ifft|count_sketch|group_adagrad_update)",  # only for GPUs or sparse arrays
     "test_conv.py": "_contrib_ModulatedDeformableConvolution",
     "test_math.py": "_square_sum|_zeros_without_dtype",
-    "test_transformer.py": "_contrib_(attention|gelu_tanh)",  # our own
+    "test_transformer.py": "_contrib_(attention|gelu_tanh)",  # not in MXNet
 }
 
 
-# Families of what is built on ops: they do not count as an op's own cases.
+# Families of cases above the level of ops. They do not count as cases of an op.
 ABOVE_OPS = re.compile("gluon_|data|estimator|initializers|metrics|optimizers|symbols|trainings|transforms")
 
 
 def ops_with_cases(monkeypatch) -> set[str]:
-    """The ops that cases name, or that recorded programs call."""
+    """Return the ops that cases name or that recorded programs call."""
     called = set()
 
     def watched(row):
@@ -161,6 +161,6 @@ def test_every_op_has_a_case(monkeypatch):
         assert shown, f"{pattern} matches no op without a case"
         for name in shown:
             short = re.sub(r"^_(contrib|random|sample|image)?_?", "", name).removesuffix("_like")
-            assert short in text, f"{file} does not speak of {short}"
+            assert short in text, f"{file} does not mention {short}"
         missing -= shown
     assert not missing, sorted(missing)

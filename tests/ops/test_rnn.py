@@ -1,4 +1,4 @@
-"""What MXNet's CPU kernels do not do, and recordings cannot show: lengths, clipping, projection, dropout, gradients."""
+"""RNN features without MXNet recordings: lengths, clipping, projection, dropout and gradients."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 
 
 def inputs(mode, steps=4, batch=3, channels=2, state=3, layers=1, bidirectional=False, projection=None, grad=False):
-    """Random float64 arguments of the op: tensors, attributes."""
+    """Return random float64 arguments of the op: tensors and attributes."""
     make = torch.Generator().manual_seed(5)
     count = layers * (1 + bidirectional)
     shapes = [(steps, batch, channels)]
@@ -27,7 +27,7 @@ def inputs(mode, steps=4, batch=3, channels=2, state=3, layers=1, bidirectional=
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("lengths", [None, [4, 1, 2]])
-def test_gradients_are_the_derivatives(mode, lengths):
+def test_gradients_match_finite_differences(mode, lengths):
     tensors, attrs = inputs(mode, layers=2, bidirectional=True, grad=True)
     if lengths:
         attrs |= {"sequence_length": torch.tensor(lengths), "use_sequence_length": True}
@@ -35,7 +35,7 @@ def test_gradients_are_the_derivatives(mode, lengths):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_sequence_runs_as_if_alone(mode):
+def test_each_sequence_equals_separate_run(mode):
     tensors, attrs = inputs(mode, layers=2, bidirectional=True)
     lengths = torch.tensor([4, 1, 2])
     outputs = rnn(*tensors, **attrs, sequence_length=lengths, use_sequence_length=True)
@@ -48,7 +48,7 @@ def test_each_sequence_runs_as_if_alone(mode):
             torch.testing.assert_close(state[:, i : i + 1], wanted)
 
 
-def test_lengths_follow_the_states_by_position():
+def test_sequence_length_by_position_follows_states():
     tensors, attrs = inputs("gru")
     lengths = torch.tensor([4.0, 1.0, 2.0])
     by_name = rnn(*tensors, **attrs, sequence_length=lengths, use_sequence_length=True)
@@ -73,13 +73,13 @@ def lstm_step_by_step(tensors, state, projection, clip):
     return torch.stack(outputs), h.unsqueeze(0), c.unsqueeze(0)
 
 
-def test_projection_makes_the_state_smaller():
+def test_projection_reduces_state_size():
     tensors, attrs = inputs("lstm", projection=2)
     outputs = rnn(*tensors, **attrs)
     torch.testing.assert_close(tuple(outputs), lstm_step_by_step(tensors, 3, 2, None))
 
 
-def test_projection_in_layers_and_directions():
+def test_projection_with_layers_and_directions():
     tensors, attrs = inputs("lstm", projection=2, layers=2, bidirectional=True, grad=True)
     assert [tuple(o.shape) for o in rnn(*tensors, **attrs)] == [(4, 3, 4), (4, 3, 2), (4, 3, 3)]
     assert torch.autograd.gradcheck(lambda *args: tuple(rnn(*args, **attrs)), tensors)
@@ -97,7 +97,7 @@ def test_cells_are_clipped(clip):
     )
 
 
-def test_clipping_can_stop_nan():
+def test_clipping_can_replace_nan():
     tensors, attrs = inputs("lstm")
     tensors[3][0, 0, 0] = float("nan")
     attrs |= {"lstm_state_clip_min": -0.5, "lstm_state_clip_max": 0.5}
@@ -131,7 +131,7 @@ def test_shapes_on_meta_tensors(mode):
     assert [o.shape for o in outputs] == [o.shape for o in rnn(*tensors, **attrs)]
 
 
-def test_a_layer_needs_no_gradient_of_its_data():
+def test_parameter_gradients_without_data_gradient():
     tensors, attrs = inputs("lstm", grad=True)
     whole = torch.autograd.grad(rnn(*tensors, **attrs)[0].sum(), tensors[1])
     alone = torch.autograd.grad(rnn(tensors[0].detach(), *tensors[1:], **attrs)[0].sum(), tensors[1])
@@ -140,7 +140,7 @@ def test_a_layer_needs_no_gradient_of_its_data():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_the_path_of_a_gpu_gives_the_same(mode, bidirectional):
+def test_gpu_path_equals_cpu_path(mode, bidirectional):
     tensors, attrs = inputs(mode, layers=2, bidirectional=bidirectional)
     expected = rnn(*tensors, **attrs)
 
@@ -151,13 +151,13 @@ def test_the_path_of_a_gpu_gives_the_same(mode, bidirectional):
     torch.testing.assert_close([o.as_subclass(torch.Tensor) for o in received], expected)
 
 
-def test_signature_starts_as_gluon_calls_it():
+def test_input_order_matches_gluon():
     assert OPS["RNN"].inputs == ("data", "parameters", "state", "state_cell", "sequence_length")
 
 
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 @pytest.mark.parametrize("train", [False, True])
-def test_our_kernels_agree_with_those_of_torch(mode, train):
+def test_kernels_agree_with_torch(mode, train):
     tensors, attrs = inputs(mode, layers=2, bidirectional=True)
     results = []
     for dtype in (torch.float32, torch.float64):

@@ -1,4 +1,4 @@
-"""The rule for parity tests lets rounding pass and nothing else; and it holds with other instruction sets."""
+"""The tolerance of parity tests accepts only rounding errors, also with other instruction sets."""
 
 import instruction_sets
 import numpy as np
@@ -10,10 +10,10 @@ from parity import tolerance
 EPS = 2.0**-23
 
 
-def test_what_rounding_does_passes():
+def test_rounding_differences_pass():
     rng = np.random.RandomState(0)
     terms = rng.uniform(-1, 1, (64, 2000)).astype("float32")
-    one, other = terms.sum(axis=1), terms[:, ::-1].cumsum(axis=1)[:, -1]  # pairwise, and one after another
+    one, other = terms.sum(axis=1), terms[:, ::-1].cumsum(axis=1)[:, -1]  # pairwise and sequential summation
     assert (one != other).any()
     tolerance.check(one, other, terms=2000)
 
@@ -21,7 +21,7 @@ def test_what_rounding_does_passes():
 @pytest.mark.parametrize(
     ("received", "expected", "how"),
     [
-        ([1.0001], [1.0], {}),  # more than float32 rounds
+        ([1.0001], [1.0], {}),  # beyond float32 rounding
         ([1 + 200 * EPS], [1.0], {}),
         ([1 + 40 * EPS], [1.0], {"terms": 4}),
         ([3.0], [3.1], {"dtypes": ("float16",)}),
@@ -31,12 +31,12 @@ def test_what_rounding_does_passes():
         ([np.inf], [-np.inf], {}),
     ],
 )
-def test_what_is_wrong_does_not(received, expected, how):
+def test_larger_differences_fail(received, expected, how):
     with pytest.raises(AssertionError, match="its tolerance"):
         tolerance.check(np.array(received, "float32"), np.array(expected, "float32"), **how)
 
 
-def test_integers_are_equal_or_off_by_what_is_said():
+def test_integers_must_be_equal_or_within_off():
     one, other = np.array([1, 250], "uint8"), np.array([1, 251], "uint8")
     tolerance.check(one, other, off=1)
     with pytest.raises(AssertionError):
@@ -45,12 +45,12 @@ def test_integers_are_equal_or_off_by_what_is_said():
         tolerance.check(other, one[:1])
 
 
-def test_a_factor_widens_it_and_infinities_are_equal():
+def test_factor_widens_tolerance_and_infinities_are_equal():
     tolerance.check(np.array([1 + 200 * EPS, np.inf, np.nan]), np.array([1, np.inf, np.nan]), factor=2)
 
 
-def test_the_lowest_instruction_set_gives_mxnets_numbers_too():
-    """A part of `make test-isa`: the families with the longest sums."""
+def test_lowest_instruction_set_matches_mxnet():
+    """A part of `make test-isa`: the case families with the longest sums."""
     found = instruction_sets.levels()
     if not found:
         pytest.skip("torch's kernels can be chosen by variables on x86-64 Linux only")

@@ -1,4 +1,4 @@
-"""Random initializers by their distributions, and what recordings of MXNet cannot hold."""
+"""Distributions of random initializers, and features without MXNet recordings."""
 
 import copy
 import logging
@@ -23,7 +23,7 @@ def filled(initializer, *shape, dtype="float32", desc=None):
 
 @pytest.mark.parametrize("shape", [(300, 200), (300, 20, 3, 4), (40, 30, 50), (4000, 1)])
 @pytest.mark.parametrize("factor_type", ["in", "out", "avg"])
-def test_xavier_scale_is_that_of_the_fan(shape, factor_type):
+def test_xavier_scale_depends_on_fan(shape, factor_type):
     receptive = np.prod(shape[2:])
     fans = {"in": shape[1] * receptive, "out": shape[0] * receptive}
     fan = fans.get(factor_type, sum(fans.values()) / 2)
@@ -35,7 +35,7 @@ def test_xavier_scale_is_that_of_the_fan(shape, factor_type):
     assert gaussian.std() == pytest.approx(scale, rel=0.05) and abs(gaussian).max() > 2.5 * scale
 
 
-def test_msra_follows_its_slope():
+def test_msra_scale_depends_on_slope():
     assert filled(init.MSRAPrelu("in", 0.5), 300, 200).std() == pytest.approx(np.sqrt(1.6 / 200), rel=0.03)
 
 
@@ -56,7 +56,7 @@ def test_orthogonal_rows_or_columns(shape, rand_type):
     np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-5)
 
 
-def test_orthogonal_favours_no_direction():
+def test_orthogonal_is_unbiased():
     mx.random.seed(1)
     drawn = np.array([filled(init.Orthogonal(1.0, "normal"), 3, 3) for _ in range(2000)])
     np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=0.06)
@@ -64,7 +64,7 @@ def test_orthogonal_favours_no_direction():
 
 
 @pytest.mark.parametrize("make", [init.Uniform, init.Normal, init.Xavier, init.MSRAPrelu, init.Orthogonal])
-def test_the_seed_rules(make):
+def test_values_depend_only_on_seed(make):
     results = []
     for seed in (3, 3, 4):
         mx.random.seed(seed)
@@ -78,7 +78,7 @@ def test_quantized_weights_are_one_small_integer():
     assert len(set(values)) == 1 and -127 <= values[0] < 127
 
 
-def test_writes_in_place_also_through_views_and_into_row_sparse():
+def test_writes_in_place_through_views_and_into_row_sparse():
     array = mx.nd.zeros((4, 3))
     init.Uniform()(weight(), array[1:3])
     assert (array.asnumpy()[1:3] != 0).all() and (array.asnumpy()[[0, 3]] == 0).all()
@@ -97,7 +97,7 @@ def test_variables_keep_their_gradient():
     assert (array.grad.asnumpy() == 2).all()
 
 
-def test_a_fused_rnn_comes_back_from_text():
+def test_fused_rnn_is_restored_from_json():
     fused = init.FusedRNN(init.Constant(5), 2, 1, "lstm", forget_bias=3.0)
     again = init.create(fused.dumps())
     assert again.dumps() == fused.dumps() and again == fused
@@ -105,15 +105,15 @@ def test_a_fused_rnn_comes_back_from_text():
     assert values.tolist() == [5] * 40 + ([0, 0, 3, 3] + [0] * 4) * 2
 
 
-def test_a_fused_rnn_needs_an_initializer_and_a_mode():
+def test_fused_rnn_requires_initializer_and_mode():
     with pytest.raises(ValueError, match="has no initializer"):
         filled(init.FusedRNN(None, 2, 1, "lstm"), 56)
     with pytest.raises(ValueError, match="mode must be one of"):
         filled(init.FusedRNN(init.Zero(), 2, 1, "other"), 56)
 
 
-def test_packed_parameters_in_the_order_of_the_op():
-    """An RNN whose parts were initialized by name computes what the parts say."""
+def test_packed_parameters_have_order_of_rnn_op():
+    """An RNN computes with the values that its parts were initialized with by name."""
 
     class ByName(init.Initializer):
         def _init_weight(self, name, arr):
@@ -127,7 +127,7 @@ def test_packed_parameters_in_the_order_of_the_op():
     assert out.asnumpy().ravel().tolist() == [1.5, 1.5]
 
 
-def test_what_is_logged(caplog):
+def test_verbose_initialization_is_logged(caplog):
     caplog.set_level(logging.INFO)
     initializer = init.Constant(2)
     assert initializer.set_verbosity(True) is initializer
@@ -151,7 +151,7 @@ def test_plain_strings_are_deprecated():
         init.Zero()("x_weight", mx.nd.ones(2))
 
 
-def test_taking_over_a_name_warns():
+def test_replacing_registered_name_warns():
     made = [type("TakenOver", (init.Initializer,), {}) for _ in range(2)]
     init.register(made[0])
     init.register(made[0])
@@ -177,7 +177,7 @@ def test_taking_over_a_name_warns():
         (lambda: init.Mixed(["a"], [init.Zero()])("b", mx.nd.zeros(2)), ValueError, r"none of \['a'\]"),
     ],
 )
-def test_errors_say_what_was_wrong(call, error, words):
+def test_error_states_what_was_wrong(call, error, words):
     with pytest.raises(error, match=words):
         call()
 

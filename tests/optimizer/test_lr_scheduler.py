@@ -1,4 +1,4 @@
-"""Schedules: messages, and what they say of themselves. Their rates are compared with MXNet's in test_parity."""
+"""Learning rate schedules: errors, logging and serialization. test_parity compares the rates with MXNet."""
 
 import logging
 
@@ -20,19 +20,19 @@ import neomx as mx
         (lambda s: s.LRScheduler(warmup_begin_lr=1), ValueError, "not exceed base_lr 0.01, received 1"),
     ],
 )
-def test_what_is_wrong_is_said(make, kind, message):
+def test_error_states_what_was_wrong(make, kind, message):
     with pytest.raises(kind, match=message):
         make(mx.lr_scheduler)
 
 
-def test_a_fall_of_the_rate_is_logged(caplog):
+def test_rate_decrease_is_logged(caplog):
     schedule = mx.lr_scheduler.FactorScheduler(5, 0.1, base_lr=1.0)
     with caplog.at_level(logging.INFO):
         assert schedule(6) == pytest.approx(0.1)
     assert "Update[6]" in caplog.text and "1.00000e-01" in caplog.text
 
 
-def test_an_own_schedule():
+def test_custom_schedule():
     class Steps(mx.lr_scheduler.LRScheduler):
         def __call__(self, num_update):
             return self.base_lr / (1 + num_update)

@@ -1,4 +1,4 @@
-"""What recordings of MXNet cannot hold: where neomx is right and MXNet is not, devices, pickles, messages."""
+"""Metrics without MXNet recordings: cases where MXNet is wrong, devices, pickles and error messages."""
 
 import pickle
 
@@ -17,7 +17,7 @@ def updated(metric, *batches):
     return metric
 
 
-def test_micro_pearson_is_that_of_all_numbers_also_globally():
+def test_micro_pearson_equals_correlation_of_all_values():
     rng = np.random.RandomState(0)
     first, second = rng.randn(2, 30) + 1000, rng.randn(2, 7) * 5
     metric = m.PearsonCorrelation(average="micro")
@@ -47,12 +47,12 @@ def test_perplexity_of_sequences_and_along_an_axis():
     assert updated(m.Perplexity(None, axis=1), ([A(labels)], [turned])).get()[1] == pytest.approx(expected, rel=1e-5)
 
 
-def test_numpy_arrays_are_taken_too():
+def test_numpy_arrays_are_accepted():
     assert updated(m.Accuracy(), ([np.array([0, 1])], [np.array([[2, 1], [2, 1]])])).get() == ("accuracy", 0.5)
     assert updated(m.Loss(), (None, np.ones(3))).get() == ("loss", 1.0)
 
 
-def test_arrays_of_the_graph_and_of_other_contexts():
+def test_recorded_arrays_and_other_contexts_are_accepted():
     x = A([[0.25, 0.75], [0.5, 0.5]])
     x.attach_grad()
     with mx.autograd.record():
@@ -62,7 +62,7 @@ def test_arrays_of_the_graph_and_of_other_contexts():
     assert metric.get()[1] == pytest.approx(-np.log([0.25, 0.5]).mean()) and (x.grad.asnumpy() == 1).all()
 
 
-def test_sums_are_plain_numbers():
+def test_sums_are_python_numbers():
     metric = updated(m.Accuracy(), (A([1, 0]), A([[0, 1], [0, 1]])))
     assert (metric.sum_metric, metric.num_inst) == (1.0, 2) and type(metric.sum_metric) is float
 
@@ -70,12 +70,12 @@ def test_sums_are_plain_numbers():
 @pytest.mark.parametrize(
     "made", [m.Accuracy(), m.F1(), m.PCC(), m.PearsonCorrelation(average="micro"), m.create(["acc"])]
 )
-def test_a_metric_can_be_pickled_with_its_sums(made):
+def test_metric_is_pickled_with_sums(made):
     updated(made, (A([0, 1, 1]), A([[0, 1], [0, 1], [1, 0]]) if "pearson" not in made.name else A([0, 1, 2])))
     assert pickle.loads(pickle.dumps(made)).get() == made.get()
 
 
-def test_a_configuration_makes_the_metric_again():
+def test_metric_is_recreated_from_config():
     for metric in (m.Accuracy(axis=2, name="a"), m.TopKAccuracy(3), m.Perplexity(0), m.CrossEntropy(eps=0.5)):
         config = metric.get_config()
         if isinstance(metric, m.TopKAccuracy):
@@ -123,12 +123,12 @@ def test_a_configuration_makes_the_metric_again():
         ),
     ],
 )
-def test_errors_say_what_was_wrong(call, error, words):
+def test_error_states_what_was_wrong(call, error, words):
     with pytest.raises(error, match=words):
         call()
 
 
-def test_what_a_function_gives_is_added_up_in_double_precision():
+def test_custom_metric_sums_in_double_precision():
     metric = mx.metric.CustomMetric(lambda label, pred: np.float32(0.1))
     for _ in range(1000):
         metric.update([mx.nd.ones(1)], [mx.nd.ones(1)])

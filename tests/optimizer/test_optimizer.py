@@ -1,4 +1,4 @@
-"""Optimizers: the fused way against the one by one, states in files and from MXNet's, what is refused."""
+"""Optimizers: fused against single updates, states in files and from MXNet, and errors."""
 
 import copy
 import pathlib
@@ -32,13 +32,13 @@ def variables(seed=0, shapes=SHAPES):
 
 
 def one_by_one(updater):
-    """The same updater, which leaves everything to the optimizer's own method."""
+    """Disable fused updates, so that the updater calls the optimizer's own method."""
     updater._fused.update = lambda optimizer, states, indices, *_: range(len(indices))
     return updater
 
 
 def steps(updater, weights, numbers=range(12), between=lambda updater, step: None):
-    """Updates with gradients from the number of the step; weights and states after them."""
+    """Run updates with gradients seeded by the step, and return weights and states."""
     for number in numbers:
         rng = np.random.RandomState(number + 100)
         for weight in weights:
@@ -73,7 +73,7 @@ FUSED = [
 
 @pytest.mark.parametrize("more", [{}, {"wd": 0.1}, {"clip_gradient": 0.2, "wd": 0.1}])
 @pytest.mark.parametrize(("name", "settings"), FUSED)
-def test_the_fused_step_is_the_step(name, settings, more):
+def test_fused_step_equals_single_updates(name, settings, more):
     def updater():
         schedule = mx.lr_scheduler.FactorScheduler(3, 0.7)
         optimizer = mx.optimizer.create(name, lr_scheduler=schedule, rescale_grad=1 / 24, **settings, **more)
@@ -91,14 +91,14 @@ def test_the_fused_step_is_the_step(name, settings, more):
 
 
 @pytest.mark.parametrize(("name", "settings"), FUSED)
-def test_plain_weights_go_the_fused_way(name, settings, monkeypatch):
+def test_dense_weights_use_fused_update(name, settings, monkeypatch):
     updater = mx.optimizer.get_updater(mx.optimizer.create(name, **settings))
     monkeypatch.setattr(type(updater.optimizer), "update_multi_precision", None)
     steps(updater, variables(), range(2))
     assert updater.optimizer.num_update == 2
 
 
-def test_a_subclass_goes_through_its_own_update():
+def test_subclass_uses_its_own_update():
     class Counting(mx.optimizer.SGD):
         calls = 0
 
@@ -109,12 +109,12 @@ def test_a_subclass_goes_through_its_own_update():
         update_multi_precision = update
 
     steps(mx.optimizer.get_updater(Counting()), variables(), range(2))
-    assert Counting.calls == 2  # for all four weights at once, as aggregate_num says
+    assert Counting.calls == 2  # one call for all four weights, as aggregate_num requests
 
 
 @pytest.mark.parametrize(("name", "settings"), FUSED)
-def test_states_read_between_steps_are_the_states(name, settings):
-    """Who holds a state sees it change, and who writes to it changes what follows."""
+def test_states_can_be_read_and_written_between_steps(name, settings):
+    """A reference to a state sees its updates, and writing to it affects later steps."""
 
     def held(updater, weights):
         steps(updater, weights, range(2))
@@ -131,7 +131,7 @@ def test_states_read_between_steps_are_the_states(name, settings):
     assert_same(held(updater(), variables()), held(one_by_one(updater()), variables()))
 
 
-def test_gradients_of_any_layout_and_replaced_arrays():
+def test_noncontiguous_gradients_and_replaced_arrays():
     def run(updater):
         (weight,) = variables(shapes=[(3, 4)])
         for _ in range(2):
@@ -147,7 +147,7 @@ def test_gradients_of_any_layout_and_replaced_arrays():
     assert_same(run(make()), run(one_by_one(make())))
 
 
-def test_the_gradient_is_left_as_it_was():
+def test_update_does_not_change_gradient():
     for optimizer in (mx.optimizer.SGD(clip_gradient=0.1), mx.optimizer.Adam(), mx.optimizer.Adam(clip_gradient=0.1)):
         optimizer.rescale_grad = 0.5
         weight = variables()[0]
@@ -156,8 +156,8 @@ def test_the_gradient_is_left_as_it_was():
         assert (weight.grad.asnumpy() == 3).all()
 
 
-def test_backward_may_follow_an_update():
-    """As in MXNet, where backward reads the weights as they are then."""
+def test_backward_after_update():
+    """As in MXNet, backward uses the current weights."""
     weight = variables(shapes=[(2,)])[0]
     with mx.autograd.record():
         y = weight * weight
@@ -169,7 +169,7 @@ def test_backward_may_follow_an_update():
 
 
 def test_dcasgd_with_momentum():
-    """MXNet itself fails there; this is the formula."""
+    """MXNet fails in this case, so the test compares with the formula."""
     optimizer = mx.optimizer.DCASGD(momentum=0.5, lamda=0.1, learning_rate=0.1, wd=0.01)
     w, g = mx.nd.array([1.0, 2.0]), mx.nd.array([0.5, -1.0])
     state = optimizer.create_state(0, w)
@@ -197,8 +197,8 @@ def test_bfloat16_with_float32_copies(name):
     np.testing.assert_allclose(half.asnumpy(), whole.asnumpy(), rtol=4e-3)
 
 
-def test_lamb_of_one_half_precision_weight_moves():
-    """MXNet leaves the float32 copy as it is when a single weight is updated by hand."""
+def test_lamb_updates_single_half_precision_weight():
+    """MXNet does not update the float32 copy when a program updates a single weight."""
     optimizer = mx.optimizer.LAMB(learning_rate=0.1, multi_precision=True)
     weight = mx.nd.array([1, -2, 3]).astype("float16")
     state = optimizer.create_state_multi_precision(0, weight)
@@ -213,7 +213,7 @@ def test_half_precision_without_copies_warns():
         mx.optimizer.Adam().create_state_multi_precision(0, mx.nd.ones(2).astype("float16"))
 
 
-def test_sgld_draws_from_our_generator():
+def test_sgld_uses_seeded_generator():
     def run(seed):
         mx.random.seed(seed)
         weight = mx.nd.ones(1000)
@@ -243,7 +243,7 @@ def trained(name, numbers, whole, **settings):
         ("lars", {"momentum": 0.9, "lr_scheduler": mx.lr_scheduler.MultiFactorScheduler([2, 4, 7], 0.5)}),
     ],
 )
-def test_training_goes_on_from_saved_states(name, settings):
+def test_training_continues_from_saved_states(name, settings):
     updater, weights, saved = trained(name, range(5), True, **copy.deepcopy(settings))
     resumed = mx.optimizer.get_updater(mx.optimizer.Test())
     resumed.set_states(saved)
@@ -254,18 +254,18 @@ def test_training_goes_on_from_saved_states(name, settings):
     assert_same(steps(resumed, copies, range(5, 9)), steps(updater, weights, range(5, 9)))
 
 
-def test_states_are_a_params_file_and_no_pickle():
+def test_states_are_a_params_file_not_a_pickle():
     _, _, saved = trained("adam", range(2), True)
     arrays = mx.nd.load_frombuffer(saved)
     assert b'"Adam"' in arrays["header"].asnumpy().tobytes() and len(arrays) == 1 + 2 * len(SHAPES)
 
 
 @pytest.mark.parametrize("name", sorted(record_states.optimizers(mx)))
-def test_training_goes_on_from_states_of_mxnet(name):
+def test_training_continues_from_states_of_mxnet(name):
     optimizer, dtype, whole = record_states.optimizers(mx)[name]
     updater = mx.optimizer.get_updater(mx.optimizer.Test() if whole else optimizer)
     updater.set_states((FIXTURES / f"{name}.states").read_bytes())
-    if not whole:  # then the counts are not in the file either
+    if not whole:  # then the file has no update counts either
         updater.optimizer.begin_num_update = updater.optimizer.num_update = 3
     weights = mx.nd.load(str(FIXTURES / f"{name}-start.params"))
     for number in (3, 4):
@@ -287,7 +287,7 @@ def _harm():
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_pickle_is_never_run(protocol):
+def test_pickled_code_is_never_executed(protocol):
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
     for content in ({0: Malice()}, ({}, Malice()), Malice()):
         with pytest.raises(mx.MXNetError):
@@ -295,7 +295,7 @@ def test_a_pickle_is_never_run(protocol):
     assert not Malice.ran and updater.states == {}
 
 
-def test_what_holds_no_states_is_refused():
+def test_invalid_states_are_rejected():
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
     _, _, saved = trained("sgd", range(1), True, momentum=0.9)
     real = (FIXTURES / "adam.states").read_bytes()
@@ -312,8 +312,8 @@ def test_what_holds_no_states_is_refused():
         updater.set_states("text")
 
 
-def test_damaged_pickles_fail_with_our_error():
-    """Any one byte may be wrong: that is an error of ours, or other numbers."""
+def test_corrupt_pickles_raise_mxnet_error():
+    """A corrupt byte leads to an MXNetError or to different values."""
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
     data = (FIXTURES / "sgd_half.states").read_bytes()
     rng = np.random.RandomState(0)
@@ -345,7 +345,7 @@ def test_plain_data_is_read_from_pickles(protocol):
         (("adam", {}), ("rmsprop", {"centered": True}), "RMSProp"),
     ],
 )
-def test_states_of_another_optimizer(saved_by, loaded_by, message):
+def test_states_of_another_optimizer_are_rejected(saved_by, loaded_by, message):
     _, weights, saved = trained(saved_by[0], range(1), False, **saved_by[1])
     updater = mx.optimizer.get_updater(mx.optimizer.create(loaded_by[0], **loaded_by[1]))
     updater.set_states(saved)
@@ -353,7 +353,7 @@ def test_states_of_another_optimizer(saved_by, loaded_by, message):
         steps(updater, weights, range(1))
 
 
-def test_an_optimizer_without_states_takes_any():
+def test_optimizer_without_states_ignores_loaded_ones():
     """As in MXNet."""
     _, weights, saved = trained("adam", range(1), False)
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
@@ -362,11 +362,11 @@ def test_an_optimizer_without_states_takes_any():
     assert updater.states[0] is None
 
 
-def test_what_an_update_needs():
+def test_update_rejects_invalid_arguments():
     updater = mx.optimizer.get_updater(mx.optimizer.SGD())
     with pytest.raises(ValueError, match="2 indices, 1 gradients and 2 weights"):
         updater([0, 1], [mx.nd.ones(2)], [mx.nd.ones(2), mx.nd.ones(2)])
-    with pytest.raises(AssertionError, match="NDArrays, received a NoneType"):
+    with pytest.raises(AssertionError, match="expected NDArrays to update, received a NoneType"):
         updater(0, None, mx.nd.ones(2))
     with pytest.raises(mx.MXNetError, match=r"shape \(2,\), got \(3,\)"):
         updater(0, mx.nd.ones(3), mx.nd.ones(2))
@@ -375,7 +375,7 @@ def test_what_an_update_needs():
     updater([], [], [])
 
 
-def test_an_unknown_optimizer_in_states():
+def test_unknown_optimizer_in_states_is_rejected():
     class Private(mx.optimizer.SGD):
         pass
 
@@ -384,7 +384,7 @@ def test_an_unknown_optimizer_in_states():
     with pytest.raises(mx.MXNetError, match="'Private'.*register"):
         updater.set_states(saved)
     updater.optimizer.lr_scheduler = lambda count: 0.1
-    with pytest.raises(mx.MXNetError, match="cannot hold a function"):
+    with pytest.raises(mx.MXNetError, match="cannot contain a function"):
         updater.get_states(dump_optimizer=True)
 
 
@@ -397,7 +397,7 @@ def test_optimizers_can_be_copied():
         assert other._all_index_update_counts == {0: {0: 2, 1: 1}} and other.num_update == 2
 
 
-def test_an_updater_keeps_no_gradients_alive():
+def test_updater_does_not_keep_arrays_alive():
     updater = mx.optimizer.get_updater(mx.optimizer.Adam())
     weight, grad = mx.nd.ones(3), mx.nd.ones(3)
     updater(0, grad, weight)
@@ -406,7 +406,7 @@ def test_an_updater_keeps_no_gradients_alive():
     assert [reference() for reference in references] == [None, None]
 
 
-def test_states_that_a_program_drops_or_sets():
+def test_program_may_clear_or_set_states():
     updater = mx.optimizer.get_updater(mx.optimizer.SGD(momentum=0.9, learning_rate=1.0))
     weight, grad = mx.nd.zeros(2), mx.nd.ones(2)
     updater(0, grad, weight)
@@ -418,8 +418,8 @@ def test_states_that_a_program_drops_or_sets():
     np.testing.assert_allclose(updater.states[1].asnumpy(), -0.1, rtol=1e-6)
 
 
-def test_gradients_made_anew_for_each_update():
-    """As a key-value store has them."""
+def test_new_gradient_arrays_for_each_update():
+    """As with a key-value store."""
 
     def run(updater):
         weights = [mx.nd.ones((2, 2)), mx.nd.ones(3)]
@@ -432,8 +432,8 @@ def test_gradients_made_anew_for_each_update():
     assert_same(run(make()), run(one_by_one(make())))
 
 
-def test_a_training_goes_on_from_its_states_to_the_bit(tmp_path):
-    """And saving them changes nothing: Adam's moments are kept divided by the batch size, which is no power of two."""
+def test_saving_and_loading_states_is_bitwise_exact(tmp_path):
+    """Adam's moments are stored divided by the batch size, which is not a power of two here."""
 
     def run(save_at, load_at):
         mx.random.seed(3)
@@ -459,8 +459,8 @@ def test_a_training_goes_on_from_its_states_to_the_bit(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "nag", "rmsprop", "adagrad"])
-def test_weights_of_any_order_in_memory(name):
-    """A convolution's weight is channels_last until a program takes a view of it; kernels go by memory alone."""
+def test_weights_of_any_memory_format(name):
+    """A convolution's weight is channels_last until a program takes a view; kernels only see the memory order."""
 
     def run(look):
         rng = np.random.RandomState(0)
@@ -474,7 +474,7 @@ def test_weights_of_any_order_in_memory(name):
                 out = net(mx.nd.array(rng.normal(size=(2, 4, 5, 5)))) ** 2
             out.backward()
             if step == look:
-                net.weight.data()[1]  # a view, for which memory is put in order
+                net.weight.data()[1]  # a view, which makes the memory contiguous
             trainer.step(2)
         return net.weight.data()
 
@@ -483,7 +483,7 @@ def test_weights_of_any_order_in_memory(name):
     np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-def test_adamax_takes_no_step_where_all_gradients_were_zero():
+def test_adamax_takes_no_step_for_zero_gradients():
     optimizer, weight = mx.optimizer.Adamax(learning_rate=0.5), mx.nd.array([1.0, 2.0])
     state = optimizer.create_state(0, weight)
     for _ in range(2):

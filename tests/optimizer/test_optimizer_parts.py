@@ -1,4 +1,4 @@
-"""Optimizers on Parts: several ranks, here threads, give together the numbers of one that holds whole arrays."""
+"""Optimizers on Parts: several ranks (here threads) compute the same values as one rank with whole arrays."""
 
 import threading
 
@@ -16,14 +16,14 @@ STEPS = 3
 
 
 class Ranks:
-    """Threads that are ranks. One runs at a time, until it waits for the others: they share a random generator."""
+    """Threads that act as ranks. One runs at a time, until it waits: they share a random generator."""
 
     def __init__(self, count):
         self.count, self.calls = count, [0] * count
         self._given, self._barrier, self._turn = [None] * count, threading.Barrier(count), threading.Lock()
 
     def exchange(self, rank, value):
-        """What all ranks give, on each."""
+        """Return the values of all ranks on each rank."""
         self._given[rank] = value
         self._wait()
         result = list(self._given)
@@ -51,7 +51,7 @@ class Ranks:
         return gather
 
     def run(self, work):
-        """What `work(rank)` gives on each rank."""
+        """Return the results of `work(rank)` on each rank."""
         results, errors = [None] * self.count, []
 
         def one(rank):
@@ -73,26 +73,26 @@ class Ranks:
 
 
 def rows(shape, rank, count):
-    """Rows as `torch.chunk` divides them: uneven, and none for some ranks."""
+    """Split by rows as `torch.chunk` does: unevenly, with none for some ranks."""
     return (cut_of(shape[0], rank, count), *[slice(None)] * (len(shape) - 1))
 
 
 def columns(shape, rank, count):
-    """Columns likewise; rows of what has none."""
+    """Split by columns, or by rows if there are none."""
     if len(shape) == 1:
         return rows(shape, rank, count)
     return (slice(None), cut_of(shape[1], rank, count), *[slice(None)] * (len(shape) - 2))
 
 
 def both(shape, rank, count):
-    """Two ranks for the rows, and the rest for the columns."""
+    """Split rows over two ranks, and columns over the others."""
     if len(shape) == 1:
         return rows(shape, rank, count)
     return (cut_of(shape[0], rank % 2, 2), *columns(shape, rank // 2, count // 2)[1:])
 
 
 def lopsided(shape, rank, count):
-    """All but one row for the last rank, none for the first."""
+    """Give all but one row to the last rank, and none to the first."""
     first = [0, 0, shape[0] - 1, shape[0]] if count == 3 else [0, 0, shape[0]]
     return (slice(first[rank], first[rank + 1]), *[slice(0, size) for size in shape[1:]])
 
@@ -155,12 +155,12 @@ def updater(name, settings):
 
 
 def train(made, weights, name, dtype, numbers=range(STEPS)):
-    """Updates of whole arrays or Parts, with the gradients of the whole."""
+    """Update whole arrays or Parts, with gradients of the whole arrays."""
     for number in numbers:
         mx.random.seed(number)
         grads = [
             mx.nd.from_torch((w.cut(whole) if isinstance(w, Part) else whole).clone())
-            for w, whole in zip(weights, values(number + 100, name, dtype), strict=False)  # of the first ones
+            for w, whole in zip(weights, values(number + 100, name, dtype), strict=False)  # there may be fewer weights
         ]
         made(list(range(len(weights))), grads, weights)
     return made
@@ -178,13 +178,13 @@ def flat(state):
 
 
 def whole_run(name, settings, dtype=torch.float32):
-    """Weights, and the updater that trained them, of one process."""
+    """Return the weights of one process, and the updater that trained them."""
     weights = [mx.nd.from_torch(whole) for whole in values(0, name, dtype)]
     return weights, train(updater(name, settings), weights, name, dtype)
 
 
 def parts_run(name, settings, split, count, dtype=torch.float32):
-    """Whole weights, the gathered updater, and how often it was summed, of each rank."""
+    """Return the whole weights, the gathered updater and the number of sums of each rank."""
     ranks = Ranks(count)
 
     def work(rank):
@@ -209,22 +209,22 @@ def numpys(weights, made):
     return [a.float().numpy() if isinstance(a, torch.Tensor) else a.asnumpy() for a in arrays]
 
 
-def test_every_optimizer_is_here():
+def test_every_optimizer_is_tested():
     ours = {name for name, cls in mx.optimizer.Optimizer.opt_registry.items() if cls.__module__.startswith("neomx.")}
     assert {name for name, _ in EVERY} == ours
 
 
 @pytest.mark.parametrize(("split", "count"), SPLITS)
 @pytest.mark.parametrize(("name", "settings"), EVERY)
-def test_parts_together_are_the_whole(name, settings, split, count):
+def test_parts_equal_whole_weights(name, settings, split, count):
     expected = numpys(*whole_run(name, settings))
     for wholes, made, _ in parts_run(name, settings, split, count):
-        # float32 rounds at 6e-8; where a weight passes near 0, its last steps' rounding remains: 1e-7.
+        # float32 rounds at 6e-8. For weights near 0, the rounding of the last steps remains: 1e-7.
         assert_like(numpys(wholes, made), expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(("name", "settings"), [each for each in EVERY if each[0] in ("lamb", "lars", "sgld", "adamw")])
-def test_what_every_rank_holds_whole_counts_once(name, settings):
+def test_replicated_weights_count_once(name, settings):
     expected = numpys(*whole_run(name, settings))
     weights = [
         Part(whole, mx.cpu(), whole.shape, [slice(None)] * whole.dim(), lambda x: x)
@@ -236,11 +236,11 @@ def test_what_every_rank_holds_whole_counts_once(name, settings):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize(("split", "count"), [(rows, 4), (columns, 2)])
 @pytest.mark.parametrize(("name", "settings"), EVERY)
-def test_half_precision_with_masters(name, settings, split, count, dtype):
+def test_half_precision_with_float32_copies(name, settings, split, count, dtype):
     settings = {**settings, "multi_precision": True}
     expected = numpys(*whole_run(name, settings, dtype))
     for wholes, made, _ in parts_run(name, settings, split, count, dtype)[:1]:
-        # The masters are within float32's rounding, and then may round to neighbours in half precision.
+        # The float32 copies differ by rounding, and may round to adjacent values in half precision.
         assert_like(numpys(wholes, made)[: len(wholes)], expected[: len(wholes)], rtol=2 * torch.finfo(dtype).eps)
         masters = slice(len(wholes), None)
         assert_like(numpys(wholes, made)[masters], expected[masters], rtol=2e-6, atol=1e-7)
@@ -250,14 +250,14 @@ def test_half_precision_with_masters(name, settings, split, count, dtype):
     ("name", "more", "sums"),
     [
         ("lamb", {}, STEPS),
-        ("lars", {}, STEPS),  # whose updates are called with four weights at a time
+        ("lars", {}, STEPS),  # updated with four weights per call
         ("lbsgd", {"warmup_strategy": "lars"}, STEPS),
         ("lbsgd", {"warmup_strategy": "lars", "batch_scale": 2}, STEPS // 2),
         ("groupadagrad", {}, STEPS),
         ("adam", {}, 0),
     ],
 )
-def test_the_sums_of_all_weights_travel_together(name, more, sums):
+def test_sums_of_all_weights_use_one_collective(name, more, sums):
     assert {summed for _, _, summed in parts_run(name, {"learning_rate": 0.1, **more}, columns, 2)} == {sums}
 
 
@@ -266,14 +266,14 @@ def test_rows_need_no_sums_over_columns():
 
 
 class Unchanged(mx.optimizer.LARS):
-    """Calls what it inherits, one weight at a time."""
+    """Calls the inherited method with one weight at a time."""
 
     def update_multi_precision(self, index, weight, grad, state):
         for row in zip(index, weight, grad, state, strict=True):
             super().update_multi_precision(*row)
 
 
-def test_a_subclass_keeps_its_own_update():
+def test_subclass_uses_its_own_update():
     settings = {"learning_rate": 0.5, "eta": 0.1}
     weights = values(0, "lars", torch.float32)
     ranks = Ranks(2)
@@ -295,8 +295,8 @@ def test_a_subclass_keeps_its_own_update():
 
 @pytest.mark.parametrize("precision", [{}, {"multi_precision": True}])
 @pytest.mark.parametrize(("name", "settings"), EVERY)
-def test_states_of_any_split_are_those_of_one_process(name, settings, precision, tmp_path):
-    """Saved by four ranks, read by one, by two with columns and by those four; all go on like one process."""
+def test_states_of_any_split_equal_single_process(name, settings, precision, tmp_path):
+    """States saved by four ranks are loaded by one, by two with columns and by four. All continue like one process."""
     dtype = torch.float16 if precision else torch.float32
     settings, file = {**settings, **precision}, tmp_path / "a.states"
     weights, one = whole_run(name, settings, dtype)
@@ -333,19 +333,19 @@ def close(found, expected, dtype):
 
 
 def assert_same_layout(one, other):
-    """The same file but for rounding: its structure to the letter, and arrays of the same names and shapes."""
+    """Assert that two files are equal up to rounding: the same structure, array names and shapes."""
     found, expected = map(mx.nd.load_frombuffer, (one, other))
     assert found.pop("header").asnumpy().tobytes() == expected.pop("header").asnumpy().tobytes()
     assert found.keys() == expected.keys()
     assert_like([found[key].asnumpy() for key in found], [expected[key].asnumpy() for key in found], 2e-6, 1e-7)
 
 
-def test_states_go_whole_to_parts_and_back():
+def test_states_are_split_and_gathered():
     part = Part(torch.zeros(2, 3), mx.cpu(), (4, 3), (slice(2, 4), slice(None)), lambda x: x)
     whole = {0: (mx.nd.arange(12).reshape((4, 3)), None, 3), 1: mx.nd.ones((4, 3))}
     cut = mx.optimizer.cut_states(whole, {0: part})
     assert cut[0][0].asnumpy().tolist() == [[6, 7, 8], [9, 10, 11]] and cut[0][1:] == (None, 3)
-    assert cut[1] is whole[1]  # of no Part
+    assert cut[1] is whole[1]  # not of a Part
     again = mx.optimizer.cut_states(cut, {0: part})
     assert again[0][0].shape == (2, 3)
     back = mx.optimizer.gather_states(cut, {0: part}, lambda tensor, _: torch.cat([torch.zeros(2, 3), tensor]))
@@ -353,8 +353,8 @@ def test_states_go_whole_to_parts_and_back():
 
 
 @pytest.mark.parametrize("name", ["groupadagrad", "adam"])
-def test_states_of_single_rows_and_columns_stay_what_they_are(name):
-    """A part of one column has states of its own shape, whether they are like it or one for each row."""
+def test_states_of_single_rows_and_columns_keep_their_kind(name):
+    """In a Part with one column, states like the weight and states per row have the same shape."""
     made, (whole, *_) = updater(name, {}), values(0, name, torch.float32)
     train(made, [mx.nd.from_torch(whole.clone())], name, torch.float32, [0])
     states = made.get_states()
@@ -365,7 +365,7 @@ def test_states_of_single_rows_and_columns_stay_what_they_are(name):
         mine = updater(name, {})
         mine.set_states(states)
         train(mine, parts, name, torch.float32, [1])
-        mine.set_states(mine.get_states())  # those of parts stay as they are
+        mine.set_states(mine.get_states())  # states of Parts are not split again
         train(mine, parts, name, torch.float32, [2])
         return mine.gathered({0: parts[0]}, ranks.gather(rank)).get_states(dump_optimizer=True)
 
@@ -378,7 +378,7 @@ def test_states_of_single_rows_and_columns_stay_what_they_are(name):
         assert_same_layout(found, expected)
 
 
-def test_states_of_another_shape_are_refused():
+def test_states_of_another_shape_are_rejected():
     made = updater("sgd", {"momentum": 0.9})
     other = updater("sgd", {"momentum": 0.9})
     train(made, [mx.nd.zeros(shape) for shape in SHAPES], "sgd", torch.float32, [0])
@@ -388,14 +388,14 @@ def test_states_of_another_shape_are_refused():
         other([0], [mx.nd.zeros((3, 4))], [part])
 
 
-# ---- what is refused ----
+# ---- errors ----
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "lars"])
-def test_sparse_gradients_of_parts_are_refused(name):
+def test_sparse_gradients_of_parts_are_rejected(name):
     part = Part(torch.zeros(2, 3), mx.cpu(), (4, 3), (slice(0, 2), slice(None)), lambda x: x)
     grad = mx.nd.ones((2, 3)).tostype("row_sparse")
-    with pytest.raises(mx.MXNetError, match="weight 5 is shared among ranks, and its gradient is row_sparse"):
+    with pytest.raises(mx.MXNetError, match="weight 5 is sharded over ranks.*its gradient is row_sparse"):
         mx.optimizer.get_updater(mx.optimizer.create(name))([5], [grad], [part])
 
 
@@ -408,21 +408,21 @@ def test_sparse_gradients_of_parts_are_refused(name):
         ((2, 4), (slice(None),) * 2),
     ],
 )
-def test_a_part_that_is_not_what_its_split_says_is_refused(whole, split):
+def test_part_must_match_its_split(whole, split):
     with pytest.raises(mx.MXNetError, match=r"a part of shape \(2, 3\) is not \[.*of an array of shape \("):
         Part(torch.zeros(2, 3), mx.cpu(), whole, split, lambda x: x)
 
 
-def test_lamb_refuses_a_part_that_is_scattered_in_memory():
+def test_lamb_rejects_noncontiguous_part():
     part = Part(torch.zeros(4, 3)[:, :2], mx.cpu(), (4, 3), (slice(None), slice(0, 2)), lambda x: x)
     with pytest.raises(mx.MXNetError, match=r"part of weight 5, of shape \(4, 2\), is not contiguous"):
         mx.optimizer.get_updater(mx.optimizer.LAMB())([5], [mx.nd.zeros((4, 2))], [part])
 
 
-# ---- norms over everything ----
+# ---- total norms ----
 
 
-def test_the_norm_of_all_gradients_takes_one_sum_for_each_group():
+def test_total_norm_uses_one_collective_per_group():
     wholes = values(3, "sgd", torch.float32)
     expected = float(np.sqrt(sum(np.square(each.double().numpy()).sum() for each in wholes)))
     first, second = Ranks(2), Ranks(2)
@@ -444,7 +444,7 @@ def test_the_norm_of_all_gradients_takes_one_sum_for_each_group():
 
 @pytest.mark.parametrize("limit", [None, 0.1])
 @pytest.mark.parametrize("fused", [True, False])
-def test_adamw_is_that_of_torch(fused, limit):
+def test_adamw_equals_torch(fused, limit):
     weights = [mx.nd.from_torch(each) for each in values(0, "adamw", torch.float32)]
     others = [each.clone().requires_grad_() for each in values(0, "adamw", torch.float32)]
     theirs = torch.optim.AdamW(others, lr=0.05, weight_decay=0.1)
