@@ -24,7 +24,12 @@ from scripts import reference  # noqa: E402  # found by the line above
 log = logging.getLogger("mkdocs.plugins.neomx")
 pages = functools.cache(lambda: list(reference.pages()))
 # Files outside docs/ that are pages too, so that links to them work on the site as they do in the repository.
-OUTSIDE = {"CHANGELOG.md": "changelog.md", "SECURITY.md": "reporting.md"}
+OUTSIDE = {
+    "CHANGELOG.md": "changelog.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "reporting.md",
+}
 # What a browser loads by itself; a link that a reader may click is not among it.
 ELSEWHERE = r"""["']?(?:https?:)?//[^>;)]*"""
 LOADED = re.compile(
@@ -69,6 +74,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page.path, content=page.text))
     for source, target in OUTSIDE.items():
         text = (ROOT / source).read_text().replace("](docs/", "](")
+        for other, page in OUTSIDE.items():
+            text = text.replace(f"]({other}", f"]({page}")
         files.append(File.generated(config, target, content=text))
     return files
 
@@ -76,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Links to files outside docs/ lead to their pages."""
     for source, target in OUTSIDE.items():
-        markdown = markdown.replace(f"](../{source})", f"]({target})")
+        markdown = markdown.replace(f"](../{source}", f"]({target}")
     return markdown
 
 
