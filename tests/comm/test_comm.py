@@ -114,7 +114,7 @@ def test_a_peer_without_tls_is_refused(certificate):
 def test_what_is_no_frame_is_refused(header, pair):
     caller, called = pair()
     caller.write([memoryview(header.ljust(36, b"x"))])
-    with pytest.raises(wire.Refused, match="no frame"):
+    with pytest.raises(wire.Refused, match="invalid data instead of a frame"):
         called.receive(timeout=LIMIT)
 
 
@@ -235,7 +235,7 @@ def test_all_know_who_died_who_is_silent_and_who_left(store):
         assert until(lambda: "worker 2" not in witness.gone)  # it came back
         assert witness.roster()["worker 3"]["state"] == "left"
         said = witness.missing(["worker 1", "worker 3", "worker 4"])
-        assert "worker 1 on" in said and "is gone" in said and "worker 3" in said and "worker 4 never came" in said
+        assert "worker 1 on" in said and "is gone" in said and "worker 3" in said and "worker 4 never connected" in said
         store.mark_gone("worker 2", 7)
         assert until(lambda: "worker 2" in witness.gone)
         assert "code 7" in witness.gone["worker 2"]
@@ -312,7 +312,7 @@ def test_slurms_lists_of_hosts():
         ("sys.exit(3)", 3, "its program ended with exit code 3"),
         ("exit(3)", 3, "its program ended with exit code 3"),
         ("sys.exit('no data')", 1, "its program ended with exit code 1"),
-        ("1 / 0", 1, "its program ended by ZeroDivisionError"),
+        ("1 / 0", 1, "its program ended with ZeroDivisionError"),
         ("raise SystemExit(0)", 0, ""),
         ("sys.exit()", 0, ""),
         ("try: sys.exit(3)\nexcept SystemExit as error: sys.exit(error.code - 3)", 0, ""),
@@ -346,6 +346,6 @@ def test_an_interrupt_shows_where_the_program_was_and_not_where_we_wait(tmp_path
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(script))
     ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT, env=environment())
-    assert ended.returncode == -signal.SIGINT and ended.stdout == "its program ended by KeyboardInterrupt\n"
+    assert ended.returncode == -signal.SIGINT and ended.stdout == "its program ended with KeyboardInterrupt\n"
     assert 'wire.is_loopback(Name("host"))' in ended.stderr and "wire.py" not in ended.stderr
     assert ended.stderr.endswith("\nKeyboardInterrupt\n")

@@ -48,7 +48,7 @@ KILLED, STOPPED = ("worker 1", "process", "gone"), ("worker 1", "process", "not 
 EXITED = (*KILLED, "exit code 3")
 HOST = socket.gethostname()
 WITHOUT_ROUNDS = "dist_async,dist_stale:1"
-FAILED = f"worker 1 on {HOST} failed first, by "
+FAILED = f"worker 1 on {HOST} failed first, with "
 LOST = f"worker 1 on {HOST} is lost "
 
 ROWS = [
@@ -76,7 +76,7 @@ ROWS = [
         "dist_sync",
         ("absent@1:0",),
         1,
-        {0: ("worker 1 never came", "within 3 s")},
+        {0: ("worker 1 never connected", "within 3 s")},
         timeout=3,
         last_words=True,
     ),
@@ -101,7 +101,7 @@ ROWS = [
         137,
         {0: ("server 0", "gone"), 1: ("server 0", "gone")},
         servers=2,
-        says=f"server 0 on {HOST} failed first, by signal SIGKILL",
+        says=f"server 0 on {HOST} failed first, with signal SIGKILL",
     ),
     Row(
         "server stopped",
@@ -131,7 +131,7 @@ ROWS = [
         137,
         {0: ("server 0", "gone"), 1: ("server 0", "gone")},
         servers=1,
-        says=f"server 0 on {HOST} failed first, by signal SIGKILL",
+        says=f"server 0 on {HOST} failed first, with signal SIGKILL",
     ),
 ]
 
@@ -263,5 +263,5 @@ def test_a_node_that_never_comes_is_named_and_nothing_starts(meeting, tmp_path, 
     assert main(["run", *on_nodes(0, meeting, 1, tmp_path)]) == 2
     assert time.monotonic() - began < SOON
     said = capfd.readouterr().err
-    assert f"node 1 of 2 did not come to {meeting} within 1 s: nothing was started" in said
+    assert f"timed out after 1 s waiting for node 1 of 2 at {meeting}: nothing was started" in said
     assert os.listdir(tmp_path) == []

@@ -167,17 +167,17 @@ def test_a_group_of_one():
     ("wrong", "message"),
     [
         (lambda g, t: g.all_reduce_(t, "average"), "op must be one of sum, mean, min, max, prod, received 'average'"),
-        (lambda g, t: g.all_reduce_(t.bool(), "mean"), "booleans have no mean"),
-        (lambda g, t: g.all_reduce_(t.to(torch.complex64), "max"), "complex numbers have no max"),
+        (lambda g, t: g.all_reduce_(t.bool(), "mean"), "mean is not defined for booleans"),
+        (lambda g, t: g.all_reduce_(t.to(torch.complex64), "max"), "max is not defined for complex numbers"),
         (lambda g, t: g.broadcast_(t, 1), "root must be a rank from 0 to 0, received 1"),
         (lambda g, t: g.send(t, 0), "to must be another worker"),
         (lambda g, t: g.recv(t, 5), "from_ must be a rank from 0 to 0, received 5"),
         (
             lambda g, t: g.all_to_all(t, [1]),
-            r"splits must be 1 numbers of rows, in all the first dimension of \(2, 3\)",
+            r"splits must be 1 row counts whose sum is the first dimension of \(2, 3\)",
         ),
         (lambda g, t: g.reduce_scatter(t[0, 0]), r"received the shape \(\)"),
-        (lambda g, t: g.subgroup([0, 0]), r"different ranks from 0 to 0, received \[0, 0\]"),
+        (lambda g, t: g.subgroup([0, 0]), r"distinct ranks from 0 to 0, received \[0, 0\]"),
         (lambda g, t: g.all_gather_small(torch.empty(1 << 20)), "expected a small CPU tensor"),
     ],
 )

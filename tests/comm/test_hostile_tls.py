@@ -102,7 +102,7 @@ def test_half_a_greeting_keeps_nobody_waiting(job, target, foreign, act):
 
 def test_tls_without_the_secret_is_refused(job, target):
     address, service = target
-    with pytest.raises(wire.WireError, match="does not hold its secret"):
+    with pytest.raises(wire.WireError, match="it has another secret"):
         wire.connect(address, b"a guess of a secret", {}, job.tls, LIMIT, service)
 
 
@@ -116,7 +116,7 @@ def test_the_secret_without_tls_is_refused(job, target):
 def test_a_listener_with_a_foreign_certificate_is_refused_by_members(pem, foreign, job):
     """It may even hold the secret."""
     impostor = stores.StoreServer("127.0.0.1", 0, job.secret, foreign).start()
-    with contextlib.closing(impostor), pytest.raises(wire.WireError, match="shows a certificate that is not in"):
+    with contextlib.closing(impostor), pytest.raises(wire.WireError, match="has a certificate that is not in"):
         wire.connect(impostor.address, job.secret, {}, pem, LIMIT, stores.SERVICE)
 
 

@@ -287,4 +287,4 @@ def test_another_containers_file_is_not_taken_for_the_memory(tmp_path):
 def test_a_system_without_memfd_has_no_shared_memory(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     answers = among(2, lambda rank, store, settings: memory.open_channel(rank, 2, store, "c", **settings))
-    assert answers == [(None, "this system has no memfd_create")] * 2
+    assert answers == [(None, "this system does not have memfd_create")] * 2

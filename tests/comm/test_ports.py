@@ -151,7 +151,7 @@ def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
 def test_a_process_without_descriptors_is_told_so():
     failure = Failure("worker 1", -signal.SIGABRT, "here", ["gloo: accept: Too many open files"])
     assert (
-        "no file descriptors left: raise the hard limit" in failure.report()
+        "ran out of file descriptors: raise the hard limit" in failure.report()
         and failure.summary().count("raise the hard limit") == 1
     )
     assert "descriptors" not in Failure("worker 1", 1, "here", ["something else"]).report()

@@ -217,7 +217,7 @@ def waits(before, after=0):
     return program
 
 
-RULE = "All workers must call barrier() equally often, and at the same places of their programs"
+RULE = "All workers must call barrier() equally often, and at the same points of their programs"
 
 
 @pytest.mark.parametrize(
@@ -227,18 +227,18 @@ RULE = "All workers must call barrier() equally often, and at the same places of
             waits(1, 2),
             batches(4, 4, 4),
             "worker 0 waited at mx.dist.barrier() while worker 1 made 2 steps without it, and now steps without worker "
-            f"1: the model is not that of one process. {RULE}",
+            f"1: the model differs from that of a single process. {RULE}",
         ),
         (
             waits(1, 2),
             batches(4, 4, 4, pauses=False),
-            "worker 0 called mx.dist.barrier(), worker 1 did not: after 2 steps without worker 0 the program is over "
+            "worker 0 called mx.dist.barrier(), worker 1 did not: after 2 steps without worker 0 the program ended "
             f"there. {RULE}",
         ),
         (
             batches(4, pauses=False),
             waits(1),
-            f"worker 1 called mx.dist.barrier(), worker 0 did not: the program is over there. {RULE}",
+            f"worker 1 called mx.dist.barrier(), worker 0 did not: the program ended there. {RULE}",
         ),
         (waits(1, 2), waits(1, 2), None),
         (waits(1, 2), waits(3, 2), None),  # fewer batches in the first epoch

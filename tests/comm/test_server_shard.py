@@ -182,9 +182,11 @@ def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
 def test_workers_must_mean_the_same_arrays():
     shard, slot = shard_of(2, 0)
     shard.agree([slot.spec], 1)
-    with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
+    with pytest.raises(
+        MXNetError, match=r"worker 0 initialized it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"
+    ):
         shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], 1)
-    with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
+    with pytest.raises(PeerError, match="worker 0 has not initialized 'other'"):
         shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
 
 
@@ -223,14 +225,14 @@ def test_workers_that_wait_for_each_other_are_told_at_once():
     waiting.join(SOON)
     assert told == [str(error.value)]
     assert "worker 0 waits because round 1 of key 'k' waits for the push of worker 1" in told[0]
-    assert "worker 1 waits because worker 0 has not inited 'other'" in told[0]
+    assert "worker 1 waits because worker 0 has not initialized 'other'" in told[0]
 
 
 def test_workers_with_stores_of_different_kinds_are_told_which():
     service = Service(0, 1, 3, {}, LIMIT, lambda data: Recorder())
     service._welcome({"rank": 0, "space": 0, "staleness": 0})
     for staleness, kind in ((None, "'dist_async'"), (2, "'dist_stale' with staleness=2")):
-        with pytest.raises(Refused, match=f"worker 1 made a store of kind {kind}, others one of kind 'dist_sync'"):
+        with pytest.raises(Refused, match=f"worker 1 created a store of kind {kind}, others one of kind 'dist_sync'"):
             service._welcome({"rank": 1, "space": 0, "staleness": staleness})
 
 
@@ -253,7 +255,7 @@ def test_rows_stay_whole_however_few_they_are():
     assert placement.allocate((1, 600), 4) == (Segment(0, 0, 600),)
     assert placement.allocate((5, 0), 4) == (Segment(1, 0, 0),)
     assert placement.allocate((), 4) == (Segment(1, 0, 1),)
-    with pytest.raises(Refused, match="cut its rows"):
+    with pytest.raises(Refused, match="split its rows"):
         KeySpec.heard(["k", [2, 60], "float32", [[0, 0, 90], [1, 90, 120]], 0, False], 2)
 
 

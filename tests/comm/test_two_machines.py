@@ -130,7 +130,7 @@ def test_a_death_on_one_machine_ends_the_job_on_both(machines, alone, tmp_path):
     check_weights(tmp_path, 2, alone)
     assert codes == [128 + signal.SIGKILL] * 2, written
     assert [machines.processes(machine) for machine in (0, 1)] == [[], []]
-    assert written.count(f"worker 1 on {machines.names[1]} failed first, by signal SIGKILL") == 2, written
+    assert written.count(f"worker 1 on {machines.names[1]} failed first, with signal SIGKILL") == 2, written
     assert took < SOON, f"{took} s"
 
 

@@ -49,8 +49,8 @@ print("done")
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
-        ("first", ["the first call that all workers make did not complete: worker 1 on", "has ended its program"]),
-        ("ended", ["can never complete", "worker 0: all_reduce; worker 1: its program is over"]),
+        ("first", ["the first call of all workers did not complete: worker 1 on", "has ended its program"]),
+        ("ended", ["can never complete", "worker 0: all_reduce; worker 1: its program has ended"]),
         ("barrier", ["can never complete", "worker 0: all_reduce; worker 1: open the group"]),
         ("step", ["can never complete", "worker 0: all_reduce; worker 1: a training step"]),
     ],
@@ -151,7 +151,7 @@ def test_who_came_and_then_left_is_not_waited_for(at_once):
     worker = Waits(board, 0)
     with worker.during("a"):
         worker.look(lambda: [])
-        with pytest.raises(Stuck, match="worker 1: its program is over"):
+        with pytest.raises(Stuck, match="worker 1: its program has ended"):
             worker.look(lambda: [1])
 
 

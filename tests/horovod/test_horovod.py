@@ -125,7 +125,7 @@ def test_calls_alone(alone):
         (ValueError, "num_groups", lambda: hvd.DistributedTrainer([], "sgd", num_groups=-1)),
         (ValueError, "hvd.Compression.none or fp16", lambda: hvd.DistributedTrainer([], "sgd", compression="2bit")),
         (ValueError, "is already registered", lambda: hvd.add_process_set(hvd.global_process_set)),
-        (ValueError, "different ranks from 0 to 0", lambda: hvd.add_process_set([0, 1])),
+        (ValueError, "distinct ranks from 0 to 0", lambda: hvd.add_process_set([0, 1])),
         (ValueError, "add_process_set first", lambda: hvd.allreduce(nd.ones(1), process_set=hvd.ProcessSet([0]))),
     ],
 )

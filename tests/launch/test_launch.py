@@ -87,7 +87,7 @@ def test_the_first_failure_is_named_with_its_code_and_exception_and_its_tracebac
     assert "[1] ValueError: no good\n[1] at all\n" in err and out.count("before") == 1 and "before" not in err
     report = err[err.rindex("neomx: ") :].splitlines()
     assert report[0].startswith("neomx: worker 1 on ")
-    assert report[0].endswith(" failed first, by exit code 1: ValueError: no good")
+    assert report[0].endswith(" failed first, with exit code 1: ValueError: no good")
     assert sorted(report[1].removeprefix("After it: ").split(", ")) == [
         "worker 0 (exit code 7)",
         "worker 2 (exit code 7)",
@@ -102,11 +102,13 @@ def test_the_first_failure_is_named_with_its_code_and_exception_and_its_tracebac
         (["Traceback (most recent call last):", "  x", "KeyError", "", "Traceback (most recent call last):", "  y",
           "ValueError: two"], "ValueError: two"),
         (["said something", "", ""], "said something"),
-        ([], "it printed nothing"),
+        ([], "no output"),
     ],
 )  # fmt: skip
 def test_a_failure_is_summed_up_by_its_exception_or_last_line(lines, words):
-    assert Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, by exit code 3: {words}"
+    assert (
+        Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, with exit code 3: {words}"
+    )
 
 
 def test_workers_with_the_same_mistake_are_named_together(script, capfd):
@@ -114,7 +116,7 @@ def test_workers_with_the_same_mistake_are_named_together(script, capfd):
     assert main(["run", "-n", "2", path]) == 1
     report = capfd.readouterr().err.splitlines()[-1]
     assert report in {
-        f"neomx: worker {first}, worker {1 - first} failed with the same error, by exit code 1: ValueError: the same"
+        f"neomx: worker {first}, worker {1 - first} failed with the same error, exit code 1: ValueError: the same"
         for first in (0, 1)
     }
 
@@ -122,8 +124,8 @@ def test_workers_with_the_same_mistake_are_named_together(script, capfd):
 def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
     path = script("import os; os.kill(os.getpid(), 9)")
     assert main(["run", path]) == 128 + 9
-    assert "worker 0 on " in (err := capfd.readouterr().err) and "by signal SIGKILL" in err
-    assert "it printed nothing\nIf nobody killed it, the system did for lack of memory" in err
+    assert "worker 0 on " in (err := capfd.readouterr().err) and "with signal SIGKILL" in err
+    assert "no output\nIf it was not killed on purpose, the system ran out of memory" in err
 
 
 def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):
@@ -281,7 +283,7 @@ def test_where_losses_are_tolerated_the_job_goes_on(store, capfd, ended):
     store.set(TOLERATES_LOSS, b"1")
     verdict = run_tasks(store, worker_0=ended("worker 1"), worker_1="raise SystemExit(3)")
     assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
-    assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
+    assert "worker 1 on " in (err := capfd.readouterr().err) and "continues without it" in err
     assert store.roster()["worker 1"].state == "gone"
     assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
 
@@ -391,5 +393,5 @@ def test_a_server_that_is_told_to_end_is_named(script, capfd):
     """)
     assert main(["run", "-n", "2", "-s", "1", "--no-progress", path]) == 128 + signal.SIGTERM
     err = capfd.readouterr().err
-    assert "server 0 on " in err and "failed first, by signal SIGTERM" in err
+    assert "server 0 on " in err and "failed first, with signal SIGTERM" in err
     assert "worker 0 on" not in err.partition("failed first")[0].rpartition("neomx:")[2]

@@ -122,7 +122,8 @@ def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypa
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     monkeypatch.setattr(tree, "PATIENCE", 0.5)
     with pytest.raises(
-        WorkerError, match="worker 1 on .* failed first, by exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good"
+        WorkerError,
+        match="worker 1 on .* failed first, with exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good",
     ):
         launch(fails_on_one, n=2, args=(str(tmp_path),))
     files = list(tmp_path.glob("pid*"))
@@ -134,7 +135,7 @@ def test_a_worker_that_dies_without_a_word_is_described(capfd):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WorkerError, match="worker 0 on .* failed first, by signal SIGKILL"):
+    with pytest.raises(WorkerError, match="worker 0 on .* failed first, with signal SIGKILL"):
         launch(die)
 
 

@@ -50,31 +50,31 @@ def test_one_worker_and_no_server_is_the_default():
     [
         ("-n 2", "which program"),
         ("-n 2 nothing.py", "no such script: nothing.py"),
-        ("-n 0 train.py", "nodes x workers on each = 1 x 0 = 0"),
+        ("-n 0 train.py", "nodes x workers per node = 1 x 0 = 0"),
         ("--nnodes 2 --rdzv h:1 -n -1 train.py", "2 x -1 = -2"),
-        ("-n 99999999 train.py", "more processes than the 65536"),
-        ("-n 60000 train.py", "60000 processes on this machine are too many"),
-        ("-s 60000 train.py", "60001 processes on this machine are too many"),
+        ("-n 99999999 train.py", "exceed the limit of 65536 processes"),
+        ("-n 60000 train.py", "60000 processes are too many for this machine"),
+        ("-s 60000 train.py", "60001 processes are too many for this machine"),
         ("--hosts a:40000,b:40000 train.py", "80000 workers and 0 servers"),
-        ("--timeout nan train.py", "must be above 0; received nan"),
-        ("--timeout inf train.py", "must be above 0; received inf"),
+        ("--timeout nan train.py", "must be a number of seconds above 0; received nan"),
+        ("--timeout inf train.py", "must be a number of seconds above 0; received inf"),
         ("--rdzv h:99999 train.py", "a port up to 65535; received h:99999"),
-        ("--logs /dev/null/x train.py", "--logs /dev/null/x: cannot make this directory: Not a directory"),
+        ("--logs /dev/null/x train.py", "--logs /dev/null/x: cannot create this directory: Not a directory"),
         ("-s -1 train.py", "-s must be 0 or more; received -1"),
-        ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "0 <= 2 < 2"),
-        ("--nnodes 2 train.py", "needs --rdzv host:port"),
+        ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "received --node-rank 2 and --nnodes 2"),
+        ("--nnodes 2 train.py", "requires --rdzv host:port"),
         ("--nnodes 2 --rdzv host train.py", "must be host:port"),
-        ("--hosts a:4,b:4 -n 6 train.py", "4 + 4 = 8 workers but -n says 6"),
-        ("--hosts a:4 --nnodes 2 --rdzv h:1 train.py", "either --hosts"),
-        ("--hosts a:x train.py", "cannot read 'a:x'"),
-        ("--hosts a:4,,b train.py", "cannot read ''"),
-        ("--timeout 0 train.py", "must be above 0"),
+        ("--hosts a:4,b:4 -n 6 train.py", "4 + 4 = 8 workers but -n is 6"),
+        ("--hosts a:4 --nnodes 2 --rdzv h:1 train.py", "use --hosts (one command"),
+        ("--hosts a:x train.py", "cannot parse 'a:x'"),
+        ("--hosts a:4,,b train.py", "cannot parse ''"),
+        ("--timeout 0 train.py", "must be a number of seconds above 0"),
         ("--env A train.py", "NAME=VALUE; received 'A'"),
         ("--secret-file none train.py", "--secret-file none: no such file"),
         ("--tls-file none train.py", "none: no such file"),
         ("--secret-file . train.py", "--secret-file .: it is a directory"),
         ("--tls-file . train.py", ": it is a directory"),
-        ("--nnodes 2 --rdzv h:1 --tls train.py", "needs --tls-file"),
+        ("--nnodes 2 --rdzv h:1 --tls train.py", "requires --tls-file"),
         ("--layout data=2,tensor=2 -n 3 train.py", "2 x 1 x 2 x 1 = 4, but there are 3"),
         ("--layout data=2,tensor=2 --hosts a:2,b:3 train.py", "2 x 1 x 2 x 1 = 4, but there are 5"),
         ("--layout data=3 --nnodes 2 --rdzv h:1 train.py", "3 x 1 x 1 x 1 = 3, but there are 2"),
@@ -106,8 +106,11 @@ def pems(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        (["cert"], "no private key in it; it needs key and certificate in one file: cat key.pem cert.pem > job.pem"),
-        (["key"], "no certificate in it; it needs key and certificate in one file"),
+        (
+            ["cert"],
+            "the file has no private key; expected key and certificate in one file: cat key.pem cert.pem > job.pem",
+        ),
+        (["key"], "the file has no certificate; expected key and certificate in one file"),
         (["key", "other-cert"], "its key does not belong to its first certificate, or one of them is damaged (KEY"),
         (["locked-key", "cert"], "its private key is encrypted; remove the password"),
     ],
@@ -123,7 +126,7 @@ def test_a_tls_file_that_cannot_serve_is_refused_before_anything_starts(parts, s
 def test_flags_of_neomx_run_after_the_script_are_pointed_out(monkeypatch, capsys):
     monkeypatch.setattr("neomx.launch.cli.run", lambda job: 0)
     assert main(["run", "train.py", "-n", "2"]) == 0
-    assert "-n comes after train.py, so it goes to the script" in (said := capsys.readouterr().err)
+    assert "-n comes after train.py, so it is passed to the script" in (said := capsys.readouterr().err)
     assert "neomx run -n ... train.py" in said
     assert main(["run", "-n", "1", "train.py", "-n", "2"]) == 0
     assert main(["run", "train.py", "--epochs", "2"]) == 0

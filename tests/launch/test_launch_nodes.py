@@ -67,7 +67,7 @@ def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, cap
     ours = capfd.readouterr().err
     assert other.returncode == 1
     for err in (ours, theirs):
-        assert "worker 1 on " in err and "failed first, by exit code 1: last words" in err
+        assert "worker 1 on " in err and "failed first, with exit code 1: last words" in err
     assert_gone(family_of(tmp_path, 1))
 
 
@@ -87,7 +87,7 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     arguments = node(0, meeting, script(""))
     arguments[arguments.index("--timeout") + 1] = "1"
     assert main(["run", *arguments]) == 2
-    assert f"node 1 of 2 did not come to {meeting} within 1 s" in capfd.readouterr().err
+    assert f"timed out after 1 s waiting for node 1 of 2 at {meeting}" in capfd.readouterr().err
     arguments[3] = "1"
     assert main(["run", *arguments]) == 2
     err = capfd.readouterr().err
@@ -99,10 +99,10 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     [
         (
             ["--secret-file", "other"],
-            "node 1 cannot join node 0: {} refused this process, which does not hold its secret",
+            "node 1 cannot join node 0: {} refused this process: it has another secret",
             "does not hold the job's secret",
         ),
-        (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not speak TLS", "speaks TLS, and this process"),
+        (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not use TLS", "uses TLS, but this process"),
     ],
 )
 def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, script, meeting, capfd, tmp_path):
@@ -118,7 +118,7 @@ def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, sc
         _, err = first.communicate(timeout=LIMIT)
     ours = capfd.readouterr().err
     assert refused.format(meeting) in ours and ours.count("neomx: ") == 1
-    assert f"node 1 of 2 did not come to {meeting} within 30 s" in err
+    assert f"timed out after 30 s waiting for node 1 of 2 at {meeting}" in err
     assert "1 connections were refused; the first: a peer at 127.0.0.1:" in err and told in err.splitlines()[-1]
 
 
@@ -132,7 +132,7 @@ def can_connect(address):
 def test_a_node_without_its_number_is_told_of_it(script, meeting, capfd):
     with contextlib.closing(StoreServer(*wire.split_address(meeting), b"x")):
         assert main(["run", *node(0, meeting, script(""))]) == 2
-    assert "If this is not the first node, give its --node-rank: 1, 2, ..." in capfd.readouterr().err
+    assert "If this is not the first node, pass its --node-rank: 1, 2, ..." in capfd.readouterr().err
 
 
 def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
@@ -191,7 +191,7 @@ def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, 
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
     err = capfd.readouterr().err
-    assert err.count("failed first, by exit code 1: last words") == 1
+    assert err.count("failed first, with exit code 1: last words") == 1
 
 
 def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_path):

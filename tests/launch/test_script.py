@@ -82,7 +82,7 @@ def test_a_script_that_is_not_there_and_python_without_its_environment(tmp_path)
     assert missing.returncode == 2 and "can't open file" in missing.stderr
     code = f"import sys; sys.path.insert(0, {environment()['PYTHONPATH']!r}); sys.argv[1:] = ['nothing.py']\n"
     isolated = run("-E", "-c", code + "from neomx.launch.cli import main; sys.exit(main())", cwd=tmp_path)
-    assert isolated.returncode == 2 and "Leave out -E, -I and -S" in isolated.stderr
+    assert isolated.returncode == 2 and "Omit -E, -I and -S" in isolated.stderr
 
 
 CHILDREN = """

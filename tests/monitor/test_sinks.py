@@ -134,7 +134,7 @@ def test_a_sink_that_is_not_there_or_does_not_start_is_left_out_with_a_warning(n
     with caplog.at_level(logging.WARNING, "neomx"):
         assert mx.monitor.start_from_environment({"NEOMX_SINK_FULL": "1", "NEOMX_SINK_GONE": "1"}) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "neomx: NEOMX_SINK_GONE asks for a sink that is not registered here: is its package installed on this machine?",
+        "neomx: NEOMX_SINK_GONE requests a sink that is not registered here: is its package installed on this machine?",
         "neomx: the sink 'full' cannot be started: OSError: no space left",
     ]
     with pytest.raises(OSError, match="no space"):
@@ -169,7 +169,7 @@ def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog)
         (lambda: mx.monitor.start("tensorbord"), "no sink 'tensorbord' is registered. Did you mean tensorboard?"),
         (lambda: mx.monitor.start("tensorboard"), "'tensorboard' takes a value (DIR), received ''"),
         (lambda: mx.monitor.start("progress", "x"), "'progress' takes no value, received 'x'"),
-        (lambda: mx.monitor.register_sink("Lines", help=""), "lower-case letters, digits and '-', received 'Lines'"),
+        (lambda: mx.monitor.register_sink("Lines", help=""), "lowercase letters, digits and '-', received 'Lines'"),
         (lambda: mx.monitor.register_sink("x", help="", ranks="last"), "'all' or 'first', received 'last'"),
         (lambda: mx.monitor.register_sink("x", help="", metavar="X", default=True), "is for switches"),
         (lambda: mx.monitor.register_sink("x", help="")(int), "expects a subclass of mx.monitor.Sink"),
@@ -202,7 +202,7 @@ def test_what_workers_and_other_machines_are_told(no_sinks, tmp_path, monkeypatc
     assert told("--no-progress") == {"NEOMX_PROGRESS": "0"} == told("--env", "NEOMX_PROGRESS=0")
     assert told("--tensorboard", "board")["NEOMX_TENSORBOARD"] == str(tmp_path / "board")
     assert told("--heard", "--count", "4")["NEOMX_SINK_COUNT"] == "4"
-    assert "--timeout is another option of neomx run. Set NEOMX_SINK_TIMEOUT" in capsys.readouterr().err
+    assert "--timeout is an option of neomx run. Set NEOMX_SINK_TIMEOUT" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         told("--count", "3")
     assert "argument --count: expected an even number, received 3" in capsys.readouterr().err
