@@ -91,7 +91,7 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     arguments[3] = "1"
     assert main(["run", *arguments]) == 2
     err = capfd.readouterr().err
-    assert f"node 1 waited 1 s for node 0: cannot connect to {meeting}" in err
+    assert f"node 1 timed out after 1 s waiting for node 0: cannot connect to {meeting}" in err
 
 
 @pytest.mark.parametrize(

@@ -202,8 +202,8 @@ class Shard:
                 if known != spec:
                     raise MXNetError(
                         f"key {spec.key!r}: worker 0 initialized it as {_described(known)}, "
-                        f"worker {rank} as {_described(spec)}. All workers must initialize the same keys, with the same "
-                        "shapes, in the same order"
+                        f"worker {rank} as {_described(spec)}. All workers must initialize the same keys, with the "
+                        "same shapes, in the same order"
                     )
 
     def _unknown(self, specs: list[KeySpec]) -> list[KeySpec]:
