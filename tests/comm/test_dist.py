@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("n", [2, 4])
-def test_among_workers(n):
+def test_collectives_among_workers(n):
     with Workers(HERE / "dist_worker.py", n=n) as workers:
         found = workers.results()
     for rank, each in enumerate(found):
@@ -41,7 +41,7 @@ def same(x, values):
 
 
 @pytest.mark.usefixtures("alone")
-def test_alone():
+def test_collectives_in_a_single_process():
     assert not dist.is_initialized()
     x = mx.nd.array([[1, 2], [3, 4]], dtype="float16")
     for op in ("sum", "mean", "min", "max", "prod"):
@@ -64,7 +64,7 @@ def test_alone():
 
 
 @pytest.mark.usefixtures("alone")
-def test_nothing_is_recorded_and_arrays_of_a_graph_are_not_written():
+def test_collectives_are_not_recorded_and_refuse_in_place_while_recording():
     x = mx.nd.ones((2,))
     x.attach_grad()
     with mx.autograd.record():

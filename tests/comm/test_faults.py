@@ -188,7 +188,7 @@ def check(row, notes, ended, said):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_fault(row, tmp_path, capfd, monkeypatch):
+def test_fault_is_reported_and_leaves_no_process(row, tmp_path, capfd, monkeypatch):
     if any("stop@" in fault for fault in row.faults):
         monkeypatch.setenv("NEOMX_SILENCE", str(SILENCE))
     monkeypatch.setattr(supervision, "FAREWELL", 0.1 if row.last_words else LIMIT)
@@ -231,7 +231,7 @@ def on_nodes(number, meeting, timeout, folder, *faults):
     return [str(word) for word in (*where, PROGRAM, folder, "dist_sync", *faults)]
 
 
-def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
+def test_worker_killed_on_another_node_is_reported(meeting, tmp_path, capfd, monkeypatch):
     """There gradients go by TCP, and each node has a launcher."""
     monkeypatch.setattr(supervision, "FAREWELL", LIMIT)
     fault = ["--fault", "kill@1:3"]
@@ -246,7 +246,7 @@ def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
     assert row.says in theirs
 
 
-def test_a_port_that_is_taken_is_named_and_nothing_starts(tmp_path, capfd):
+def test_port_in_use_is_named_and_nothing_starts(tmp_path, capfd):
     with socket.create_server(("127.0.0.1", 0)) as sock:
         place = f"127.0.0.1:{sock.getsockname()[1]}"
         began = time.monotonic()
@@ -258,7 +258,7 @@ def test_a_port_that_is_taken_is_named_and_nothing_starts(tmp_path, capfd):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_node_that_never_comes_is_named_and_nothing_starts(meeting, tmp_path, capfd):
+def test_missing_node_is_named_and_nothing_starts(meeting, tmp_path, capfd):
     began = time.monotonic()
     assert main(["run", *on_nodes(0, meeting, 1, tmp_path)]) == 2
     assert time.monotonic() - began < SOON

@@ -59,7 +59,7 @@ class Workers:
 
 
 @pytest.mark.parametrize(("n", "nodes"), [(2, 1), (4, 1), (4, 2)])
-def test_everything(n, nodes):
+def test_all_collectives(n, nodes):
     with Workers(HERE / "group_worker.py", "everything", n=n, nodes=nodes) as workers:
         found = workers.results()
     for rank, each in enumerate(found):
@@ -75,7 +75,7 @@ def test_everything(n, nodes):
         assert each["listening"] and set(each["listening"]) == {"0100007F"}  # 127.0.0.1
 
 
-def test_those_who_remain_are_told_who_is_lost_and_go_on():
+def test_remaining_workers_learn_which_is_lost_and_continue():
     with Workers(HERE / "group_worker.py", "losses", n=4) as workers:
         stopped = workers.processes[1]
         workers.processes[0].wait(LIMIT)
@@ -97,7 +97,7 @@ def test_those_who_remain_are_told_who_is_lost_and_go_on():
     assert found[0]["sums"] == 3.0
 
 
-def test_a_program_ends_though_gloo_still_waits():
+def test_program_ends_while_gloo_still_waits():
     with Workers(HERE / "group_worker.py", "ends", n=2) as workers:
         worker = workers.processes[0]
         assert worker.stdout.readline() == '"begun"\n'
@@ -126,7 +126,7 @@ def two():
 
 
 @pytest.mark.parametrize("message", ["send to", "recv from"])
-def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_comes_later(two, message):
+def test_failed_message_names_the_lost_worker_before_the_roll_call(two, message):
     (group, other), server = two
     tensor = torch.ones(3)
     received = other.start_recv(torch.zeros(3), 0)
@@ -144,7 +144,7 @@ def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_come
     late.join()
 
 
-def test_a_group_of_one():
+def test_group_of_one():
     group = open_group(World(), None)
     tensor = torch.arange(6.0).view(2, 3)
     for op in ("sum", "mean", "min", "max", "prod"):
@@ -186,6 +186,6 @@ def test_wrong_arguments(wrong, message):
         wrong(open_group(World(), None), torch.ones(2, 3))
 
 
-def test_the_interface_of_an_address():
+def test_interface_of_an_address():
     assert interface_of("127.0.0.1") == interface_of("localhost") == "lo"
     assert interface_of("203.0.113.77") is None

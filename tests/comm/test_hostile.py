@@ -103,12 +103,12 @@ def test_random_bytes_are_refused(job, address):
     is_refused(job, address, "does not hold the job's secret")
 
 
-def test_a_wrong_secret_is_refused(job, address):
+def test_wrong_secret_is_refused(job, address):
     with pytest.raises(wire.WireError, match="secret"):
         wire.connect(address, b"a guess", {"rank": 0, "space": 0, "staleness": 0}, timeout=LIMIT)
 
 
-def test_a_recorded_hello_is_of_no_use(job, address):
+def test_replayed_hello_is_refused(job, address):
     said = record_hello(job, address)
     with caller(address) as sock:
         sock.sendall(said)
@@ -136,7 +136,7 @@ def record_hello(job, address):
             return proof + worker.recv(4096)
 
 
-def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slots):
+def test_incomplete_hello_or_frame_does_not_block_the_server(job, address, slots):
     connection, slot = slots
     half = guest(job, address, 60, rank=0)
     with caller(address) as sock, contextlib.closing(half):
@@ -179,7 +179,7 @@ def slots(job, address):
         {"space": 0, "staleness": 3, "rank": 0},  # not what the others' store is
     ],
 )
-def test_a_hello_without_sense_is_refused(job, address, hello):
+def test_invalid_hello_is_refused(job, address, hello):
     connection = guest(job, address, **hello)
     with contextlib.closing(connection):
         assert connection.receive(timeout=LIMIT).kind == m.FAILED
@@ -200,7 +200,7 @@ def test_a_hello_without_sense_is_refused(job, address, hello):
     ],
     ids=["noise", "2^60 bytes", "2^31 of JSON", "no JSON", "deep JSON", "unknown kind", "a server's kind"],
 )
-def test_frames_without_sense_end_the_connection(job, address, slots, data):
+def test_invalid_frames_end_the_connection(job, address, slots, data):
     connection, _ = slots
     head, words = data[: HEADER.size], data[HEADER.size :]
     connection._sock.setblocking(True)
@@ -266,12 +266,12 @@ BAD_PUSHES = {
 
 
 @pytest.mark.parametrize("what", BAD_PUSHES)
-def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
+def test_requests_that_do_not_match_a_key_end_the_connection(job, address, slots, what):
     connection, slot = slots
     refused(connection, *BAD_PUSHES[what](slot))
 
 
-def test_names_of_memory_cannot_reach_files(job, address):
+def test_names_of_shared_memory_cannot_open_files(job, address):
     connection = guest(job, address, 500, rank=0, node=NEAR_NODE)
     connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0, False]]}, torch.zeros(2))
     assert connection.receive(timeout=LIMIT).kind == m.DONE
@@ -285,7 +285,7 @@ def test_names_of_memory_cannot_reach_files(job, address):
     foreign.close()
 
 
-def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(job, address, slots):
+def test_pickled_or_invalid_optimizer_is_refused_with_an_error(job, address, slots):
     connection, _ = slots
     for generation, data in enumerate([b"\x80\x04cos\nsystem\n(S'true'\ntR.", os.urandom(100), b""], 1):
         connection.send(m.OPTIMIZER, {"generation": generation}, data)
@@ -293,7 +293,7 @@ def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(j
         assert answer.kind == m.FAILED and "optimizer" in answer.meta["message"]
 
 
-def test_what_was_refused_is_in_the_log_and_the_server_serves_on(job, address, slots):
+def test_refusals_are_logged_and_the_server_keeps_serving(job, address, slots):
     connection, slot = slots
     connection.send(m.PULL, {"k": [slot]})
     answer = connection.receive(timeout=LIMIT)

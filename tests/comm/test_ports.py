@@ -54,7 +54,7 @@ def run(directory, text, *arguments, **options):
     )
 
 
-def test_workers_of_one_host_that_train_by_all_reduce_listen_on_no_port(tmp_path):
+def test_all_reduce_workers_of_one_host_listen_on_no_port(tmp_path):
     job = run(
         tmp_path,
         """
@@ -70,7 +70,7 @@ def test_workers_of_one_host_that_train_by_all_reduce_listen_on_no_port(tmp_path
     assert sorted(out.split("\n"))[-2:] == ["[1] ports []", "ports []"], out
 
 
-def test_a_message_waits_for_nobody_but_its_receiver(tmp_path):
+def test_message_waits_only_for_its_receiver(tmp_path):
     """The first message opens gloo: not among all, and not before the receiver has made other calls."""
     job = run(
         tmp_path,
@@ -94,7 +94,7 @@ def test_a_message_waits_for_nobody_but_its_receiver(tmp_path):
     assert "[1] received [1.0, 1.0, 1.0] 1" in out and "[2] ports []" in out
 
 
-def test_torchs_own_group_is_opened_by_its_first_call(tmp_path):
+def test_torch_default_group_is_opened_by_its_first_call(tmp_path):
     job = run(
         tmp_path,
         """
@@ -121,7 +121,7 @@ def limited():
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
+def test_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
     job = run(
         tmp_path,
         f"""
@@ -148,7 +148,7 @@ def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
     assert sorted(out.split("\n"))[-2:] == ["[1] trained", "trained"]
 
 
-def test_a_process_without_descriptors_is_told_so():
+def test_failure_report_mentions_exhausted_descriptors():
     failure = Failure("worker 1", -signal.SIGABRT, "here", ["gloo: accept: Too many open files"])
     assert (
         "ran out of file descriptors: raise the hard limit" in failure.report()
@@ -195,7 +195,7 @@ def attack(port, held):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch, tls):
+def test_unauthenticated_peers_at_every_port_do_not_stop_a_job_on_two_nodes(tmp_path, monkeypatch, tls):
     monkeypatch.setenv("NEOMX_SECRET", "shared by both nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         meeting = f"127.0.0.1:{sock.getsockname()[1]}"

@@ -98,11 +98,11 @@ def batches(*counts, pauses=True):
     return program
 
 
-def test_equal_numbers_of_batches_need_nobody_to_stand_by():
+def test_equal_numbers_of_batches_need_no_shadow_steps():
     assert run(batches(4, 4), batches(4, 4)) == ([[], []], [None, None])
 
 
-def test_who_has_fewer_batches_stands_by_and_takes_over_at_the_end():
+def test_worker_with_fewer_batches_shadows_steps_and_then_copies_weights():
     happened, errors = run(batches(4, 4, 3), batches(4), batches(4, 4))
     assert errors == [None] * 3
     assert happened[0] == [("take over", 0)]
@@ -110,14 +110,14 @@ def test_who_has_fewer_batches_stands_by_and_takes_over_at_the_end():
     assert happened[2] == [("shadow", [0], 1.0), ("take over", 0)]
 
 
-def test_a_program_that_ends_early_serves_the_others_to_their_ends():
+def test_program_that_ends_early_shadows_remaining_steps():
     happened, errors = run(batches(2, pauses=False), batches(2, 2))
     assert errors == [None, None]
     assert happened[0] == [("shadow", [1], 1.0), ("take over", 1)]
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_what_all_workers_have_dropped_is_closed(both):
+def test_stepper_released_by_all_workers_is_closed(both):
     def program(drops):
         def work(rounds):
             rounds.step(0, 4)
@@ -134,7 +134,7 @@ def test_what_all_workers_have_dropped_is_closed(both):
     assert happened == ([["closed"], ["closed"]] if both else [[], []])
 
 
-def test_what_one_worker_has_dropped_still_takes_part():
+def test_stepper_released_by_one_worker_still_takes_part():
     def drops(rounds):
         rounds.step(0, 4, 4)
         rounds.release(0)
@@ -167,7 +167,7 @@ def test_trainers_stepped_in_different_orders_are_named():
         ([2, 0], [1, 0], 2),
     ],
 )
-def test_what_sums_are_divided_by(divisors, samples, expected):
+def test_divisor_of_summed_gradients(divisors, samples, expected):
     steppers = [0 if divisor else -1 for divisor in divisors]
     assert Round(steppers, divisors, samples, True, False).divisor == expected
 
@@ -184,7 +184,7 @@ def test_what_sums_are_divided_by(divisors, samples, expected):
         ([(2, 1)], 2),
     ],
 )
-def test_a_worker_without_data_counts_as_zero_where_divisors_follow_samples(given, expected):
+def test_worker_without_data_counts_as_zero_if_divisors_are_proportional_to_samples(given, expected):
     divided_by = []
 
     def first(rounds):
@@ -245,7 +245,7 @@ RULE = "All workers must call barrier() equally often, and at the same points of
         (waits(1), waits(3), None),
     ],
 )
-def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning, caplog):
+def test_barrier_not_called_by_all_workers_is_logged_once(first, second, warning, caplog):
     _, errors = run(first, second)
     assert errors == [None, None]
     assert [text for record in caplog.records if "barrier()" in (text := record.getMessage())] == (
@@ -254,7 +254,7 @@ def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning
 
 
 @pytest.mark.parametrize("expected", [False, True])
-def test_different_numbers_of_steps_are_told_unless_they_are_expected(expected, caplog):
+def test_different_numbers_of_steps_are_logged_unless_expected(expected, caplog):
     def program(count):
         def work(rounds):
             for _ in range(count):

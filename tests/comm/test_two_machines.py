@@ -124,7 +124,7 @@ def test_training_on_two_machines_equals_one_process(machines, alone, tmp_path, 
     check_weights(tmp_path, 2 * workers, alone)
 
 
-def test_a_death_on_one_machine_ends_the_job_on_both(machines, alone, tmp_path):
+def test_death_of_a_worker_ends_the_job_on_both_machines(machines, alone, tmp_path):
     codes, written = launch(machines, 1, __file__, str(tmp_path), "1")
     took = time.time() - (tmp_path / "died").stat().st_mtime
     check_weights(tmp_path, 2, alone)

@@ -16,6 +16,6 @@ def fuzzer():
     return module
 
 
-def test_nothing_breaks_the_wire(fuzzer):
+def test_fuzzed_messages_do_not_break_the_wire(fuzzer):
     done = fuzzer.run(cases=3000, seed=14, seconds=12.0)
     assert all(done.values()), done

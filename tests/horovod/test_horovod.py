@@ -114,7 +114,7 @@ def test_calls_alone(alone):
             "has not been initialized",
             lambda: hvd.broadcast_parameters(gluon.nn.Dense(1).collect_params()),
         ),
-        (ValueError, "splits must be 1 numbers", lambda: hvd.alltoall(nd.ones(2), splits=[1])),
+        (ValueError, "splits must be 1 row counts", lambda: hvd.alltoall(nd.ones(2), splits=[1])),
         (TypeError, "cannot send", lambda: hvd.broadcast_object({1, 2})),
         (TypeError, "expected an Optimizer", lambda: hvd.DistributedOptimizer("sgd")),
         (

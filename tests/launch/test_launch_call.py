@@ -98,7 +98,7 @@ CELLS = """
 """
 
 
-def test_functions_and_classes_that_only_main_knows():
+def test_functions_and_classes_of_main_can_be_launched():
     text = textwrap.dedent(CELLS)
     ran = subprocess.run(
         [sys.executable, "-"], input=text, env=environment(), capture_output=True, text=True, timeout=LIMIT
@@ -118,7 +118,7 @@ def fails_on_one(directory):
     time.sleep(3600)
 
 
-def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
+def test_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     monkeypatch.setattr(tree, "PATIENCE", 0.5)
     with pytest.raises(
@@ -131,7 +131,7 @@ def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypa
     assert_gone([int(file.read_text()) for file in files])
 
 
-def test_a_worker_that_dies_without_a_word_is_described(capfd):
+def test_worker_that_dies_without_output_is_described(capfd):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -139,7 +139,7 @@ def test_a_worker_that_dies_without_a_word_is_described(capfd):
         launch(die)
 
 
-def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
+def test_ctrl_c_is_raised_after_all_workers_have_ended(tmp_path, capfd):
     def wait(directory):
         import time
 
@@ -164,7 +164,7 @@ def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
     assert_gone([int((tmp_path / "pid").read_text())])
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="n=0"):
         launch(print, n=0)
     with pytest.raises(ValueError, match="servers=-1"):
@@ -177,7 +177,7 @@ def sent(value):
     return pickle.loads(byvalue.dumps(value))
 
 
-def test_closures_travel_by_value():
+def test_closures_are_pickled_by_value():
     total = [1]
 
     def counter(step=2, *, times=3):
@@ -195,7 +195,7 @@ def test_closures_travel_by_value():
     assert sent(functools.partial(factorial, 4))() == 24
 
 
-def test_local_classes_travel_by_value():
+def test_local_classes_are_pickled_by_value():
     @dataclasses.dataclass(frozen=True)
     class Pair:
         a: int

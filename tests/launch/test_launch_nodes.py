@@ -41,7 +41,7 @@ PLACE = """
 """
 
 
-def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd):
+def test_two_nodes_number_their_workers_consecutively(script, meeting, capfd):
     path = script(PLACE)
     with launcher(*node(1, meeting, "-n", 1, path)) as other:
         assert main(["run", *node(0, meeting, "-n", 2, path)]) == 0
@@ -53,7 +53,7 @@ def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd)
     assert theirs.splitlines() == [f"[2] place 2 3 0 1 1 2 {meeting} 127.0.0.1 True"]
 
 
-def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
+def test_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     family = write(tmp_path, FAMILY, "family.py")
     fails = f"""
@@ -71,7 +71,7 @@ def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, cap
     assert_gone(family_of(tmp_path, 1))
 
 
-def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
+def test_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
     path = script(FAMILY)
     ours, theirs = (node(number, meeting, "-n", 1, path, tmp_path) for number in (0, 1))
     with launcher(*ours) as first, launcher(*theirs) as other:
@@ -83,7 +83,7 @@ def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
     assert_they_go(pids)
 
 
-def test_who_does_not_come_is_named(script, meeting, capfd):
+def test_timeout_names_missing_nodes(script, meeting, capfd):
     arguments = node(0, meeting, script(""))
     arguments[arguments.index("--timeout") + 1] = "1"
     assert main(["run", *arguments]) == 2
@@ -99,13 +99,13 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     [
         (
             ["--secret-file", "other"],
-            "node 1 cannot join node 0: {} refused this process: it has another secret",
+            "node 1 cannot join node 0: {} refused this process: the secrets differ",
             "does not hold the job's secret",
         ),
         (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not use TLS", "uses TLS, but this process"),
     ],
 )
-def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, script, meeting, capfd, tmp_path):
+def test_node_with_different_secret_or_tls_ends_immediately(given, refused, told, script, meeting, capfd, tmp_path):
     (tmp_path / "other").write_text("of another job, and so different")
     (tmp_path / "other").chmod(0o600)
     make_pem(str(tmp_path / "pem"))
@@ -129,13 +129,13 @@ def can_connect(address):
     return False
 
 
-def test_a_node_without_its_number_is_told_of_it(script, meeting, capfd):
+def test_node_without_its_rank_gets_a_hint(script, meeting, capfd):
     with contextlib.closing(StoreServer(*wire.split_address(meeting), b"x")):
         assert main(["run", *node(0, meeting, script(""))]) == 2
     assert "If this is not the first node, pass its --node-rank: 1, 2, ..." in capfd.readouterr().err
 
 
-def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
+def test_blocked_connection_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
     from neomx.launch import nodes
 
     real = nodes.wire.connect
@@ -187,14 +187,14 @@ def test_variables_over_ssh_are_on_no_command_line(script, fake_ssh, capfd):
     assert "pass word" not in fake_ssh.read_text() and "TOKEN" not in fake_ssh.read_text()
 
 
-def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):
+def test_failure_over_ssh_gives_the_exit_code_and_last_lines(script, fake_ssh, capfd, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
     err = capfd.readouterr().err
     assert err.count("failed first, with exit code 1: last words") == 1
 
 
-def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_path):
+def test_unreachable_host_is_named(script, monkeypatch, capfd, tmp_path):
     path = tmp_path / "ssh"
     path.write_text("#!/bin/sh\necho no route to $1 >&2\nexit 255\n")
     path.chmod(0o755)
@@ -205,7 +205,7 @@ def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
+def test_no_process_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
     with launcher("--hosts", "localhost:1,127.0.0.1:1", script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.send_signal(signum)
@@ -214,7 +214,7 @@ def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
     assert_they_go(pids) if signum == signal.SIGKILL else assert_gone(pids)
 
 
-def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypatch):
+def test_node_that_lost_the_store_ends_immediately(monkeypatch):
     server = StoreServer("127.0.0.1", 0, b"x").start()
     client = StoreClient(server.address, b"x")
     client.join("node 1")

@@ -69,7 +69,7 @@ def neomx_command(*arguments, path=(), **environ):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environ)
 
 
-def test_a_packages_sink_has_a_flag_and_runs_on_every_worker_beside_broken_ones(tmp_path):
+def test_sink_of_a_package_has_a_flag_and_runs_on_every_worker(tmp_path):
     installed = tmp_path / "site"
     installed.mkdir()
     plugin(installed, "lines", "lines_for_neomx", LOG)
@@ -92,7 +92,7 @@ def test_a_packages_sink_has_a_flag_and_runs_on_every_worker_beside_broken_ones(
         assert (tmp_path / f"{rank}-of-2").read_text() == f"{{'loss': {rank}.0}}\nclosed\n"
 
 
-def test_a_programs_own_sink_runs_on_every_worker(tmp_path):
+def test_sink_of_a_program_runs_on_every_worker(tmp_path):
     text = textwrap.dedent(LOG) + 'mx.monitor.start("lines", os.environ["OUT"])\nmx.monitor.report(loss=1)\n'
     run = neomx_command("run", "-n", 2, "--env", f"OUT={tmp_path}", write(tmp_path, text))
     assert run.returncode == 0, run.stderr
@@ -100,7 +100,7 @@ def test_a_programs_own_sink_runs_on_every_worker(tmp_path):
         assert (tmp_path / f"{rank}-of-2").read_text() == "{'loss': 1.0}\nclosed\n"
 
 
-def test_starting_again_replaces_the_sink_before(no_sinks):
+def test_starting_again_replaces_the_running_sink(no_sinks):
     mx.monitor.register_sink("heard", help="keep")(Heard)
     first, second = mx.monitor.start("heard"), mx.monitor.start("heard")
     mx.monitor.report(loss=1)
@@ -109,7 +109,7 @@ def test_starting_again_replaces_the_sink_before(no_sinks):
     assert (first.values, second.values, second.made_with) == ([], [{"loss": 1.0}], ("", 0, 1))
 
 
-def test_the_environment_starts_a_sink_on_the_ranks_that_it_is_for(no_sinks):
+def test_environment_starts_a_sink_on_its_ranks(no_sinks):
     mx.monitor.register_sink("heard-all", help="keep", metavar="X")(Heard)
     mx.monitor.register_sink("heard-first", help="keep", ranks="first")(Heard)
     of_rank = {"NEOMX_STORE": "h:1", "NEOMX_SECRET": "s" * 16, "WORLD_SIZE": "2", "NEOMX_SINK_HEARD_ALL": "3"}
@@ -125,7 +125,7 @@ def test_the_environment_starts_a_sink_on_the_ranks_that_it_is_for(no_sinks):
     assert mx.monitor.start_from_environment({**of_rank, "NEOMX_ROLE": "server"}) == []
 
 
-def test_a_sink_that_is_not_there_or_does_not_start_is_left_out_with_a_warning(no_sinks, caplog):
+def test_missing_or_failing_sink_is_skipped_with_a_warning(no_sinks, caplog):
     class Full(Heard):
         def __init__(self, *_):
             raise OSError("no space\nleft")
@@ -141,7 +141,7 @@ def test_a_sink_that_is_not_there_or_does_not_start_is_left_out_with_a_warning(n
         mx.monitor.start("full")
 
 
-def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog):
+def test_failing_sink_is_stopped_and_training_continues(no_sinks, caplog):
     calls = []
 
     class Fails(Heard):
@@ -167,8 +167,8 @@ def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog)
     ("call", "says"),
     [
         (lambda: mx.monitor.start("tensorbord"), "no sink 'tensorbord' is registered. Did you mean tensorboard?"),
-        (lambda: mx.monitor.start("tensorboard"), "'tensorboard' takes a value (DIR), received ''"),
-        (lambda: mx.monitor.start("progress", "x"), "'progress' takes no value, received 'x'"),
+        (lambda: mx.monitor.start("tensorboard"), "'tensorboard' expects a value (DIR), received ''"),
+        (lambda: mx.monitor.start("progress", "x"), "'progress' expects no value, received 'x'"),
         (lambda: mx.monitor.register_sink("Lines", help=""), "lowercase letters, digits and '-', received 'Lines'"),
         (lambda: mx.monitor.register_sink("x", help="", ranks="last"), "'all' or 'first', received 'last'"),
         (lambda: mx.monitor.register_sink("x", help="", metavar="X", default=True), "is for switches"),
@@ -176,13 +176,13 @@ def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog)
         (lambda: mx.monitor.register_sink("progress", help="")(Heard), "already registered by neomx.monitor.console"),
     ],
 )
-def test_what_cannot_be_is_refused(call, says):
+def test_invalid_registration_or_start_is_refused(call, says):
     with pytest.raises(mx.MXNetError) as error:
         call()
     assert says in str(error.value)
 
 
-def test_what_workers_and_other_machines_are_told(no_sinks, tmp_path, monkeypatch, capsys):
+def test_sink_options_reach_workers_and_other_machines(no_sinks, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "train.py")
 

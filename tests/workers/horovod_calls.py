@@ -96,7 +96,7 @@ def alltoall():
     rows, received = hvd.alltoall(mine(3), splits=nd.array(splits, dtype="int32"))
     same(rows, [1, 2, 4, 6] if hvd.rank() == 0 else [2, 3])
     same(received, [1, 3] if hvd.rank() == 0 else [2, 0], "int32")
-    raises(ValueError, "splits must be 2 numbers", hvd.alltoall, mine(3), splits=[1, 1])
+    raises(ValueError, "splits must be 2 row counts", hvd.alltoall, mine(3), splits=[1, 1])
 
 
 def reducescatter():

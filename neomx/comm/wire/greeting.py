@@ -232,7 +232,7 @@ def _connect(
         connection.read(memoryview(proof), timeout)
         if proof == _REFUSAL:
             raise SettingsDiffer(
-                f"{address} refused this process: it has another secret, or is not "
+                f"{address} refused this process: the secrets differ, or it is not "
                 f"{service or 'the requested service'}. {_SAME_SECRET}"
             )
         if not hmac.compare_digest(bytes(proof), greeting.proof(secret, b"called")):
