@@ -1,4 +1,4 @@
-"""The ground of talking: frames among those who hold the secret, the store and its roll call, a process's place."""
+"""The basis of communication: authenticated frames, the store with its roll call, the place of a process in its job."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ SECRET = b"s" * 32
 
 @pytest.fixture
 def pair():
-    """A function that gives both ends of a new connection, or the error of each."""
+    """Return a function that opens a connection and returns both ends, or the error of each."""
     made = []
 
     def make(**how):
@@ -247,7 +247,7 @@ def test_roll_call_reports_dead_silent_and_left_members(store):
             victim.stdout.close()
 
 
-# ---- places ----
+# ---- the place of a process in its job ----
 
 RUN = {"NEOMX_STORE": "127.0.0.1:5", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 

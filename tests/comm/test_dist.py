@@ -1,4 +1,4 @@
-"""mx.dist: in one process, and among real ones."""
+"""mx.dist, in a single process and among several."""
 
 import pathlib
 
@@ -20,7 +20,7 @@ def test_collectives_among_workers(n):
     for rank, each in enumerate(found):
         assert "splits must be" in each["ordered"]
         assert each["open after import"] == []
-        assert each["left"] >= max(other["came"] for other in found)  # by the clock of the machine
+        assert each["left"] >= max(other["came"] for other in found)  # by the machine's clock
         assert each["place"] == [rank, n, rank, n, 0, 1]
         if rank % 2 == 0:
             assert each["subgroups"] == [

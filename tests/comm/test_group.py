@@ -1,4 +1,4 @@
-"""Collectives among real processes: results against closed forms, and what is said when one is lost."""
+"""Collectives among real processes: results against closed forms, and errors after the loss of a process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SECRET = "s" * 32
 
 
 class Workers:
-    """Some processes of a job, whose store is in this one."""
+    """Some processes of a job whose store is in this process."""
 
     def __init__(self, script, *arguments, n, nodes=1):
         self.store = StoreServer("127.0.0.1", 0, SECRET.encode()).start()
@@ -41,7 +41,7 @@ class Workers:
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def results(self):
-        """The last line of each, read as JSON; None for one that was killed."""
+        """The last line of each process, parsed as JSON; None for a killed process."""
         outputs = [process.communicate(timeout=LIMIT) for process in self.processes]
         for process, (_, err) in zip(self.processes, outputs, strict=True):
             assert process.returncode in (0, -signal.SIGKILL), err[-3000:]
@@ -133,9 +133,9 @@ def test_failed_message_names_the_lost_worker_before_the_roll_call(two, message)
     group.send(tensor, 1)
     received()
     network = group._messages._network
-    other.close()  # the connections end, as when the process dies, and the roll call knows nothing yet
+    other.close()  # the connections end, as if the process died, before the roll call knows it
     with pytest.raises(Broken):
-        network.send(tensor, 1, 0)()  # gloo has noticed
+        network.send(tensor, 1, 0)()  # gloo has detected it
     late = threading.Timer(0.5, lambda: server.mark_gone("worker 1", -9))
     late.start()
     start = {"send to": group.start_send, "recv from": group.start_recv}[message]

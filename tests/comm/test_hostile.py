@@ -1,4 +1,4 @@
-"""Peers that mean harm, or are broken: refused with a line in the log, while training goes on unharmed."""
+"""Malicious or broken peers are refused with a line in the log, while training continues unaffected."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from server_jobs import Job
 from neomx.comm import wire
 from neomx.comm.server import messages as m
 
-HEADER = struct.Struct("<4sBxxxIQ")  # as wire.py writes it
+HEADER = struct.Struct("<4sBxxxIQ")  # the header format of the wire
 FAR_NODE, NEAR_NODE = 5, 1
 
 
 @pytest.fixture(scope="module")
 def job():
-    """A job in training, held at step 10, which a guest of the test may join as a second, silent store's worker."""
+    """A job in training, held at step 10, that the test may join as a worker of a second store."""
     with Job(2, 1, "train", apart=True) as job:
         job.await_line("worker 0", "ready")
         job.await_line("worker 1", "ready")
         yield job
         with flooded(job.store.address), flooded(job.store.get("server/0").decode()):
-            job.store.set("attacked", b"")  # training goes on, and ends well, while strangers are at both doors
+            job.store.set("attacked", b"")  # training continues and succeeds while both ports are under attack
             job.finish_all()
 
 
 @contextlib.contextmanager
 def flooded(address):
-    """Strangers open connections, and leave them half open or send noise, as long as the block lasts."""
+    """Open connections within the block, and leave them half open or send invalid data."""
     over = threading.Event()
 
     def flood():
@@ -63,7 +63,7 @@ def address(job):
 
 
 def is_refused(job, address, *words):
-    """The server says so in its log."""
+    """Check that the server logs a refusal with these words."""
     assert until(lambda: all(word in job.log("server 0") for word in words)), job.log("server 0")
 
 
@@ -78,7 +78,7 @@ def is_closed(sock):
 
 
 def is_open(sock):
-    """Whether the server has not closed it so far."""
+    """Whether the server has not closed the connection yet."""
     sock.setblocking(False)
     try:
         while sock.recv(4096):
@@ -93,7 +93,7 @@ def caller(address):
     return socket.create_connection((host, port), timeout=LIMIT)
 
 
-# ---- before the secret is proved ----
+# ---- before authentication ----
 
 
 def test_random_bytes_are_refused(job, address):
@@ -117,7 +117,7 @@ def test_replayed_hello_is_refused(job, address):
 
 
 def record_hello(job, address):
-    """All that a worker's side says when it connects, recorded on the way."""
+    """Record all that a worker sends when it connects."""
     with socket.create_server(("127.0.0.1", 0)) as between, caller(address) as server:
         through = f"127.0.0.1:{between.getsockname()[1]}"
         hello = {"rank": 1, "space": 99, "staleness": 0}
@@ -144,7 +144,7 @@ def test_incomplete_hello_or_frame_does_not_block_the_server(job, address, slots
         half._sock.send(HEADER.pack(b"NMX2", m.PUSH, 16, 48) + bytes(16) + b'{"k":')
         connection.send(m.PULL, {"k": [slot]})
         assert connection.receive(timeout=LIMIT).kind == m.READY
-        assert is_open(sock) and is_open(half._sock)  # the answer came while the server waited for the other halves
+        assert is_open(sock) and is_open(half._sock)  # the reply came while the server waited for the other halves
 
 
 # ---- a peer that holds the secret ----
@@ -157,7 +157,7 @@ def guest(job, address, space=1, rank=1, **said):
 
 @pytest.fixture
 def slots(job, address):
-    """A store of its own with one key, 'k', of (4, 3) floats: (connection of worker 0, slot)."""
+    """A separate store with one key, 'k', of (4, 3) floats: (connection of worker 0, slot)."""
     slots.space = getattr(slots, "space", 10) + 1
     connection = guest(job, address, slots.space, rank=0)
     value = torch.arange(12.0)
@@ -175,8 +175,8 @@ def slots(job, address):
         {"rank": "0"},
         {"space": 1 << 40},
         {"staleness": "much"},
-        {"rank": 1, "space": 0},  # worker 1 is there already
-        {"space": 0, "staleness": 3, "rank": 0},  # not what the others' store is
+        {"rank": 1, "space": 0},  # worker 1 is already connected
+        {"space": 0, "staleness": 3, "rank": 0},  # differs from the store of the other workers
     ],
 )
 def test_invalid_hello_is_refused(job, address, hello):
@@ -209,7 +209,7 @@ def test_invalid_frames_end_the_connection(job, address, slots, data):
 
 
 def refused(connection, kind, meta, *payload):
-    """A frame for which the server closes the connection, after it has perhaps said why."""
+    """Send a frame for which the server closes the connection, possibly with an error first."""
     try:
         connection.send(kind, meta, *payload)
         answer = connection.receive(timeout=LIMIT)

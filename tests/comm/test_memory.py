@@ -1,4 +1,4 @@
-"""Shared memory: sums and exchanges among ranks that are threads here, each with a mapping of its own."""
+"""Shared memory: collectives among ranks that are threads here, each with its own mapping."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from neomx.comm.transport import OPS, Absent, Mismatch
 
 
 class Board:
-    """A store: `get` waits for the key."""
+    """A store whose `get` waits for the key."""
 
     def __init__(self):
         self.values, self.changed = {}, threading.Condition()
@@ -33,7 +33,7 @@ class Board:
 
 
 def among(size, work, **meeting):
-    """What `work(rank, store, settings)` gives on each of `size` ranks."""
+    """Run `work(rank, store, settings)` on each of `size` ranks and return the results."""
     store = Board()
     settings = {"timeout": LIMIT, "check": lambda late: None, **meeting}
     with ThreadPoolExecutor(size) as pool:
@@ -50,7 +50,7 @@ def channels(size, work, **meeting):
 
 
 def values(rank, count, dtype):
-    """Small whole numbers, so that sums and products are exact; never two neighbours alike."""
+    """Small integers, so that sums and products are exact; adjacent ones differ."""
     return ((torch.arange(count) * (rank + 3) + rank) % 5 + 1).to(dtype)
 
 
@@ -105,7 +105,7 @@ def test_long_tensors_are_chunked_and_bitwise_equal(size):
     first, *others = channels(size, work)
     wanted = inputs[0]
     for tensor in inputs[1:]:
-        wanted = wanted + tensor  # in the order of ranks, so to the last bit
+        wanted = wanted + tensor  # in rank order, so bitwise equal
     assert torch.equal(first, wanted)
     assert all(torch.equal(first, other) for other in others)
 
@@ -171,11 +171,11 @@ def test_staging_sums_repeatedly(size, dtype):
             for turn in range(5):
                 staging.local.copy_(values(rank + turn, count, dtype))
                 if rank == turn % size:
-                    time.sleep(0.002)  # each is the slow one once
+                    time.sleep(0.002)  # each rank is the slow one once
                 result = staging.reduce()
-                staging.local.fill_(77)  # allowed at once
+                staging.local.fill_(77)  # allowed immediately
                 if rank == (turn + 1) % size:
-                    time.sleep(0.002)  # reading late is allowed too
+                    time.sleep(0.002)  # late reading is allowed too
                 assert torch.equal(result, sum(values(other + turn, count, dtype) for other in range(size)))
         return True
 
@@ -274,7 +274,7 @@ def test_shared_memory_has_no_path():
     assert second.tensor(100, 6, torch.uint8).tolist() == [7] * 5 + [0]
     path, name = seen[0].split()
     assert path.startswith("/proc/") and not any(name in os.listdir(folder) for folder in ("/dev/shm", "/tmp"))
-    assert not os.path.exists(path) or name not in os.readlink(path)  # it is closed: only the mappings remain
+    assert not os.path.exists(path) or name not in os.readlink(path)  # closed: only the mappings remain
 
 
 def test_file_of_another_container_is_not_mapped(tmp_path):

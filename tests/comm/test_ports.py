@@ -1,4 +1,4 @@
-"""What of a job listens on ports: nothing of workers that share memory, and nothing that a flood of strangers stops."""
+"""Listening ports of a job: workers that share memory have none, and a flood of connections stops no process."""
 
 import contextlib
 import os
@@ -71,7 +71,7 @@ def test_all_reduce_workers_of_one_host_listen_on_no_port(tmp_path):
 
 
 def test_message_waits_only_for_its_receiver(tmp_path):
-    """The first message opens gloo: not among all, and not before the receiver has made other calls."""
+    """The first message opens gloo between two workers only, and the receiver may make other calls first."""
     job = run(
         tmp_path,
         """
@@ -117,7 +117,7 @@ def test_torch_default_group_is_opened_by_its_first_call(tmp_path):
 
 
 def limited():
-    """As in a shell whose soft limit is low."""
+    """Set a low soft limit, as a shell may have."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
@@ -182,7 +182,7 @@ def servers_of(pid):
 
 
 def attack(port, held):
-    """Connect and go, connect and say nothing, connect and talk nonsense."""
+    """Connect and close, connect and send nothing, connect and send invalid data."""
     for kind in range(60):
         sock = socket.create_connection(("127.0.0.1", port), LIMIT)
         if kind % 3 == 0:
@@ -233,7 +233,7 @@ def test_unauthenticated_peers_at_every_port_do_not_stop_a_job_on_two_nodes(tmp_
         assert len(ports) >= 4  # the store, the server, and gloo of both workers
         own = {port for job in jobs for pid in (job.pid, *servers_of(job.pid)) for port in ports_of(pid)}
         attack_all(own)
-        for port in set(ports) - own:  # gloo's: neither a proof nor TLS
+        for port in set(ports) - own:  # those of gloo, without authentication or TLS
             attack(port, held)
         attacked = steps()
         assert until(lambda: steps() > attacked + 5 or jobs[0].poll() is not None)

@@ -1,4 +1,4 @@
-"""Rounds among threads that stand for workers: who has no data left takes part in the others' steps."""
+"""Rounds among threads that act as workers: a worker without data takes part in the steps of the others."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from neomx.comm.rounds import Round, Rounds
 
 
 class Table:
-    """Where threads meet as workers would."""
+    """Where the threads exchange values like workers."""
 
     def __init__(self, size):
         self.size = size
@@ -21,7 +21,7 @@ class Table:
 
 
 class Seat:
-    """One worker's group at the table."""
+    """The group of one worker at the table."""
 
     def __init__(self, table, rank):
         self.table, self.rank, self.size = table, rank, table.size
@@ -44,7 +44,7 @@ class Seat:
 
 
 class Steps:
-    """A stepper that writes down what happens to it."""
+    """A stepper that records its calls."""
 
     def __init__(self):
         self.happened = []
@@ -66,7 +66,7 @@ class Steps:
 
 
 def run(*programs):
-    """Run each program as a worker; what each one's stepper saw, and its error."""
+    """Run each program as a worker. Return the calls of each stepper, and the error of each worker."""
     table = Table(len(programs))
     steppers = [Steps() for _ in programs]
     errors = [None] * len(programs)
@@ -159,11 +159,11 @@ def test_trainers_stepped_in_different_orders_are_named():
 @pytest.mark.parametrize(
     ("divisors", "samples", "expected"),
     [
-        ([8, 8], [-1, -1], 8),  # the global batch, said by both
-        ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
+        ([8, 8], [-1, -1], 8),  # the global batch, passed by both
+        ([4, 3], [4, 3], 3.5),  # each passes its own samples: twice the mean over all seven
         ([4, 0], [4, 0], 2),  # the second has none and waits
-        ([8, 0], [3, 0], 8),  # the first says the global batch
-        ([6, 0], [3, 0], 6),  # it may be the global batch, and nothing shows otherwise
+        ([8, 0], [3, 0], 8),  # the first passes the global batch
+        ([6, 0], [3, 0], 6),  # it may be the global batch: nothing shows otherwise
         ([2, 0], [1, 0], 2),
     ],
 )
@@ -175,7 +175,7 @@ def test_divisor_of_summed_gradients(divisors, samples, expected):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([(4, 2), (2, 1)], 1),  # twice its samples, as often as there are workers: the other one's zero counts
+        ([(4, 2), (2, 1)], 1),  # its samples times the number of workers: the zero of the other one counts
         ([(4, 2), (2, 1), (2, 1)], 1),
         ([(4, 2), (4, 1)], 4),  # a constant
         ([(2, 2), (2, 1)], 2),  # a constant, in the end twice its samples
@@ -203,7 +203,7 @@ def test_worker_without_data_counts_as_zero_if_divisors_are_proportional_to_samp
 
 
 def waits(before, after=0):
-    """A program with a barrier of its own between its steps."""
+    """A program with a barrier between its steps."""
 
     def program(rounds):
         for _ in range(before):

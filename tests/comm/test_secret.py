@@ -1,4 +1,4 @@
-"""A job's secret where no launcher makes one: the user's own on one host, and no guess on several."""
+"""The secret of a job that has none from its launcher: the user's own on one host, and no default on several."""
 
 import os
 import stat
@@ -37,7 +37,7 @@ ELSEWHERE = {
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch):
-    """A runtime directory of this test's own, and no secret."""
+    """Use a separate runtime directory and no secret."""
     for name in ("NEOMX_SECRET", "NEOMX_INSECURE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The parameter server with real processes: the numbers of one process, without rounds, and what goes wrong."""
+"""The parameter server with real processes: the results of one process, asynchronous modes, and faults."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_asynchronous_workers_may_be_slow_die_and_reconnect():
 
 def test_stopped_killed_and_lost_processes_are_named_soon():
     with Job(2, 2, "faults", timeout=3) as job:
-        for number in range(2):  # all that takes long is over before anybody waits for another
+        for number in range(2):  # all slow initialization is done before any worker waits for another
             job.await_line(f"worker {number}", "here")
             job.await_server(number)
         job.store.set("begin", b"")

@@ -1,4 +1,4 @@
-"""When pushes become updates on a server: rounds, their sums, staleness, who is missed. Without processes."""
+"""When pushes are applied on a server: rounds, their sums, staleness, missing workers. Without processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neomx.comm.wire import Refused
 
 
 class Recorder:
-    """A rule that adds gradients to weights and remembers who asked for what."""
+    """A rule that adds gradients to weights and records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -120,7 +120,7 @@ def test_lost_worker_raises_only_where_it_is_needed():
     push(shard, 1, torch.ones(3, 2))
     shard.gone(1, "it has left")
     push(shard, 0, torch.ones(3, 2))
-    assert is_ready(shard, 0)  # its part was in
+    assert is_ready(shard, 0)  # its part had arrived
     push(shard, 0, torch.ones(3, 2))
     began = time.monotonic()
     with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for .* worker 1$"):
@@ -148,7 +148,7 @@ def test_bounded_staleness_waits_for_the_slowest_connected_worker():
     shard.gone(2, "it died")
     assert is_ready(shard, 0)
     push(shard, 0, torch.ones(3, 2))
-    shard.join(2)  # late: it starts where the slowest is
+    shard.join(2)  # late: it starts at the count of the slowest
     assert slot.commits == {0: 3, 1: 1, 2: 1}
     assert is_ready(shard, 2)
 
@@ -196,7 +196,7 @@ def test_workers_wait_for_actions_of_worker_0_and_get_their_errors():
         shard.once("set_optimizer", 1, 1, None)
     done = []
     shard.once("set_optimizer", 1, 0, lambda: done.append(1))
-    shard.once("set_optimizer", 1, 0, lambda: done.append(2))  # it came back: not again
+    shard.once("set_optimizer", 1, 0, lambda: done.append(2))  # it reconnected: not again
     shard.once("set_optimizer", 1, 1, None)
     assert done == [1]
 
@@ -251,7 +251,7 @@ def test_rows_are_never_split():
     placement = KeyAllocator(3, bound=100)
     assert [p[1:] for p in placement.allocate((4, 60), 4)] == [(0, 60), (60, 120), (120, 240)]
     assert placement.loads == [240, 240, 480]
-    assert placement.allocate((2, 60), 4) == (Segment(0, 0, 60), Segment(1, 60, 120))  # where least is kept
+    assert placement.allocate((2, 60), 4) == (Segment(0, 0, 60), Segment(1, 60, 120))  # on the least loaded servers
     assert placement.allocate((1, 600), 4) == (Segment(0, 0, 600),)
     assert placement.allocate((5, 0), 4) == (Segment(1, 0, 0),)
     assert placement.allocate((), 4) == (Segment(1, 0, 1),)

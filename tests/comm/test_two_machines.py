@@ -1,7 +1,7 @@
 """Two machines (network namespaces joined by a link), a launcher on each: the training equals that of one process.
 
-This file is also the script that the workers run. Tolerance: a sum over workers is rounded otherwise than one over the
-whole batch, some roundings of float32 a step.
+This file is also the script that the workers run. The tolerance accounts for rounding: a sum over workers is rounded
+differently from a sum over the whole batch, by a few units of float32 per step.
 """
 
 import os
@@ -39,7 +39,7 @@ def network():
 
 
 def train(optimizer, kvstore, rank, size):
-    """The weights after some steps on this worker's rows of every batch."""
+    """Return the weights after some steps on this worker's rows of every batch."""
     net, loss_of = network(), mx.gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = mx.gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]), kvstore=kvstore)
     values = np.random.RandomState(11)
@@ -53,7 +53,7 @@ def train(optimizer, kvstore, rank, size):
 
 
 def main(folder, victim=""):
-    """Train with every optimizer and keep the weights; with a victim then train on until that worker dies."""
+    """Train with every optimizer and save the weights. With a victim, then train until that worker dies."""
     kvstore = mx.kv.create("dist_sync")
     rank, size = kvstore.rank, kvstore.num_workers
     weights = {f"{name} {i}": w for name in OPTIMIZERS for i, w in enumerate(train(name, "dist_sync", rank, size))}
@@ -75,12 +75,12 @@ def machines():
 
 @pytest.fixture(scope="module")
 def alone():
-    """The weights of one process."""
+    """The weights of a single process."""
     return {f"{name} {i}": w for name in OPTIMIZERS for i, w in enumerate(train(name, "local", 0, 1))}
 
 
 def launch(machines, workers, *words):
-    """Start the job's command on both machines; their exit codes and all they wrote."""
+    """Run the job's command on both machines. Return the exit codes and all output."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(

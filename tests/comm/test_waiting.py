@@ -1,4 +1,4 @@
-"""Waits that can never end are found within seconds, and nothing else is taken for one."""
+"""Deadlocks are detected within seconds, and nothing else is reported as one."""
 
 import contextlib
 import threading
@@ -69,11 +69,11 @@ def test_slow_workers_are_not_reported_as_deadlocked(tmp_path):
     assert run.returncode == 0 and run.stdout.count("done") == 3, run.stderr
 
 
-# ---- the circle ----
+# ---- cycles ----
 
 
 class Board:
-    """The values of a store, without its wire."""
+    """The values of a store, without a connection."""
 
     def __init__(self, left=()):
         self.values, self.left = {}, left
@@ -93,7 +93,7 @@ class Board:
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Every look counts, without waiting a second."""
+    """Make every check count, without waiting a second."""
     monkeypatch.setattr("neomx.comm.waiting._EVERY", 0.0)
 
 
@@ -124,7 +124,7 @@ def test_cycle_of_three_is_detected_by_all_of_them(at_once):
 
 
 def test_outdated_entries_are_ignored(at_once):
-    """Worker 1 waited for worker 0 and was stopped then: what it does now is unknown."""
+    """Worker 1 waited for worker 0 and was then stopped: its current state is unknown."""
     board = Board()
     first, second = workers = waits(board, 2)
     with in_calls(workers):

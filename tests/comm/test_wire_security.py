@@ -1,4 +1,4 @@
-"""Strangers who flood a listener, relays between two members, and members who misbehave or are only busy."""
+"""Floods of a listener, relays between two members, and members that misbehave or are only busy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Failing:
 
 @contextlib.contextmanager
 def echo(listening, service="echo", tls=None):
-    """A listener that answers each frame with itself."""
+    """A listener that replies to each frame with the same frame."""
 
     def handle(connection):
         while True:
@@ -196,7 +196,7 @@ def test_the_whole_greeting_has_one_deadline():
 
         thread = threading.Thread(target=greet)
         thread.start()
-        for _ in range(60):  # each byte comes in time, all of them never
+        for _ in range(60):  # each byte arrives in time, but not all of them
             with contextlib.suppress(OSError):
                 drip.send(b"N")
             if refused.wait(0.1):
@@ -210,7 +210,7 @@ def test_the_whole_greeting_has_one_deadline():
 
 
 class Relay:
-    """Passes bytes on between a caller and a listener, frame by frame once the greeting is over."""
+    """Forwards bytes between a caller and a listener, frame by frame after the greeting."""
 
     GREETING, ANSWER, PROOF = 41, 73, 32
 
@@ -235,12 +235,12 @@ class Relay:
         return start + exactly(self._caller, said) + (exactly(self._caller, size + 16) if size else b"")
 
     def frame(self):
-        """What the caller says next, which goes no further."""
+        """Receive the next frame of the caller without forwarding it."""
         assert self._greeted.wait(LIMIT)
         return self._frame()
 
     def pass_on(self, data):
-        with contextlib.suppress(OSError):  # closed already, by what was passed on before
+        with contextlib.suppress(OSError):  # already closed because of what was forwarded before
             self._called.sendall(data)
 
     def close(self):
@@ -358,7 +358,7 @@ def openssl(*arguments):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A function that makes the PEM of a host: its key, its certificate, and that of the authority."""
+    """Return a function that creates the PEM file of a host: its key, its certificate, and that of the authority."""
     folder = tmp_path_factory.mktemp("ca")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl(
@@ -397,7 +397,7 @@ def test_proof_under_tls_is_bound_to_the_certificate(authority):
         assert connection._sock.getpeercert(binary_form=True) == seen
 
 
-# ---- a member that misbehaves ----
+# ---- misbehaving members ----
 
 
 @pytest.fixture
@@ -409,7 +409,7 @@ def store():
 
 @pytest.fixture
 def member(store):
-    """A function that makes members of the store."""
+    """Return a function that creates members of the store."""
     made = []
 
     def join(name):
@@ -457,7 +457,7 @@ def test_keys_belong_to_their_member_until_it_is_gone(store, member):
 
 
 def asking(store, ask, **hello):
-    """A connection that says `hello` and asks for something, and waits for no answer."""
+    """Open a connection with `hello` and send a request without waiting for the reply."""
     who = {"name": "x", "token": "t", **hello}
     connection = wire.connect(store.address, SECRET, who, None, LIMIT, SERVICE)
     connection.send(1, ask)
@@ -516,14 +516,14 @@ def test_names_of_members_are_escaped(store, caplog):
 
 
 def test_greeted_caller_keeps_its_connection_in_a_flood(store, monkeypatch):
-    """Strangers fill the listener after the proofs, before the caller says who it is: it counts as a member already."""
+    """A flood begins after the proofs, before the caller identifies itself: it already counts as a member."""
     send, opened = wire.Connection.send, []
 
     def flood_first(connection, kind, *said):
         if kind == wire.HELLO:
             place = wire.split_address(store.address)
             opened.extend(socket.create_connection(place, timeout=LIMIT) for _ in range(200))
-            while opened[0].recv(100):  # until the oldest stranger is dropped
+            while opened[0].recv(100):  # until the oldest unauthenticated connection is dropped
                 pass
         send(connection, kind, *said)
 
@@ -583,7 +583,7 @@ def test_settings_must_be_finite(rate):
     assert m.settings({"lr": 0.1, "clip": None}) == {"lr": 0.1, "clip": None}
 
 
-# ---- patience ----
+# ---- silent processes ----
 
 KEEPS = """
 import sys
@@ -632,7 +632,7 @@ time.sleep(3600)
 @pytest.mark.parametrize("far", [False, True])
 def test_worker_that_holds_the_gil_counts_as_alive(store, member, monkeypatch, far):
     witness = member("worker 0")
-    if far:  # the store is on another host; a process beside the worker sees it run
+    if far:  # the store is on another host; a process on the worker's host sees it run
         monkeypatch.setattr(socket, "gethostname", lambda: "far")
         client = member("node 1")
         monkeypatch.undo()
@@ -646,6 +646,6 @@ def test_worker_that_holds_the_gil_counts_as_alive(store, member, monkeypatch, f
             assert worker.stdout.readline() == "woke\n"
             assert not gone and store.roster()["worker 1"].state == "here"
             os.kill(worker.pid, signal.SIGSTOP)
-            assert until(lambda: "worker 1" in witness.gone, SOON)  # stopped is not busy
+            assert until(lambda: "worker 1" in witness.gone, SOON)  # a stopped process does not count as busy
         finally:
             worker.kill()

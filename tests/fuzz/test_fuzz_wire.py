@@ -1,4 +1,4 @@
-"""A short seeded part of the wire's fuzzer."""
+"""A short, seeded part of the fuzzer of the wire."""
 
 import importlib.util
 import pathlib

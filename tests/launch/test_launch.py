@@ -1,4 +1,4 @@
-"""`neomx run` with real processes on one machine. The scripts do not import neomx, so they start at once."""
+"""`neomx run` with real processes on one machine. The scripts do not import neomx, so they start quickly."""
 
 import io
 import os
@@ -26,7 +26,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def ended(tmp_path, monkeypatch):
-    """The launcher leaves a file when it has seen the end of a process; this gives the code that waits for it."""
+    """Make the launcher write a file when it has noticed the end of a process. Return code that waits for the file."""
     real = supervision.Verdict.ended
 
     def noted(verdict, child):
@@ -41,7 +41,7 @@ def ended(tmp_path, monkeypatch):
 
 def test_each_process_gets_its_environment_and_an_output_prefix(script, capfd, tmp_path, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "elsewhere")
-    monkeypatch.setenv("NEOMX_ROLE", "server")  # another job's
+    monkeypatch.setenv("NEOMX_ROLE", "server")  # of another job
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     path = script("""
         import os, sys
@@ -79,7 +79,7 @@ def test_first_failure_is_named_with_code_and_exception_and_its_traceback_shown_
             print("before")
             deep(2)
         exec({ended("worker 1")!r})
-        sys.exit(7)  # what the others do when they learn of it
+        sys.exit(7)  # as the others do when they notice it
     """)
     assert main(["run", "-n", "3", path]) == 1
     out, err = capfd.readouterr()
@@ -198,7 +198,7 @@ def test_bar_of_rank_0_is_unchanged_and_of_others_only_the_last_state_is_shown(s
 
 
 def on_a_terminal(monkeypatch, run):
-    """What a terminal shows of it."""
+    """Return what a terminal shows."""
     master, slave = pty.openpty()
     with open(slave, "w") as screen, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", screen)
@@ -245,7 +245,7 @@ def test_on_a_terminal_rank_0_has_a_terminal_and_prefixes_have_colors(script, mo
 
 
 def run_tasks(store, interrupts=None, **commands):
-    """Run bare commands, named 'worker_0' and so on, to the end of the job."""
+    """Run commands, named 'worker_0' and so on, until the job ends."""
     job = new_job()
     environ = {**os.environ, "NEOMX_JOB": job, "NEOMX_NODE": "0"}
     verdict = supervision.Verdict(store)
@@ -285,7 +285,7 @@ def test_job_continues_if_losses_are_tolerated(store, capfd, ended):
     assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
     assert "worker 1 on " in (err := capfd.readouterr().err) and "continues without it" in err
     assert store.roster()["worker 1"].state == "gone"
-    assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
+    assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # no worker was left to continue
 
 
 def test_second_ctrl_c_ends_all_immediately(store, tmp_path, capfd, monkeypatch):
@@ -312,7 +312,7 @@ time.sleep(3600)
     finally:
         done.set()
         thread.join()
-    assert time.time() - ready.stat().st_mtime < tree.PATIENCE  # it did not wait for what will not come
+    assert time.time() - ready.stat().st_mtime < tree.PATIENCE  # it did not wait in vain
     assert "SIGINT received: ending all processes" in capfd.readouterr().err
 
 
@@ -324,7 +324,7 @@ def test_text_only_stream_of_a_notebook_works(store, monkeypatch):
 
 
 def test_consequence_of_another_failure_is_not_named_first(store, capfd, ended):
-    """The others may be quicker to end than the one that they lost."""
+    """Other workers may end faster than the lost one."""
     lost = "import sys; sys.exit('neomx.comm.store.PeerError: worker 1 is gone')"
     verdict = run_tasks(store, worker_0=lost, worker_1=ended("worker 0") + "raise SystemExit(3)")
     assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
@@ -332,7 +332,7 @@ def test_consequence_of_another_failure_is_not_named_first(store, capfd, ended):
 
 
 def test_launcher_does_not_import_torch(tmp_path):
-    """Nor does it start the sinks that a variable asks for: those are for the workers."""
+    """Nor does it start the sinks that a variable requests, which are for the workers."""
     board = tmp_path / "board"
     command = [sys.executable, "-X", "importtime", "-m", "neomx", "run", "--help"]
     environ = environment(NEOMX_TENSORBOARD=str(board), NEOMX_PROGRESS="1")

@@ -1,4 +1,4 @@
-"""One function on many workers: `mx.dist.launch`."""
+"""One function on several workers: `mx.dist.launch`."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from neomx.comm import byvalue, supervision, tree
 from neomx.comm.call import WorkerError
 from neomx.dist import launch
 
-# A program without a file, as a notebook is: all it defines is known to its own __main__ only.
+# A program without a file, like a notebook: its definitions are only in its own __main__.
 CELLS = """
     import dataclasses, functools, os, threading
     from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""What `neomx run` is asked for: read, checked as a whole, refused with the reason. No process is started here."""
+"""The configuration of `neomx run`: parsed, validated as a whole, refused with a reason. Starts no process."""
 
 import os
 import signal
@@ -93,7 +93,7 @@ def test_invalid_configuration_is_refused_before_anything_starts(text, says, cap
 
 @pytest.fixture
 def pems(tmp_path):
-    """key.pem and cert.pem, and those of another."""
+    """Create key.pem and cert.pem, and another pair."""
     for name in ("", "other-"):
         key, cert = (str(tmp_path / f"{name}{part}.pem") for part in ("key", "cert"))
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=job"]
@@ -153,7 +153,7 @@ def test_layout_determines_the_number_of_workers():
     assert asked("--layout data=2,tensor=2 -n 4 train.py").local_workers == 4
     job = asked("--layout data=2,tensor=2 --hosts a:1,b:3 train.py")
     assert job.environ == (("NEOMX_LAYOUT", "data=2,tensor=2"),)
-    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it goes through stdin
+    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it is sent through stdin
 
 
 def test_hosts():

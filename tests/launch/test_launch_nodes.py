@@ -1,4 +1,4 @@
-"""`neomx run` on several nodes: two launchers on loopback, or over ssh (a stand-in that runs the command here)."""
+"""`neomx run` on several nodes: two launchers on loopback, or over ssh (a substitute that runs the command here)."""
 
 import contextlib
 import signal
@@ -21,7 +21,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def meeting(monkeypatch):
-    """A free address on loopback, and a secret that all nodes share."""
+    """Set a secret shared by all nodes and return a free address on loopback."""
     monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
@@ -124,7 +124,7 @@ def test_node_with_different_secret_or_tls_ends_immediately(given, refused, told
 
 def can_connect(address):
     with contextlib.suppress(OSError), socket.create_connection(wire.split_address(address)) as sock:
-        sock.recv(128)  # the greeting, unread, would end the connection by a reset, which counts as a refusal
+        sock.recv(128)  # an unread greeting would reset the connection, which counts as a refusal
         return True
     return False
 
@@ -158,7 +158,7 @@ def test_blocked_connection_is_named_before_anything_starts(script, meeting, cap
 
 @pytest.fixture
 def fake_ssh(tmp_path, monkeypatch):
-    """Like ssh: another session, joined by pipes only; notes what it was told."""
+    """A substitute for ssh: another session, connected by pipes only. Records its arguments."""
     path = tmp_path / "ssh"
     path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\nshift 2\ncat | setsid sh -c "$*"\n')
     path.chmod(0o755)
@@ -225,7 +225,7 @@ def test_node_that_lost_the_store_ends_immediately(monkeypatch):
     patience = []
     real = wire.connect
     monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[4]) or real(*given))
-    delegate._members()  # as supervise looks whom nobody hears any more; the way to the store breaks here
+    delegate._members()  # as `supervise` checks for silent workers; the connection to the store breaks here
     assert delegate.over(running=True) and patience == []
     assert "does not answer" in delegate.failure().report()
     delegate.announce(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""`python -m neomx train.py`: a script in one process as plain Python runs it, with `import mxnet` meaning neomx."""
+"""`python -m neomx train.py`: runs a script like plain Python in one process, with `import mxnet` loading neomx."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def run(*arguments, cwd, **variables):
     [
         ([], False),
         (["run", "train.py"], False),
-        (["convert"], False),  # though a file has this name
+        (["convert"], False),  # although a file has this name
         (["nothing"], False),
         (["--help"], False),
         (["train", "run"], True),

@@ -1,4 +1,4 @@
-"""What the user sees: the bar, the lines, TensorBoard's files; all from events, by a clock of our own."""
+"""Displays of progress: the bar, the lines and TensorBoard's files, from events and with a simulated clock."""
 
 import io
 import re
@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
 
 
 def seen(text):
-    """What a terminal shows in the end: erased lines are gone."""
+    """Return what a terminal finally shows, without erased lines."""
     return [re.split(r"\r\x1b\[K", line)[-1] for line in text.split("\n")]
 
 
@@ -42,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def watch(clock, monkeypatch):
-    """Makes a Progress that ends with the test."""
+    """Return a function that creates a Progress and closes it after the test."""
     monkeypatch.setenv("COLUMNS", "100")
     made = []
 
@@ -61,7 +61,7 @@ def train(clock, steps=4, seconds=1.0, loader="train", number=0, samples=None, t
     for step in range(steps):
         clock.now += seconds
         for _ in range(trainers):
-            emit("step", samples=1000, seconds=0.1)  # what is said to step may be anything
+            emit("step", samples=1000, seconds=0.1)  # the argument of step may be anything
         emit("batch", loader=loader, batch=Batch(number, step, steps, 10, total))
     emit("epoch_end", loader=loader, number=number)
 
@@ -138,7 +138,7 @@ def test_rate_covers_the_last_seconds(watch, clock):
         emit("step", samples=10)
         emit("batch", loader=1, batch=Batch(0, step, None, 10, None))
     assert "20 samples/s" in out.getvalue().splitlines()[-1]
-    assert "left" not in out.getvalue()  # nobody knows how many steps there are
+    assert "left" not in out.getvalue()  # the number of steps is unknown
 
 
 def test_slow_first_batch_does_not_affect_the_estimate(watch, clock):
@@ -173,14 +173,14 @@ def test_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
 
 
 def test_pass_without_training_is_not_an_epoch(watch, clock):
-    """`for x, y in loader: net(x); break` before the first epoch, or an evaluation on the training data."""
+    """For example `for x, y in loader: net(x); break` before the first epoch, or an evaluation on the training data."""
     out = io.StringIO()
     watch(out, every=100.0)
     train(clock, steps=1, trainers=0)
     train(clock, number=1)
     train(clock, trainers=0, number=2)
     train(clock, number=3)
-    train(clock, number=7)  # told by the program: it goes on elsewhere
+    train(clock, number=7)  # set by the program: it continues elsewhere
     assert [line.partition(":")[0] for line in out.getvalue().splitlines()] == ["epoch 0", "epoch 1", "epoch 7"]
 
 
@@ -219,7 +219,7 @@ def test_batch_counts_once_for_any_number_of_trainers(watch, clock):
     emit("epoch_end", loader="train", number=1)
     assert out.getvalue().splitlines() == [
         "epoch 0: 4 steps in 4.0 s, 10 samples/s",
-        "epoch 1: 3 steps in 4.0 s, 7.5 samples/s",  # nobody knew of the first that it was for training
+        "epoch 1: 3 steps in 4.0 s, 7.5 samples/s",  # the first was not yet known to be for training
     ]
 
 
@@ -312,7 +312,7 @@ def test_report_accepts_numbers_arrays_and_metrics():
     metric = mx.metric.Accuracy()
     metric.update(nd.array([0, 1]), nd.array([[1, 0], [1, 0]]))
     received = []
-    mx.monitor.report(metric, loss="nobody listens, so nobody looks")
+    mx.monitor.report(metric, loss="not evaluated without a listener")
     stop = events.subscribe(lambda _, fields: received.append(fields["values"]), "metrics")
     try:
         x = nd.array([1.0, 3.0])
@@ -384,7 +384,7 @@ def test_backward_inside_recording_does_not_count_as_forward(monkeypatch):
 
 
 def scalars(directory):
-    """{tag: [(step, value)]} of TensorBoard's files."""
+    """Return {tag: [(step, value)]} of TensorBoard's files."""
     loaded = EventAccumulator(str(directory))
     loaded.Reload()
     return {tag: [(e.step, round(e.value, 5)) for e in loaded.Scalars(tag)] for tag in loaded.Tags()["scalars"]}

@@ -1,4 +1,4 @@
-"""mx.profiler: the trace of a small program, its table, and what is refused."""
+"""mx.profiler: the trace of a small program, its table, and errors."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from neomx.symbol.lowering import LOWERED
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Each test begins with nothing profiled, and leaves no file at the end of the session."""
+    """Start each test without a profile, and leave no file at the end of the session."""
     yield
     profiler.set_state("stop")
     profiler._trace.clear()
@@ -37,7 +37,7 @@ def names(events, category):
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    """The events, the table and the JSON of a program that has a bit of everything."""
+    """The events, the table and the JSON of a program with all kinds of events."""
     path = str(tmp_path_factory.mktemp("profile") / "trace.json")
     x = mx.nd.ones((20, 20))
     symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
@@ -45,7 +45,7 @@ def profile(tmp_path_factory):
     net = mx.gluon.nn.Dense(3)
     net.initialize()
     net.hybridize()
-    net(x)  # both graphs are lowered before the profile begins
+    net(x)  # both graphs are lowered before the profile starts
     mx.nd.tan(x)
     profiler.set_config(filename=path, profile_all=True, aggregate_stats=True)
     profiler.set_state("run")
@@ -114,7 +114,7 @@ def test_user_defined_tasks_counters_and_markers(profile):
     (think,) = by_name["think"]
     (exp,) = by_name["exp"]
     assert think["ph"] == "X" and think["dur"] > 0
-    # The two clocks are one to some 10 us; an op takes about that.
+    # The two clocks agree within about 10 us, which is also the duration of an op.
     assert think["ts"] - 1000 < exp["ts"] < think["ts"] + think["dur"] + 1000
     assert [event["args"]["seen"] for event in by_name["seen"]] == [5, 8, 7]
     (here,) = by_name["here"]
@@ -202,7 +202,7 @@ def test_op_errors_are_unchanged_while_profiling(tmp_path):
 def test_each_worker_writes_its_own_file(tmp_path, monkeypatch):
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(trace.session, "is_open", lambda: False)  # of another test in this process
+    monkeypatch.setattr(trace.session, "is_open", lambda: False)  # another test in this process may have opened one
     profiler.set_config(filename=str(tmp_path / "t.json"))
     profiler.set_state("run")
     profiler.dump()
@@ -264,7 +264,7 @@ def test_spans_without_start_or_profile_are_ignored():
 def test_autostart_profiles_from_import_to_exit(tmp_path):
     environment = {**os.environ, "MXNET_PROFILER_AUTOSTART": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     for arguments in (["-m", "neomx", "--help"], ["-c", "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"]):
-        assert not os.listdir(tmp_path)  # nothing by the command
+        assert not os.listdir(tmp_path)  # the command itself writes nothing
         command = [sys.executable, *arguments]
         subprocess.run(command, cwd=tmp_path, env=environment, timeout=LIMIT, check=True, capture_output=True)
     assert "exp" in names(read(tmp_path / "profile.json"), "operator")

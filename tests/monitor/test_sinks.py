@@ -1,4 +1,4 @@
-"""Sinks of one's own, through public names alone: registered in the program, or brought by a package's entry point."""
+"""Custom sinks, using only public names: registered in the program, or by a package's entry point."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import neomx as mx
 from neomx.launch.cli import read_job
 from neomx.launch.run import settings
 
-# A sink that writes what is reported to DIR/RANK-of-WORKERS.
+# A sink that writes reported values to DIR/RANK-of-WORKERS.
 LOG = """
     import os
     import neomx as mx
@@ -37,12 +37,12 @@ LOG = """
 
 @pytest.fixture
 def no_sinks(monkeypatch):
-    """Sinks that a test registers are forgotten after it."""
+    """Remove sinks registered by a test after it."""
     monkeypatch.setattr(mx.monitor.sinks, "_registered", dict(mx.monitor.sinks._registered))
 
 
 class Heard(mx.monitor.Sink):
-    """Keeps what it hears."""
+    """Records the events it receives."""
 
     @classmethod
     def open(cls, value, rank, workers):
@@ -54,7 +54,7 @@ class Heard(mx.monitor.Sink):
 
 
 def plugin(directory, name, module, text):
-    """An installed package with an entry point, as pip would leave it."""
+    """Create an installed package with an entry point, as pip would."""
     write(directory, text, f"{module}.py")
     info = directory / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
@@ -87,7 +87,7 @@ def test_sink_of_a_package_has_a_flag_and_runs_on_every_worker(tmp_path):
     script = write(tmp_path, 'import os, neomx as mx\nmx.monitor.report(loss=int(os.environ["RANK"]))')
     run = neomx_command("run", "-n", 2, "--lines", tmp_path, script, path=[installed])
     assert run.returncode == 0, run.stderr
-    assert sorted(run.stderr.splitlines()) == sorted(warnings)  # of the launcher: workers load only what they run
+    assert sorted(run.stderr.splitlines()) == sorted(warnings)  # from the launcher: workers load only what they run
     for rank in range(2):
         assert (tmp_path / f"{rank}-of-2").read_text() == f"{{'loss': {rank}.0}}\nclosed\n"
 
@@ -206,5 +206,5 @@ def test_sink_options_reach_workers_and_other_machines(no_sinks, tmp_path, monke
     with pytest.raises(SystemExit):
         told("--count", "3")
     assert "argument --count: expected an even number, received 3" in capsys.readouterr().err
-    hosts = told("--no-progress", "--heard", "--hosts", "a:1,b:1")  # these go through ssh's stdin
+    hosts = told("--no-progress", "--heard", "--hosts", "a:1,b:1")  # these are sent through ssh's stdin
     assert hosts == {"NEOMX_PROGRESS": "0", "NEOMX_SINK_HEARD": "1"}

@@ -1,4 +1,4 @@
-"""mx.viz beyond the recordings: where MXNet fails, and what is missing. See parity/cases/visualization.py."""
+"""mx.viz beyond the recordings: cases in which MXNet fails, and missing packages. See parity/cases/visualization.py."""
 
 import sys
 
