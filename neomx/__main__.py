@@ -1,4 +1,4 @@
-"""`python -m neomx` is the `neomx` command, and runs scripts: `python -m neomx train.py`."""
+"""Entry point of `python -m neomx`: the `neomx` command, or a script as in `python -m neomx train.py`."""
 
 import sys
 

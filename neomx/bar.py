@@ -9,17 +9,18 @@ from collections.abc import Callable
 from typing import Any
 
 ERASE = "\r\x1b[K"
-EVERY = 0.1  # seconds between two drawings
+EVERY = 0.1  # seconds between two redraws
 
 
-_SHORTEST = 5  # characters of a bar
-_PERCENT = 8  # characters for ' 100%  ', and one of reserve
+_SHORTEST = 5  # minimum width of a bar, in characters
+_PERCENT = 8  # width of ' 100%  ' plus one spare character
 
 
 def line(stream: Any, fraction: float | None, *texts: str) -> str:
-    """The bar and the first of the texts beside which there is room for it; else the first that fits without it.
+    """Return the bar followed by the longest of `texts` that fits next to it, or the first text that fits alone.
 
-    It is never longer than the terminal is wide, since then it could not be erased.
+    `texts` are ordered from long to short. The line is never wider than the terminal, because a wrapped line cannot be
+    erased.
     """
     room = shutil.get_terminal_size().columns - 1
     beside = (0,) if fraction is None else (_SHORTEST + _PERCENT, 0)
@@ -33,14 +34,14 @@ def line(stream: Any, fraction: float | None, *texts: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """'0:07', '12:34', '3:02:01'."""
+    """Format a duration as '0:07', '12:34' or '3:02:01'."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class Bar:
-    """How many of `total` things are done, how fast, and how long it will take yet; nothing if there is no terminal."""
+    """Shows how many of `total` items are done, the rate, and the time left. Shows nothing without a terminal."""
 
     def __init__(self, total: int, things: str, stream: Any = None, clock: Callable[[], float] = time.monotonic):
         self._total, self._things, self._stream, self._clock = total, things, stream or sys.stderr, clock
@@ -48,7 +49,7 @@ class Bar:
         self._visible = False
 
     def show(self, done: int) -> None:
-        """Say how many are done."""
+        """Update the bar: `done` items are done so far."""
         now = self._clock()
         if now - self._shown < EVERY or not self._stream.isatty():
             return
@@ -60,12 +61,12 @@ class Bar:
         self._visible = True
 
     def say(self, text: str) -> None:
-        """A line of text above the bar, or without it."""
+        """Print a line of text above the bar."""
         self.erase()
         self._write(text + "\n")
 
     def erase(self) -> None:
-        """Leave the line empty."""
+        """Erase the bar."""
         if self._visible:
             self._write(ERASE)
             self._visible = False

@@ -1,6 +1,6 @@
-"""`emit(name, **fields)`: the one way anything reports what happened.
+"""Events: `emit(name, **fields)` is how every part of the package reports progress.
 
-A progress bar, a log or a dashboard subscribes; with no subscriber an event costs a dictionary look-up.
+Progress bars, logs and dashboards subscribe to events. An event without subscribers costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ _listeners = state.listeners
 
 
 def emit(name: str, **fields: Any) -> None:
-    """Tell the subscribers of `name`, and those of everything, that it happened."""
+    """Notify the subscribers of the event `name` and the subscribers of all events."""
     if _listeners:
         for listener in [*_listeners.get(name, ()), *_listeners.get(None, ())]:
             listener(name, fields)
 
 
 def heard(name: str) -> bool:
-    """Whether anybody listens to `name`: asked before measuring what only an event would carry."""
+    """Whether the event `name` has a subscriber. Check this before measuring something only for an event."""
     return name in _listeners or None in _listeners
 
 
 def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]:
-    """Call `listener(name, fields)` for each event `name`, or for all. Returns the way to stop it."""
+    """Call `listener(name, fields)` for each event `name`, or for all events. Return a function that unsubscribes."""
     _listeners.setdefault(name, []).append(listener)
 
     def stop() -> None:
@@ -38,5 +38,8 @@ def subscribe(listener: Listener, name: str | None = None) -> Callable[[], None]
 
 
 def subscribe_each(**listeners: Callable[..., Any]) -> list[Callable[[], None]]:
-    """Call each listener, with the event's fields as keywords, for the event of its name. Returns the ways to stop."""
+    """Subscribe each listener to the event of its name, which gets the fields as keywords.
+
+    Return their unsubscribe functions.
+    """
     return [subscribe(lambda _, fields, of=of: of(**fields), name) for name, of in listeners.items()]  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""State that outlives a call and belongs to no object: what each thread has, and what all threads of the process share.
+"""State that outlives a call and belongs to no object, per thread or shared by all threads of the process.
 
-Everything here is read in one room and written in another, or must end with the process. What has a class of its own
-stays with that class:
+This module contains state that one subpackage writes and another one reads, or that must be closed when the process
+ends. Other state stays with the class that owns it:
 
 - the current context, name manager, attribute scope and name scope of a thread: `context`, `name`, `attribute`,
   `gluon/scope`, entered by `with`;
@@ -9,7 +9,7 @@ stays with that class:
 - the session with other workers: `comm/session`;
 - registries (ops, optimizers, metrics, sinks, ...), which only grow, and caches.
 
-This file imports neither torch nor any other room.
+This module imports neither torch nor any other subpackage.
 """
 
 from __future__ import annotations
@@ -24,54 +24,54 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 if TYPE_CHECKING:
     import torch
 
-# ---- of each thread ----
+# ---- per thread ----
 
 
 class Modes(threading.local):
-    """How arrays and layers behave in this thread."""
+    """Modes of arrays and layers in the current thread."""
 
     def __init__(self) -> None:
-        # All are the thread's own from the start: torch.compile guards on which attributes there are.
+        # Set all attributes here: torch.compile guards on which attributes an object has.
         self.recording = False  # whether ops are recorded for autograd
-        self.training = False  # whether layers behave as in training
-        self.plain = False  # whether torch drives: its grad mode holds, and no tape is kept
-        self.np_array = False  # whether Blocks, losses and datasets make mx.np arrays
-        self.np_shape = False  # whether an index to one element gives a scalar, as mx.util.np_shape asks
+        self.training = False  # whether layers are in training mode
+        self.plain = False  # whether torch's own grad mode applies and no tape is kept
+        self.np_array = False  # whether Blocks, losses and datasets create mx.np arrays
+        self.np_shape = False  # whether indexing a single element returns a scalar, as mx.util.np_shape requires
         self.tape: list[Any] = []  # weak references to the arrays recorded since the last backward
         self.tape_limit = 10_000  # the length of the tape at which dead references are dropped
 
 
 modes = Modes()
 
-# ---- of all threads ----
+# ---- shared by all threads ----
 
 
 class Backward:
-    """What the running `autograd.backward` or `autograd.grad` tells hooks and layers.
+    """Settings of the running `autograd.backward` or `autograd.grad`, read by hooks and layers.
 
-    All threads share it: the part of a backward that runs on a GPU has a thread of its own.
+    All threads share this object, because torch runs the backward pass of GPU tensors in a separate thread.
     """
 
-    train_mode: bool | None = None  # as it was given; None while none runs
-    accumulating = False  # whether gradients go to `.grad`: not those of autograd.grad
-    again = False  # whether it runs for the second time, for what the first left out: averages have taken their step
+    train_mode: bool | None = None  # the argument of the call; None while no backward runs
+    accumulating = False  # whether gradients go to `.grad`; False for autograd.grad
+    again = False  # whether this pass computes what the first left out: running averages are up to date
 
 
 Listener = Callable[[str, dict[str, Any]], None]
 
 
 class Closeable(Protocol):
-    """What runs beside the program until it is closed."""
+    """An object that runs in the background until it is closed."""
 
     def close(self) -> None:
-        """Write what is left, and end."""
+        """Write pending output and stop."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch that a loader gave: step `step` of an epoch's `steps`, with `samples` here and `total` on all workers.
+    """A batch of a loader: step `step` of `steps` in an epoch, `samples` on this worker, `total` on all workers.
 
-    None stands for what is unknown. A worker's own batches may be one fewer than `steps`, which counts all workers'.
+    Unknown values are None. `steps` is the maximum over all workers; a worker may have one batch fewer.
     """
 
     epoch: int
@@ -83,23 +83,23 @@ class Batch:
 
 @dataclass
 class State:
-    """What all threads share."""
+    """State shared by all threads."""
 
-    # who listens to an event, by its name; None: to all events (events.py)
+    # the listeners of each event by its name; None: of all events (events.py)
     listeners: dict[str | None, list[Listener]] = field(default_factory=dict)
-    # what was started by name, such as sinks, and is closed when the program ends (`start` and `stop` below)
+    # objects started by name, such as sinks, which are closed when the program ends (`start` and `stop` below)
     running: dict[str, Closeable] = field(default_factory=dict)
-    # the last files of weights and states that the program has written since its last training step (comm/rounds.py)
+    # the last files of weights and states that the program wrote since its last training step (comm/rounds.py)
     saved: deque[str] = field(default_factory=lambda: deque(maxlen=3))
-    # the batch that the program works on; None outside of a loader's loop (gluon/data/place.py)
+    # the current batch of the program; None outside of a loop over a loader (gluon/data/place.py)
     batch: Batch | None = None
-    # the dataset of which this process, one of a DataLoader's pool, makes batches (gluon/data/pooled.py)
+    # in a process of a DataLoader's pool: the dataset it makes batches of (gluon/data/pooled.py)
     pool_dataset: Any = None
-    # sums a tensor over the workers whose batches SyncBatchNorm normalises together; None: those of each by themselves
+    # sums a tensor over the workers that share SyncBatchNorm's statistics; None: each worker normalizes on its own
     norm_total: Callable[[torch.Tensor], torch.Tensor] | None = None
-    # whether we, and not the user, limited oneDNN, perhaps after it had read the variable (onednn.py)
+    # whether neomx, not the user, limited oneDNN, possibly after oneDNN had read the variable (onednn.py)
     onednn_limited: bool = False
-    # what mx.engine.set_bulk_size was told last, which changes nothing
+    # the last argument of mx.engine.set_bulk_size, which has no effect
     bulk_size: int = 0
 
 
@@ -108,20 +108,23 @@ _Closeable = TypeVar("_Closeable", bound=Closeable)
 
 
 def start(name: str, make: Callable[[], _Closeable]) -> _Closeable:
-    """Run what `make` returns under a name until the program ends. What ran under that name is closed before."""
+    """Create an object with `make` and run it under a name until the program ends.
+
+    Closes a previous one of that name.
+    """
     stop(name)
     made = state.running[name] = make()
     return made
 
 
 def stop(name: str) -> None:
-    """Close what runs under a name, if anything does."""
+    """Close the object that runs under a name, if there is one."""
     if name in state.running:
         state.running.pop(name).close()
 
 
 @atexit.register
 def stop_all() -> None:
-    """Close all that runs, the latest first."""
+    """Close all running objects, the most recent first."""
     while state.running:
         state.running.popitem()[1].close()

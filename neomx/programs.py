@@ -1,9 +1,9 @@
-"""What a launcher starts or puts in place by name. Importing this loads nothing: a launcher needs no torch."""
+"""Programs that a launcher starts or puts on a path. Importing this module does not load torch."""
 
 from __future__ import annotations
 
 import pathlib
 import sys
 
-SERVER = [sys.executable, "-m", "neomx.kvstore.server"]  # a parameter server
-STARTUP = str(pathlib.Path(__file__).parent / "compat" / "startup")  # on PYTHONPATH it makes `import mxnet` mean neomx
+SERVER = [sys.executable, "-m", "neomx.kvstore.server"]  # the command of a parameter server
+STARTUP = str(pathlib.Path(__file__).parent / "compat" / "startup")  # on PYTHONPATH, makes `import mxnet` load neomx

@@ -1,1 +1,1 @@
-"""Processes that talk to each other: sockets, shared memory and torch.distributed live here, arrays do not."""
+"""Communication between processes: sockets, shared memory and torch.distributed. Works on tensors, not NDArrays."""

@@ -1,4 +1,4 @@
-"""What must be the same on all workers, and an error that says what is not."""
+"""Checks that values are the same on all workers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def check_alike(group: Group, lines: Sequence[str], what: str) -> None:
 
 def _difference(mine: str, theirs: str, other: int) -> str:
     if not mine:
-        return f"worker {other} has {theirs}, which worker 0 lacks"
+        return f"worker {other} has {theirs}, which worker 0 does not have"
     if not theirs:
-        return f"worker 0 has {mine}, which worker {other} lacks"
-    return f"worker 0 has {mine}, worker {other} has {theirs} in its place"
+        return f"worker 0 has {mine}, which worker {other} does not have"
+    return f"worker 0 has {mine}, worker {other} has {theirs} instead"
 
 
 def described(names: Sequence[str], tensors: Sequence[torch.Tensor]) -> list[str]:
-    """A line for each tensor."""
+    """Return a line with the name, shape and dtype of each tensor."""
     return [
         f"{name} {tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
         for name, tensor in zip(names, tensors, strict=True)

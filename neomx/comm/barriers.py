@@ -1,23 +1,26 @@
-"""Barriers that not all workers call: noticed in the rounds, where workers that wait at one take part in steps."""
+"""Detects barriers that not all workers call. Workers that wait at a barrier take part in the rounds of the others."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-PAUSES, LEAVES, BARRIER = -1, -2, -3  # what a worker without a step says: its data or its program ended, or a barrier
-_RULE = "All workers must call barrier() equally often, and at the same places of their programs"
+PAUSES, LEAVES, BARRIER = -1, -2, -3  # what a worker without a step reports: end of data, end of program, barrier
+_RULE = "All workers must call barrier() equally often, and at the same points of their programs"
 
 
 class Barriers:
-    """Follows who waits at a barrier. Steps that others make meanwhile train another model if that one steps later."""
+    """Tracks which workers wait at a barrier while others step: if they step later on their own, the models differ."""
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Counter[int]] = {}  # by worker at a barrier: the steps of others while it waits
-        self._passed: dict[int, Counter[int]] = {}  # the same of the barrier that was passed last, until the next step
+        self._waiting: dict[int, Counter[int]] = {}  # by waiting worker: how many steps the others made meanwhile
+        self._passed: dict[int, Counter[int]] = {}  # the same for the last barrier passed, until the next step
 
     def hear(self, said: Sequence[int], steps: bool) -> str:
-        """What a round shows to be wrong, if it does: what each worker said, and whether those that step do it now."""
+        """Process a round and return an error message, or "" if nothing is wrong.
+
+        `said` is what each worker reported. `steps` is whether the active workers step in this round.
+        """
         active = [rank for rank, what in enumerate(said) if what >= 0]
         for rank, what in enumerate(said):
             if what == BARRIER:
@@ -28,18 +31,18 @@ class Barriers:
         return self._alone(active) if steps else ""
 
     def _without(self, ended: list[int]) -> str:
-        """Workers passed a barrier because others had ended their programs."""
+        """Describe that workers passed a barrier because others had ended their programs."""
         if not ended or not self._passed:
             return ""
         passed, self._passed = self._passed, {}
         rank, missed = next(iter(passed.items()))
         return (
             f"worker {rank} called mx.dist.barrier(), {_workers(ended)} did not: {_steps(missed, ended, rank)}the "
-            f"program is over there. {_RULE}"
+            f"program ended there. {_RULE}"
         )
 
     def _alone(self, active: list[int]) -> str:
-        """The first step after a barrier."""
+        """Check the first step after a barrier."""
         passed, self._passed = self._passed, {}
         for rank, missed in passed.items():
             others = [other for other in missed if other not in active]
@@ -47,7 +50,7 @@ class Barriers:
                 return (
                     f"worker {rank} waited at mx.dist.barrier() while {_workers(others)} made "
                     f"{max(missed[other] for other in others)} steps without it, and now steps without "
-                    f"{_workers(others)}: the model is not that of one process. {_RULE}"
+                    f"{_workers(others)}: the model differs from that of a single process. {_RULE}"
                 )
         return ""
 

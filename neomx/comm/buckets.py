@@ -1,8 +1,8 @@
-"""Gradients summed over workers in buckets, while backward still makes the rest.
+"""Sums gradients over workers in buckets while backward computes the rest.
 
-Parameters are packed in the order in which their gradients become ready; large ones have a bucket of their own. A full
-bucket leaves at once, in the same order on every worker. What is known only later (a gradient that the program changed,
-or computed again, after it had left) is sent again at the end.
+Parameters are packed in the order in which their gradients become ready; large parameters have their own bucket. A full
+bucket is sent immediately, in the same order on every worker. A bucket is sent again at the end if the program changed
+or recomputed one of its gradients afterwards.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import torch
 
 from .session import end_with_process
 
-LIMIT = 4 << 20  # bytes in a bucket: small enough to leave early, large enough to be worth a message
+LIMIT = 4 << 20  # bytes in a bucket: small enough to be sent early, large enough to amortize a message
 _ALIGNED = 64
 Result = TypeVar("Result")
 
 
 class Courier:
-    """A thread that carries out one errand after the other."""
+    """A thread that runs calls one after the other."""
 
     def __init__(self, name: str):
         self._errands: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
@@ -34,17 +34,17 @@ class Courier:
         self._thread.start()
 
     def send(self, errand: Callable[[], Result]) -> Future[Result]:
-        """Have it done after all that was sent before."""
+        """Run the call after all earlier ones. Return its future."""
         future: Future[Result] = Future()
         self._errands.put((future, errand))
         return future
 
     def close(self) -> None:
-        """No more errands."""
+        """Accept no more calls."""
         self._errands.put(None)
 
     def wait(self, seconds: float) -> None:
-        """Wait for the end of the last errand, for at most so long."""
+        """Wait up to `seconds` for the last call to end."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -57,18 +57,18 @@ class Courier:
 
 
 class Reducer(Protocol):
-    """Memory of a bucket that is summed over workers again and again. A Group's `Staging` is one."""
+    """Memory of a bucket that is summed over workers repeatedly, such as the `Staging` of a Group."""
 
     @property
     def local(self) -> torch.Tensor:
-        """Flat: this worker's addends are written here."""
+        """Flat tensor to write the addends of this worker to."""
 
     @property
     def result(self) -> torch.Tensor:
-        """Flat: the sums, after `reduce`."""
+        """Flat tensor with the sums, after `reduce`."""
 
     def reduce(self, what: str) -> object:
-        """Sum over all workers, in a thread of the buckets' own. `what` names it in errors."""
+        """Sum over all workers, in the thread of the buckets. `what` describes the bucket in errors."""
 
 
 @dataclass(frozen=True)
@@ -80,25 +80,25 @@ class Span:
     count: int
 
 
-RowGradient = tuple[torch.Tensor, torch.Tensor]  # of a row-sparse gradient: values, and the numbers of their rows
+RowGradient = tuple[torch.Tensor, torch.Tensor]  # a row-sparse gradient: values, and their row indices
 Gradient = torch.Tensor | RowGradient
-MakeReducer = Callable[[Sequence[Span], int, torch.Tensor], Reducer]  # spans, size, a tensor of its dtype and device
+MakeReducer = Callable[[Sequence[Span], int, torch.Tensor], Reducer]  # spans, size, a tensor with the dtype and device
 SumRows = Callable[[RowGradient, str], RowGradient]
 
 
 class Stamp(NamedTuple):
-    """Tells whether a gradient was written since: the tensor that holds it, and its counts of writes."""
+    """Detects writes to a gradient: the tensor that contains it, and its version counters."""
 
     holder: torch.Tensor | None
     writes: tuple[int, int]
 
     def is_same(self, other: Stamp) -> bool:
-        """Whether nothing was written between the two."""
+        """Whether no write happened between the two stamps."""
         return self.holder is other.holder and self.writes == other.writes
 
 
 class _Bucket(ABC):
-    """Some parameters whose gradients travel together."""
+    """Parameters whose gradients are sent together."""
 
     def __init__(self, number: int, members: list[int], names: Sequence[str]):
         self.number, self.members = number, members
@@ -108,7 +108,7 @@ class _Bucket(ABC):
 
     @abstractmethod
     def pack(self, i: int, gradient: Gradient | None) -> None:
-        """Take a copy of a gradient; None counts as zero."""
+        """Copy a gradient into the bucket; None counts as zero."""
 
     @abstractmethod
     def reduce(self) -> None:
@@ -143,7 +143,7 @@ class _DenseBucket(_Bucket):
 
 
 class _RowBucket(_Bucket):
-    """One parameter with a row-sparse gradient: every worker's rows go to all."""
+    """One parameter with a row-sparse gradient: every worker's rows are sent to all workers."""
 
     def __init__(self, number: int, member: int, names: Sequence[str], leaf: torch.Tensor, sum_rows: SumRows):
         super().__init__(number, [member], names)
@@ -164,17 +164,17 @@ class _RowBucket(_Bucket):
 
 
 def _like(flat: torch.Tensor, at: int, leaf: torch.Tensor) -> torch.Tensor:
-    """A part of flat memory with a tensor's shape, and its order in memory."""
+    """Return a view of flat memory with the shape and the memory order of a tensor."""
     part = flat[at : at + leaf.numel()]
-    dense = torch.empty_like(leaf, device="meta")  # torch keeps the order of dense tensors
+    dense = torch.empty_like(leaf, device="meta")  # torch keeps the memory order of dense tensors
     return part.as_strided(leaf.shape, dense.stride(), part.storage_offset())
 
 
 class Buckets:
-    """The buckets of all trained parameters. `sums[i]` is parameter i's summed gradient after a round.
+    """The buckets of all trained parameters. `sums[i]` is the summed gradient of parameter i after a round.
 
-    Those in `sparse` have row-sparse gradients, whose sums are in `rows(i)`. `fetch(i)` gives a parameter's gradient,
-    `stamp(i)` tells whether it has been written since. `make` and `sum_rows` carry out the sums.
+    Parameters in `sparse` have row-sparse gradients, whose sums are in `rows(i)`. `fetch(i)` returns the gradient of a
+    parameter, `stamp(i)` its current stamp. `make` and `sum_rows` perform the sums.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Buckets:
         self._courier = Courier("gradients")
         end_with_process(self)
         self._fetch, self._stamp = fetch, stamp
-        self.late = set(late)  # those that leave only at the end of a round
+        self.late = set(late)  # parameters that are sent only at the end of a round
         self.order = [i for i in order if i not in self.late] + [i for i in order if i in self.late]
         self._buckets: list[_Bucket] = []
         rows = set(sparse)
@@ -210,23 +210,23 @@ class Buckets:
         self._next = 0
         self._packed: dict[int, Stamp] = {}
         self._spoiled: set[int] = set()
-        self.readiness: list[int] = []  # the order of this round
+        self.readiness: list[int] = []  # parameters in the order in which their gradients became ready in this round
 
     def __len__(self) -> int:
         return len(self._buckets)
 
     def members(self, number: int) -> list[int]:
-        """The parameters of a bucket."""
+        """Return the parameters of a bucket."""
         return self._buckets[number].members
 
     def rows(self, i: int) -> RowGradient:
-        """The summed rows of a parameter with a row-sparse gradient."""
+        """Return the summed rows of a parameter with a row-sparse gradient."""
         bucket = self._of[i]
         assert isinstance(bucket, _RowBucket)
         return bucket.total
 
     def stage(self, i: int) -> None:
-        """A gradient is ready: pack it, and send its bucket if that was the last one."""
+        """Pack a gradient that is ready, and send its bucket if the bucket is complete."""
         self._pack(i, True)
         self.readiness.append(i)
         self._send(self._early)
@@ -248,7 +248,7 @@ class Buckets:
             self._next += 1
 
     def send_rest(self, made: Collection[int]) -> set[int]:
-        """Send all that has not left, zeros where no gradient was made; the numbers of buckets that must go again."""
+        """Send all remaining buckets, with zeros for missing gradients. Return the numbers of buckets to send again."""
         with torch.no_grad():
             for i in self.order:
                 packed = self._packed.get(i)
@@ -258,11 +258,11 @@ class Buckets:
         return self._spoiled
 
     def has_sent(self) -> bool:
-        """Whether a bucket has left in this round."""
+        """Whether a bucket was sent in this round."""
         return self._next > 0
 
     def arrivals(self) -> Iterator[list[int]]:
-        """The numbers of buckets as their sums arrive: all that are there, then those that come while one waits."""
+        """Yield the numbers of buckets as their sums arrive: first those already there, then more after each wait."""
         waiting = deque(bucket for bucket in self._buckets if bucket.travel is not None)
         while waiting:
             _result(waiting[0])
@@ -278,7 +278,7 @@ class Buckets:
             pass
 
     def send_again(self, numbers: Iterable[int], made: Collection[int]) -> None:
-        """Sum these buckets anew, and have their parameters leave late from now on."""
+        """Sum these buckets again, and send their parameters at the end of a round from now on."""
         for bucket in (self._buckets[number] for number in sorted(numbers)):
             bucket.travel = None
             with torch.no_grad():
@@ -288,7 +288,7 @@ class Buckets:
             self._courier.send(bucket.reduce).result()
 
     def end_round(self) -> None:
-        """Be ready for the next."""
+        """Prepare for the next round."""
         for bucket in self._buckets:
             bucket.travel = None
             bucket.waiting = set(bucket.members)
@@ -298,11 +298,11 @@ class Buckets:
         self.readiness = []
 
     def close(self) -> None:
-        """End the thread when it has summed what was sent."""
+        """End the thread after it has summed all buckets that were sent."""
         self._courier.close()
 
     def end(self, seconds: float) -> None:
-        """End the thread, if it ends within so many seconds."""
+        """End the thread and wait up to `seconds` for it."""
         self._courier.close()
         self._courier.wait(seconds)
 
@@ -317,7 +317,10 @@ def _has_arrived(bucket: _Bucket) -> bool:
 
 
 def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int], alone: set[int]) -> list[list[int]]:
-    """The parameters in buckets of one type and device; the late ones apart, and each of `alone` by itself."""
+    """Divide parameters into buckets of one dtype and device.
+
+    Late ones are separate; each of `alone` has its own bucket.
+    """
     packs: list[list[int]] = []
     kind: tuple[torch.dtype, torch.device, bool, int] | None = None
     size = 0
@@ -325,7 +328,7 @@ def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]
         leaf = leaves[i]
         nbytes = leaf.numel() * leaf.element_size()
         same = (leaf.dtype, leaf.device, i in late, i if i in alone else -1)
-        if not packs or same != kind or size >= LIMIT:  # a bias goes with the weight that follows it
+        if not packs or same != kind or size >= LIMIT:  # keeps a bias with the weight that follows it
             packs.append([])
             kind, size = same, 0
         packs[-1].append(i)
@@ -334,5 +337,5 @@ def _packed(order: Sequence[int], leaves: Sequence[torch.Tensor], late: set[int]
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Some names, for an error message."""
+    """Name some parameters, for an error message."""
     return f"the gradients of {', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,8 +1,8 @@
-"""Functions and classes that no module holds (a notebook's cell, a script's top level), as bytes for our own children.
+"""Pickles functions and classes that cannot be imported, such as those of a notebook cell or of `__main__`.
 
-Python pickles functions and classes by name, which a fresh process cannot find when they were typed into a cell. Here
-they travel as what they are made of, with the globals that they use, and arrive in the `__main__` of the new process.
-Only a launcher and the processes it started itself speak this, through a pipe of their own.
+Python pickles functions and classes by name, and a new process cannot import those that were typed into a cell. Here
+they are pickled by value, with the globals that they use, and recreated in the `__main__` of the new process. Only a
+launcher and the processes that it starts exchange such pickles, through a private pipe.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import types
 from typing import Any
 
 _NOT_SENT = {"__dict__", "__weakref__", "_abc_impl", "__slots__"}
-_MADE_IN_PYTHON = 1 << 9  # the flag of types that are not static in C
-_IN_TYPES = {found: name for name, found in vars(types).items() if isinstance(found, type)}  # nameless elsewhere
+_MADE_IN_PYTHON = 1 << 9  # the flag of heap types, which are not static types of C
+_IN_TYPES = {found: name for name, found in vars(types).items() if isinstance(found, type)}  # X
 _NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "STORE_GLOBAL", "DELETE_GLOBAL"}
 
 
 def dumps(value: Any) -> bytes:
-    """Pickle a value with whatever of it no module holds."""
+    """Pickle a value, including functions and classes that cannot be imported."""
     file = io.BytesIO()
     _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(value)
     return file.getvalue()
 
 
 def unsendable(function: Any) -> dict[str, Exception]:
-    """Which of the globals that a function uses cannot be sent, and why."""
+    """Return the globals used by a function that cannot be pickled, with the error of each."""
     found = {}
     for name, value in _used_globals(function).items() if isinstance(function, types.FunctionType) else ():
         try:
@@ -66,7 +66,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _has_home(obj: Any) -> bool:
-    """Whether a fresh process finds it by importing its module."""
+    """Whether a new process can import the object by name."""
     module = sys.modules.get(obj.__module__ or "")
     if module is None or obj.__module__ == "__main__":
         return False
@@ -99,7 +99,7 @@ def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
 
 
 def _used_globals(function: types.FunctionType) -> dict[str, Any]:
-    """The globals it uses; none where the new process imports the module they are in."""
+    """Return the globals it uses; empty if the new process imports their module."""
     home = sys.modules.get(function.__globals__["__name__"])
     if home is not None and home.__name__ != "__main__" and vars(home) is function.__globals__:
         return {}
@@ -135,7 +135,7 @@ def _fill_function(function: types.FunctionType, state: dict[str, Any]) -> None:
 
 
 def _namespace(name: str) -> dict[str, Any]:
-    """The globals of a module, which is made here if it cannot be imported."""
+    """Return the globals of a module, which is created if it cannot be imported."""
     try:
         return vars(importlib.import_module(name))
     except ImportError:
@@ -147,7 +147,7 @@ def _namespace(name: str) -> dict[str, Any]:
 
 def _reduce_class(cls: type) -> tuple[Any, ...]:
     if issubclass(cls, enum.Enum):
-        raise TypeError(f"the Enum {cls.__name__} cannot be sent to other processes from here: put it in a module")
+        raise TypeError(f"the Enum {cls.__name__} cannot be sent to other processes from here: define it in a module")
     body = {
         name: value
         for name, value in vars(cls).items()
@@ -162,7 +162,7 @@ def _make_class(metaclass: Any, name: str, bases: tuple[type, ...], module: str,
     body = {"__module__": module, "__qualname__": qualname} | ({} if slots is None else {"__slots__": slots})
     made = types.new_class(name, bases, {"metaclass": metaclass}, lambda namespace: namespace.update(body))
     if "." not in qualname:
-        _namespace(module).setdefault(name, made)  # so that its instances find the way back
+        _namespace(module).setdefault(name, made)  # pickles of its instances look it up by name
     return made
 
 

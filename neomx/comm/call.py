@@ -1,4 +1,4 @@
-"""One function on many workers, from Python or a notebook's cell: the core of `mx.dist.launch`."""
+"""Runs a function on several workers, from a program or a notebook: the core of `mx.dist.launch`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .tree import Tree
 
 
 class WorkerError(MXNetError):
-    """A worker of `launch` failed; the text has its traceback."""
+    """A worker of `launch` failed. The message includes its traceback."""
 
 
 def launch(
@@ -37,12 +37,12 @@ def launch(
     server_argv: list[str],
     startup: str,
 ) -> list[Any]:
-    """Run `fn(*args)` on `n` new workers; each rank's result, in order. See `mx.dist.launch`.
+    """Run `fn(*args)` on `n` new workers and return the results in rank order. See `mx.dist.launch`.
 
-    `server_argv` is the command of a parameter server, `startup` a directory that goes first on PYTHONPATH.
+    `server_argv` is the command of a parameter server. `startup` is a directory to put first on PYTHONPATH.
     """
     if n < 1 or servers < 0:
-        raise ValueError(f"launch needs n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
+        raise ValueError(f"launch expects n >= 1 workers and servers >= 0; received n={n}, servers={servers}")
     if n + servers > (most := most_processes()):
         raise ValueError(f"launch starts at most {most} processes on this machine; received n={n}, servers={servers}")
     secret = secrets.token_hex(16)
@@ -65,23 +65,23 @@ def launch(
 
 
 def _payload(fn: Callable[..., Any], args: Sequence[Any]) -> IO[bytes]:
-    """A file without a name that holds the call, for the workers to inherit."""
+    """Return an unnamed file with the pickled call, which the workers inherit."""
     try:
         call = byvalue.dumps((fn, tuple(args)))
     except Exception as error:
         culprits = ", ".join(f"{name} ({why})" for name, why in byvalue.unsendable(fn).items()) or error
         raise TypeError(
             f"launch cannot send {getattr(fn, '__qualname__', fn)!r} to new processes because of what it uses: "
-            f"{culprits}. Make such things inside the function"
+            f"{culprits}. Create such objects inside the function"
         ) from error
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by who called
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by the caller
     file.write(pickle.dumps((sys.path, call)))
     file.flush()
     return file
 
 
 class _Answer:
-    """What one worker sends back, as it comes."""
+    """Collects what one worker sends back."""
 
     def __init__(self, tree: Tree, child: Child, fd: int):
         self.name, self._tree, self._fd = child.name, tree, fd
@@ -112,7 +112,7 @@ def _results(answers: list[_Answer], verdict: Verdict) -> list[Any]:
     said = {answer.name: pickle.loads(answer.data) for answer in answers if answer.data}
     if verdict.failure() is None:
         return [said.get(answer.name, (None, None))[0] for answer in answers]
-    for failure in verdict.failures:  # they sent what others print as their last lines
+    for failure in verdict.failures:  # a traceback is sent back, not printed
         failure.lines.extend((said.get(failure.name, (None, ""))[1] or "").splitlines())
     first = verdict.failure()
     assert first is not None
@@ -120,7 +120,7 @@ def _results(answers: list[_Answer], verdict: Verdict) -> list[Any]:
 
 
 def answer(payload: int, writer: int) -> None:
-    """In a worker: make the call that the file holds, and send back what it gives, or the traceback."""
+    """In a worker: make the pickled call and send back its result or the traceback."""
     with mmap.mmap(payload, 0, access=mmap.ACCESS_READ) as call:
         path, call_itself = pickle.loads(call)
     sys.path[:] = path

@@ -1,4 +1,4 @@
-"""One process that a launcher starts: its command, its output, and how it ended."""
+"""A process that a launcher starts: its command, its output and its exit status."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from .descriptors import EXHAUSTED
 from .output import TAIL, Screen, StreamOutput, open_log, prefix_of
 
 _TRACEBACK = "Traceback (most recent call last)"
-_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # 'ValueError: no good', 'package.errors.Stop'
+_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # matches 'ValueError: no good', 'package.errors.Stop'
 
 
 @dataclasses.dataclass
 class Command:
-    """A process to start. `plain`: shown unchanged, on a terminal of its own if the launcher has one."""
+    """A process to start.
+
+    If `plain`, its output is shown unchanged, in a pseudo-terminal if the launcher has a terminal.
+    """
 
     name: str
     argv: list[str]
@@ -33,12 +36,12 @@ class Command:
     plain: bool = False
     stdin: int = subprocess.DEVNULL
     pass_fds: tuple[int, ...] = ()
-    lines: bool = False  # shown line by line without a prefix
+    lines: bool = False  # show the output line by line, without a prefix
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A process that ended without success. `code` is negative for a signal."""
+    """A process that failed. `code` is negative for a signal."""
 
     name: str
     code: int
@@ -47,61 +50,61 @@ class Failure:
 
     @property
     def why(self) -> str:
-        """The exit code or the signal in words."""
+        """The exit code or the signal, as text."""
         return describe(self.code)
 
     @property
     def exit_code(self) -> int:
-        """The exit code as a shell reports it: 128 + the signal."""
+        """The exit code as a shell reports it: 128 + the signal number for a signal."""
         return 128 - self.code if self.code < 0 else self.code
 
     @property
     def is_consequence(self) -> bool:
-        """Whether its last lines say that it failed because another process was gone."""
+        """Whether its last lines show that it failed because another process was lost."""
         return any("PeerError" in line for line in self.lines)
 
     def summary(self, alike: Sequence[Failure] = ()) -> str:
-        """Which process failed, how, and by which exception; its output was shown as it came.
+        """Return a summary: which process failed, how, and with which exception. Its output was already shown.
 
-        Those that failed `alike`, as programs do that have the same mistake, are named with it.
+        Processes in `alike`, which failed with the same error, are named as well.
         """
         end = self._end()
         if alike:
             names = ", ".join(other.name for other in alike)
-            end = f"{self.name}, {names} failed with the same error, by {self.why}"
-        return f"{end}: {_last_words(self.lines) or 'it printed nothing'}{self._advice()}"
+            end = f"{self.name}, {names} failed with the same error, {self.why}"
+        return f"{end}: {_last_words(self.lines) or 'no output'}{self._advice()}"
 
     def is_like(self, other: Failure) -> bool:
-        """Whether both ended by the same error."""
+        """Whether both failed with the same error."""
         mine, theirs = _last_words(self.lines), _last_words(other.lines)
         return self.code == other.code > 0 and bool(mine) and mine == theirs
 
     def report(self) -> str:
-        """Which process failed, how, and its last lines, for where its output was not shown."""
-        said = "".join(f"\n  | {line}" for line in self.lines) or "\n  (it printed nothing)"
+        """Return which process failed, how, and its last lines, for output that was not shown."""
+        said = "".join(f"\n  | {line}" for line in self.lines) or "\n  (no output)"
         return f"{self._end()}. Its last lines:{said}{self._advice()}"
 
     def _end(self) -> str:
-        return f"{self.name} on {self.host} failed first, by {self.why}"
+        return f"{self.name} on {self.host} failed first, with {self.why}"
 
     def _advice(self) -> str:
         if self.code == -signal.SIGKILL:
             return (
-                "\nIf nobody killed it, the system did for lack of memory: see dmesg, and use smaller batches or fewer "
-                "workers"
+                "\nIf it was not killed on purpose, the system ran out of memory: see dmesg, and use smaller batches "
+                "or fewer workers"
             )
         if not any(EXHAUSTED in line for line in self.lines):
             return ""
         return (
-            "\nIt had no file descriptors left: raise the hard limit (ulimit -Hn), and see whether other programs "
+            "\nIt ran out of file descriptors: raise the hard limit (ulimit -Hn), and check whether other programs "
             "connect to the job's ports"
         )
 
 
 def _last_words(lines: list[str]) -> str:
-    """The line of the last traceback that names the exception, else the last line that is not empty."""
+    """Return the line of the last traceback with the exception, or the last non-empty line."""
     after = [number for number, line in enumerate(lines) if line.startswith(_TRACEBACK)]
-    begin = after[-1] + 1 if after else 0  # a long traceback may have lost its beginning
+    begin = after[-1] + 1 if after else 0  # a long traceback may be cut at its beginning
     named = [line for line in lines[begin:] if _EXCEPTION.match(line)]
     if named:
         return named[0] if after else named[-1]
@@ -109,7 +112,7 @@ def _last_words(lines: list[str]) -> str:
 
 
 def describe(code: int) -> str:
-    """'exit code 3', or 'signal SIGKILL' for a negative one."""
+    """Return 'exit code 3', or 'signal SIGKILL' for a negative code."""
     if code >= 0:
         return f"exit code {code}"
     with contextlib.suppress(ValueError):
@@ -118,7 +121,7 @@ def describe(code: int) -> str:
 
 
 class Child:
-    """One process with its own session: everything it starts can be ended with it."""
+    """A process in its own session, so that all its descendants can be ended with it."""
 
     def __init__(self, command: Command, logs: str | None, screens: tuple[Screen, Screen]):
         self.name = command.name
@@ -151,7 +154,10 @@ class Child:
                 self.sinks[reader] = StreamOutput(screen, _prefix(command, screen), self.tail, self._log)
 
     def poll(self) -> int | None:
-        """The exit code once it has ended. It stays a zombie until `reap`, so that its number is nobody else's."""
+        """Return the exit code if it has ended.
+
+        It stays a zombie until `reap`, so that its process ID is not reused.
+        """
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             self.code = self.process.poll()
         elif self.code is None:
@@ -161,12 +167,12 @@ class Child:
         return self.code
 
     def read(self, fd: int) -> bool:
-        """Pass on what the process has written. False at the end of the stream."""
+        """Forward the output of the process. Return False at the end of the stream."""
         try:
             data = os.read(fd, 1 << 16)
         except BlockingIOError:
             return True
-        except OSError as error:  # a terminal whose last writer is gone
+        except OSError as error:  # a terminal whose last writer has exited
             if error.errno != errno.EIO:
                 raise
             data = b""
@@ -175,12 +181,12 @@ class Child:
         return bool(data)
 
     def close(self, fd: int) -> None:
-        """The stream has ended."""
+        """Close the stream after its end."""
         self.sinks.pop(fd).close()
         os.close(fd)
 
     def reap(self) -> None:
-        """Let go of the process, which has ended."""
+        """Release the process, which has ended."""
         self.poll()
         self.process.wait()
         if self.process.stdin:
@@ -190,7 +196,7 @@ class Child:
             self._log.close()
 
     def failure(self) -> Failure:
-        """Its end, as a failure."""
+        """Return its exit as a Failure."""
         assert self.code
         return Failure(
             self.name, self.code, socket.gethostname(), [line.decode(errors="replace") for line in self.tail]
@@ -204,7 +210,7 @@ def _prefix(command: Command, screen: Screen) -> str | None:
 
 
 def _channels(command: Command, screens: tuple[Screen, Screen]) -> list[tuple[int, int]]:
-    """Reading and writing ends for stdout and stderr: terminals for the plain process where ours are, else pipes."""
+    """Return (reader, writer) of stdout and stderr: terminals for a plain process if ours are, else pipes."""
     terminals = [command.plain and screen.terminal for screen in screens]
     if all(terminals):
         return [_terminal(screens[0])] * 2
@@ -212,7 +218,7 @@ def _channels(command: Command, screens: tuple[Screen, Screen]) -> list[tuple[in
 
 
 def _terminal(screen: Screen) -> tuple[int, int]:
-    """A terminal of the size of ours that hands through what is written to it."""
+    """Open a pseudo-terminal of the size of ours that passes output through unchanged."""
     reader, writer = pty.openpty()
     settings = termios.tcgetattr(writer)
     settings[1] &= ~termios.OPOST

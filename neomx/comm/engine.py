@@ -1,7 +1,7 @@
-"""torch's own parallelism (DeviceMesh, DTensor, fully_shard, pipelines) on this room's groups.
+"""torch's parallelism (DeviceMesh, DTensor, fully_shard, pipelines) on the groups of this package.
 
-torch lets a Python class be a process group. This one hands each collective to a `Group`: workers of one host meet in
-shared memory, and an error names the worker that is missing and the call. It is registered as the backend "neomx".
+torch accepts a Python class as a process group. This one passes each collective to a `Group`, so that workers of one
+host use shared memory and an error names the missing worker and the call. It is registered as the backend "neomx".
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .group import Group
 from .session import session
 
 BACKEND = "neomx"
-_ProcessGroup: Any = ProcessGroup  # torch's stubs know other signatures than the calls that it makes
+_ProcessGroup: Any = ProcessGroup  # torch's stubs differ from the calls that torch makes
 _OPS = {"SUM": "sum", "AVG": "mean", "MIN": "min", "MAX": "max", "PRODUCT": "prod"}
 
 
 class _Ended(Work):
-    """A collective that is over: all but messages are when they are called."""
+    """A completed collective. All calls except messages complete before they return."""
 
     def __init__(self, results: Any = None) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class _Ended(Work):
 
 
 class _Message(Work):
-    """A message between two workers that has begun."""
+    """A pending message between two workers."""
 
     def __init__(self, group: EngineGroup, finish: Callable[[], Any]) -> None:
         super().__init__()
@@ -67,30 +67,30 @@ class _Message(Work):
 
 
 class EngineGroup(_ProcessGroup):  # type: ignore[misc]
-    """A `Group` as torch's process group: collectives are over when the call returns."""
+    """A `Group` as a process group of torch. Collectives have completed when the call returns."""
 
     def __init__(self, group: Group) -> None:
         super().__init__(group.rank, group.size)
         self.group = group
-        self.what = ""  # what the layout says this group exchanges, for errors
-        self.messages: dict[int, str] = {}  # the same for messages with these tags
-        self.waited = 0.0  # seconds that messages have taken to come, or to be taken, all in all
+        self.what = ""  # what the layout exchanges in this group, for errors
+        self.messages: dict[int, str] = {}  # the same for messages, by tag
+        self.waited = 0.0  # total seconds spent waiting for messages
         self._name = ""
 
     @property
     def group_name(self) -> str:
-        """The name under which torch finds it again."""
+        """The name under which torch registered the group."""
         return self._name
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
     def getGroupName(self) -> str:
-        """The same, for torch's own calls."""
+        """Return `group_name`, for torch."""
         return self._name
 
     def getBackendName(self) -> str:
-        """The name that torch looks for."""
+        """Return the name of the backend, for torch."""
         return BACKEND
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Work:
@@ -100,54 +100,54 @@ class EngineGroup(_ProcessGroup):  # type: ignore[misc]
         return _Ended(tensors)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Work:
-        """Reduce several."""
+        """Reduce several tensors over all members, in place."""
         return self.allreduce(tensors, opts)
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Work:
-        """The values of one member everywhere."""
+        """Copy the values of one member to all members."""
         for tensor in tensors:
             self.group.broadcast_(tensor, 0 if opts is None else opts.rootRank, self.what)
         return _Ended(tensors)
 
     def allgather(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """Every member's tensor, in a list."""
+        """Gather the tensors of all members into a list."""
         for parts, tensor in zip(outs, tensors, strict=True):
             for part, got in zip(parts, self.group.all_gather(tensor, self.what), strict=True):
                 part.copy_(got.view(part.shape))
         return _Ended(outs)
 
     def _allgather_base(self, out: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """Every member's tensor, one after the other in `out`."""
+        """Concatenate the tensors of all members in `out`."""
         self.group.all_gather_into(out, tensor, self.what)
         return _Ended([out])
 
     def all_gather_single(self, out: torch.Tensor, tensor: torch.Tensor, *args: Any) -> Work:
-        """The same by its newer name."""
+        """`_allgather_base`, under torch's newer name."""
         return self._allgather_base(out, tensor)
 
     def allgather_into_tensor_coalesced(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """Gather several."""
+        """Gather several tensors."""
         for out, tensor in zip(outs, tensors, strict=True):
             self._allgather_base(out, tensor)
         return _Ended(outs)
 
     def reduce_scatter(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """This member's part of the sums of lists."""
+        """Reduce lists of tensors; this member gets its part."""
         for out, parts in zip(outs, tensors, strict=True):
             self._reduce_scatter_base(out, torch.cat([part.reshape(-1) for part in parts]), opts)
         return _Ended(outs)
 
     def _reduce_scatter_base(self, out: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> Work:
-        """This member's part of the sum over all."""
+        """Reduce over all members; this member gets its part."""
         self.group.reduce_scatter_into(out, tensor, _op(opts), self.what)
         return _Ended([out])
 
     def reduce_scatter_single(self, out: torch.Tensor, tensor: torch.Tensor, opts: Any = None, *args: Any) -> Work:
-        """The same by its newer name."""
+        """`_reduce_scatter_base`, under torch's newer name."""
         return self._reduce_scatter_base(out, tensor, opts)
 
     def reduce_scatter_tensor_coalesced(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """Reduce and scatter several."""
+        """Reduce and scatter several tensors."""
         for out, tensor in zip(outs, tensors, strict=True):
             self._reduce_scatter_base(out, tensor, opts)
         return _Ended(outs)
@@ -155,13 +155,13 @@ class EngineGroup(_ProcessGroup):  # type: ignore[misc]
     def alltoall_base(
         self, out: torch.Tensor, tensor: torch.Tensor, received: Any, sent: Any, opts: Any = None
     ) -> Work:
-        """Rows to each member, rows from each."""
+        """Send rows to each member and receive rows from each."""
         got, _ = self.group.all_to_all(tensor, sent or None, self.what)
         out.copy_(got.view(out.shape))
         return _Ended([out])
 
     def alltoall(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """A tensor to each member, one from each."""
+        """Send a tensor to each member and receive one from each."""
         flat = torch.cat([each.reshape(-1) for each in tensors])
         got, sizes = self.group.all_to_all(flat, [each.numel() for each in tensors], self.what)
         for out, part in zip(outs, got.split_with_sizes(sizes), strict=True):
@@ -169,7 +169,7 @@ class EngineGroup(_ProcessGroup):  # type: ignore[misc]
         return _Ended(outs)
 
     def scatter(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """One member's list, a part to each."""
+        """Scatter the list of one member."""
         root = 0 if opts is None else opts.rootRank
         whole = outs[0].new_empty(self.group.size, *outs[0].shape)
         if self.group.rank == root:
@@ -178,7 +178,7 @@ class EngineGroup(_ProcessGroup):  # type: ignore[misc]
         return _Ended(outs)
 
     def gather(self, outs: Any, tensors: Any, opts: Any = None) -> Work:
-        """Every member's tensor at one of them."""
+        """Gather the tensors of all members on one of them."""
         got = self.group.all_gather(tensors[0], self.what)
         if self.group.rank == (0 if opts is None else opts.rootRank):
             for out, part in zip(outs[0], got, strict=True):
@@ -186,27 +186,27 @@ class EngineGroup(_ProcessGroup):  # type: ignore[misc]
         return _Ended(outs)
 
     def reduce(self, tensors: Any, opts: Any = None) -> Work:
-        """Reduce at one member; here at all."""
+        """Reduce on one member; this implementation reduces on all."""
         return self.allreduce(tensors, opts)
 
     def barrier(self, opts: Any = None) -> Work:
-        """Wait until all members have come."""
+        """Wait for all members."""
         self.group.barrier(self.what)
         return _Ended()
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> Work:
-        """Begin to send to one member."""
+        """Start sending to one member."""
         return _Message(self, self.group.start_send(tensors[0], to, tag, self.messages.get(tag, self.what)))
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> Work:
-        """Begin to receive from one member."""
+        """Start receiving from one member."""
         return _Message(self, self.group.start_recv(tensors[0], source, tag, self.messages.get(tag, self.what)))
 
 
 def _op(opts: Any) -> str:
     name = "SUM" if opts is None else opts.reduceOp.op.name
     if name not in _OPS:
-        raise MXNetError(f"workers can reduce by {', '.join(_OPS)}, received {name}")
+        raise MXNetError(f"the reduce op must be one of {', '.join(_OPS)}, received {name}")
     return _OPS[name]
 
 
@@ -219,7 +219,7 @@ def _create(options: Any, _: Any = None) -> EngineGroup:
 
 @cache
 def register() -> str:
-    """Tell torch of the backend; its name. All workers have been found then, and torch's default group is open."""
+    """Register the backend with torch and return its name. Opens the group of all workers and torch's default group."""
     assert session().group is not None
     dist.Backend.register_backend(BACKEND, _create, extended_api=True, devices=["cpu"])
     return BACKEND

@@ -1,9 +1,9 @@
-"""Notices that this process is about to end by a failure, at once: ending may take long, and others wait for it.
+"""Detects immediately that this process is about to fail: exiting may take long, and other processes wait for it.
 
-Python tells `sys.excepthook` of an uncaught exception, but nobody of an uncaught SystemExit: `raise SystemExit(3)`,
-`sys.exit(3)` or `exit(3)`. All that it does with one is to read its `code`, with no Python frame left on the stack. So
-that attribute, and nothing else of SystemExit, is replaced by one that looks who reads it. What a program catches is
-not noticed, for it does not end the program.
+Python calls `sys.excepthook` for an uncaught exception, but not for an uncaught SystemExit (`raise SystemExit(3)`,
+`sys.exit(3)` or `exit(3)`). For that, the interpreter only reads the attribute `code`, with no Python frame left on the
+stack. So this module replaces that attribute of SystemExit, and nothing else, with a descriptor that checks what reads
+it. Exceptions that the program catches are not reported, because they do not end the program.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def on_failure(tell: Callable[[str], None]) -> None:
-    """Call `tell(why)` in the main thread when the program ends by an exception or a status other than success."""
+    """Call `tell(why)` in the main thread when the program ends with an uncaught exception or a nonzero exit status."""
     previous = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        tell(f"its program ended by {kind.__name__}")
+        tell(f"its program ended with {kind.__name__}")
         if kind is KeyboardInterrupt and previous is sys.__excepthook__:
             traceback.print_exception(kind, error, trace, limit=_depth_of_program(trace), chain=False)
         else:
             previous(kind, error, trace)
 
     sys.excepthook = hook
-    # A built-in type refuses assignments to its attributes; its namespace, found this way in CPython, takes them.
+    # Attributes of a built-in type are read-only. In CPython its namespace dict can be found this way and is writable.
     for namespace in gc.get_referents(SystemExit.__dict__):
         if isinstance(namespace, dict) and isinstance(namespace.get("code"), MemberDescriptorType):
             namespace["code"] = _Code(namespace["code"], tell)
-            ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))  # attribute lookups are cached
+            ctypes.pythonapi.PyType_Modified(ctypes.py_object(SystemExit))  # invalidate the cache of attribute lookups
     if sys.version_info < (3, 12):
-        sys.exit = _exit  # Python's own raises no SystemExit with a code until something catches it
+        sys.exit = _exit  # the built-in sets no code until the exception is caught
 
 
 def _depth_of_program(trace: TracebackType | None) -> int:
-    """How many frames of a traceback belong to the program, before it calls us: where we wait is of no use to it."""
+    """Return the number of frames of a traceback that belong to the program, up to its call into neomx."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace)]
     return next((depth for depth, file in enumerate(files) if file.startswith(_OURS)), len(files)) or len(files)
 
 
 class _Code:
-    """SystemExit.code."""
+    """Descriptor that replaces `SystemExit.code`."""
 
     def __init__(self, member: MemberDescriptorType, tell: Callable[[str], None]) -> None:
         self._member, self._tell = member, tell
@@ -61,7 +61,7 @@ class _Code:
         status: object = self._member.__get__(error, kind)
         by_python = sys._getframe().f_back is None and threading.current_thread() is threading.main_thread()
         if by_python and status not in (None, 0):
-            with contextlib.suppress(Exception):  # the interpreter has no use for an error here
+            with contextlib.suppress(Exception):  # the interpreter cannot handle an error here
                 self._tell(f"its program ended with exit code {int(status) if isinstance(status, int) else 1}")
         return status
 

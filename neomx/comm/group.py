@@ -1,8 +1,8 @@
-"""Collectives on torch tensors among workers. Every call ends: by a result, or by an error that names who is missing.
+"""Collectives on torch tensors among workers. Every call returns a result or raises an error naming the missing worker.
 
-Workers of one host meet in shared memory (`memory`), others over gloo or NCCL (`network`). gloo listens for connections
-without a proof of who connects, so on one host it is opened only for what shared memory does not carry: messages
-between two workers, and tensors on devices.
+Workers of one host use shared memory (`memory`), others gloo or NCCL (`network`). gloo accepts connections without
+authentication, so on one host it is opened only for what shared memory does not support: messages between two workers,
+and tensors on devices.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _NOTHING = torch.empty(0)
 
 
 class Group:
-    """Some of the workers, and what they do together. For one thread at a time; `clone` gives another thread its own.
+    """Some of the workers, and their collectives. Use it in one thread at a time; `clone` it for another thread.
 
-    All members call the same methods in the same order. Ranks, in arguments and results, count within the group. Every
-    method takes `what=`, the name of what is exchanged, for the error if one is raised. An error leaves the group
-    broken until all members that remain `rebuild` it.
+    All members must call the same methods in the same order. Ranks, in arguments and results, are ranks within the
+    group. Every method accepts `what=`, a description of the exchanged data for error messages. After an error the
+    group is unusable until all remaining members `rebuild` it.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class Group:
         name: str = "all",
         tasks: list[str] | None = None,
     ) -> None:
-        """`nodes` maps the members' ranks in the world, in the order of the group, to the host that each is on.
+        """`nodes` maps the members' ranks in the world, in the order of the group, to the host of each.
 
-        `tasks` names what the members are working on, in which one may fail and live on: then it counts as gone for
-        this group, and for those made from it, which share the list.
+        `tasks` names the current tasks of the members. A member that fails in a task but keeps running counts as gone
+        for this group and for groups made from it, which share the list.
         """
         self.world, self.store, self.name = world, store, name
         self._members = Membership(world, store, nodes, name, [] if tasks is None else tasks)
         self._made: Counter[str] = Counter()
         self._open()
 
-    # ---- opening, closing, making others ----
+    # ---- opening, closing, creating other groups ----
 
     def _open(self) -> None:
         members = self._members
@@ -87,12 +87,12 @@ class Group:
 
     @property
     def hosts(self) -> list[int]:
-        """The number of the host that each member is on."""
+        """The host number of each member."""
         return list(self._members.nodes.values())
 
     @property
     def tasks(self) -> list[str]:
-        """What the members are working on; whoever fails in one of these counts as gone."""
+        """The current tasks of the members. A member that fails in one of them counts as gone."""
         return self._members.tasks
 
     @tasks.setter
@@ -100,14 +100,14 @@ class Group:
         self._members.tasks = tasks
 
     def leave_task(self, task: str, why: str) -> None:
-        """Tell all members that this one failed in a task: whoever waits for it in one of its groups raises."""
+        """Report to all members that this one failed in a task. Members that wait for it in one of its groups raise."""
         self._members.leave_task(task, why)
 
     def subgroup(self, ranks: Sequence[int]) -> Group | None:
-        """A group of some members, in this order; None for those who are not among them."""
+        """Create a group of some members, in this order. Return None on workers that are not among them."""
         chosen = [int(rank) for rank in ranks]
         if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= rank < self.size for rank in chosen):
-            raise ValueError(f"a group needs different ranks from 0 to {self.size - 1}, received {list(ranks)}")
+            raise ValueError(f"a group needs distinct ranks from 0 to {self.size - 1}, received {list(ranks)}")
         name = self._numbered("-".join(map(str, chosen)))
         if self.rank not in chosen:
             return None
@@ -115,7 +115,7 @@ class Group:
         return Group(self.world, self.store, nodes, name, self.tasks)
 
     def clone(self, name: str) -> Group:
-        """The same members with a channel of their own: it does not disturb the order of this one's calls."""
+        """Create a group of the same members, whose calls are independent of the order of calls in this one."""
         return Group(self.world, self.store, self._members.nodes, self._numbered(name), self.tasks)
 
     def _numbered(self, name: str) -> str:
@@ -123,22 +123,25 @@ class Group:
         return f"{self.name}/{name}#{self._made[name]}"
 
     def close(self) -> None:
-        """Close the connections. Whoever waits for this member now learns that it is gone."""
+        """Close the connections. Members that wait for this one raise."""
         self._members.close()
         self._network = self._channel = None
         self._closed = True
 
     def rebuild(self, ranks: Sequence[int] | None = None) -> None:
-        """Connect anew after a failure: all members call it, or all of `ranks`, ranks in this group, that remain."""
+        """Reconnect after a failure.
+
+        All members must call it, or all remaining ones, given as `ranks` in this group.
+        """
         self._members.rejoin(ranks)
         self._open()
 
     def named(self, call: str, what: str = "") -> AbstractContextManager[None]:
-        """A block whose failures become errors that name the call and who is missing."""
+        """Context manager that turns failures into errors naming the call and the missing workers."""
         return self._members.named(call, what)
 
     def doing(self, what: str) -> AbstractContextManager[None]:
-        """A block of which other workers are told, if they wait for this one in vain, that this one is in `what`."""
+        """Context manager that reports `what` as the current activity to workers that wait for this one in vain."""
         return self._members.doing(what)
 
     # ---- collectives ----
@@ -154,9 +157,9 @@ class Group:
         return self._network
 
     def all_reduce_(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
-        """The sum (mean, min, max, prod) over all members, in place and the same bits everywhere.
+        """Reduce over all members (sum, mean, min, max, prod), in place, with bitwise identical results.
 
-        Booleans: any, for sum and max, and all, for prod and min. The mean of integers drops the fraction.
+        Booleans: sum and max are `any`, prod and min are `all`. The mean of integers is truncated.
         """
         flat = dense(tensor)
         number, op_of_it = reducible(flat, op)
@@ -165,7 +168,7 @@ class Group:
         return put_back(flat, tensor)
 
     def broadcast_(self, tensor: torch.Tensor, root: int = 0, what: str = "") -> torch.Tensor:
-        """The values of `root` everywhere, in place."""
+        """Copy the values of `root` to all members, in place."""
         self._check_rank("root", root)
         flat = dense(tensor)
         with self._members.named("broadcast", what):
@@ -173,14 +176,14 @@ class Group:
         return put_back(flat, tensor)
 
     def broadcast_all_(self, tensors: Sequence[torch.Tensor], root: int = 0, what: str = "") -> None:
-        """The values of `root` everywhere, in place, many small ones in one go."""
+        """Copy the values of `root` to all members, in place. Small tensors are sent together."""
         for same in packs([tensor.data for tensor in tensors]):
             flat = self.broadcast_(torch.cat([tensor.reshape(-1) for tensor in same]), root, what)
             for tensor, part in zip(same, flat.split_with_sizes([tensor.numel() for tensor in same]), strict=True):
                 tensor.copy_(part.view(tensor.shape))
 
     def all_gather(self, tensor: torch.Tensor, what: str = "") -> list[torch.Tensor]:
-        """Every member's tensor; the sizes of the first dimension may differ."""
+        """Return the tensors of all members, whose sizes may differ in the first dimension."""
         flat, rows = dense(tensor), tensor.shape[0] if tensor.dim() else 1
         with self._members.named("all_gather", what):
             note = call_note("all_gather", tensor, "", what, any_rows=True)
@@ -193,21 +196,21 @@ class Group:
         return outs
 
     def all_gather_into(self, out: torch.Tensor, tensor: torch.Tensor, what: str = "") -> None:
-        """Every member's tensor, all of one shape, one after the other in `out`."""
+        """Concatenate the tensors of all members, which have one shape, in `out`."""
         flat, parts = dense(tensor), whole(out, tensor.numel() * self.size).view(self.size, -1)
         parts[self.rank].copy_(flat)
         with self._members.named("all_gather", what):
             self._by(flat).all_gather(parts.unbind(), call_note("all_gather", tensor, "", what))
 
     def reduce_scatter(self, tensor: torch.Tensor, op: str = "sum", what: str = "") -> torch.Tensor:
-        """This member's part, by the first dimension, of the sum (mean, min, max, prod) over all members."""
+        """Reduce over all members (sum, mean, min, max, prod) and return this member's part of the first dimension."""
         rows = self._rows(tensor, "reduce_scatter")
         out = tensor.new_empty(rows, *tensor.shape[1:])
         self.reduce_scatter_into(out, tensor, op, what)
         return out
 
     def reduce_scatter_into(self, out: torch.Tensor, tensor: torch.Tensor, op: str = "sum", what: str = "") -> None:
-        """The same, into `out`."""
+        """Like `reduce_scatter`, but write the result to `out`."""
         flat = dense(tensor)
         number, op_of_it = reducible(flat, op)
         target = whole(out, flat.numel() // self.size).view(number.dtype)
@@ -218,7 +221,10 @@ class Group:
     def all_to_all(
         self, tensor: torch.Tensor, splits: Sequence[int] | None = None, what: str = ""
     ) -> tuple[torch.Tensor, list[int]]:
-        """To each member its `splits` rows of `tensor`, or an equal part: the rows from all, and how many from each."""
+        """Send `splits[i]` rows of `tensor` to member i, or an equal part to each.
+
+        Return the received rows, and how many came from each member.
+        """
         sent = self._splits(tensor, splits)
         flat, width = dense(tensor), math.prod(tensor.shape[1:])
         with self._members.named("all_to_all", what):
@@ -232,7 +238,7 @@ class Group:
         return out, received
 
     def all_gather_small(self, tensor: torch.Tensor, what: str = "") -> torch.Tensor:
-        """All members' tensors of one shape, some hundred bytes on the CPU, stacked: made for headers."""
+        """Stack the tensors of all members, of one shape and a few hundred bytes on the CPU. Meant for headers."""
         with self._members.named("all_gather_small", what):
             return self._small(tensor.contiguous(), call_note("all_gather_small", tensor, "", what))
 
@@ -242,30 +248,33 @@ class Group:
         return self._by(tensor).all_gather_small(tensor.detach(), note)
 
     def barrier(self, what: str = "") -> None:
-        """Wait until all members have come."""
+        """Wait for all members."""
         with self._members.named("barrier", what):
             self._by(_NOTHING).barrier(b"barrier")
 
     def wait_for_all(self, what: str) -> None:
-        """Wait until all members have come, however long they work elsewhere: only the end of one ends the wait."""
+        """Wait for all members without a timeout, however long they are busy. Raises if a member is gone."""
         self._members.wait_for_all(what)
 
     def send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> None:
-        """Send to one member, and wait until it receives a tensor of the same size with the same tag."""
+        """Send to one member and wait until it has received a tensor of the same size with the same tag."""
         self.start_send(tensor, to, tag, what)()
 
     def recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> torch.Tensor:
-        """Receive what one member sends, in place."""
+        """Receive from one member, in place."""
         return self.start_recv(tensor, from_, tag, what)()
 
     def start_send(self, tensor: torch.Tensor, to: int, tag: int = 0, what: str = "") -> Callable[[], None]:
-        """Begin to send; the way to wait for the end, in any thread. Not in order with collectives."""
+        """Start sending. Return a function that waits for completion, in any thread. Not ordered with collectives."""
         self._check_other("to", to)
         flat, call = dense(tensor), f"send to {self._members.member(to)}"
         return self._started(call, what, to, lambda net: net.send(flat, to, tag))
 
     def start_recv(self, tensor: torch.Tensor, from_: int, tag: int = 0, what: str = "") -> Callable[[], torch.Tensor]:
-        """Begin to receive in place; the way to wait for the end, in any thread. Not in order with collectives."""
+        """Start receiving in place.
+
+        Return a function that waits for completion, in any thread. Not ordered with collectives.
+        """
         self._check_other("from_", from_)
         flat, call = dense(tensor), f"recv from {self._members.member(from_)}"
         finish = self._started(call, what, from_, lambda net: net.recv(flat, from_, tag))
@@ -298,12 +307,12 @@ class Group:
     def _check_other(self, name: str, rank: int) -> None:
         self._check_rank(name, rank)
         if rank == self.rank:
-            raise ValueError(f"{name} must be another worker, received this one's rank, {rank}")
+            raise ValueError(f"{name} must be another worker, received this worker's own rank, {rank}")
 
     def _rows(self, tensor: torch.Tensor, call: str) -> int:
         if not tensor.dim() or tensor.shape[0] % self.size:
             raise ValueError(
-                f"{call} among {self.size} workers needs a first dimension that {self.size} divides, "
+                f"{call} among {self.size} workers needs a first dimension divisible by {self.size}, "
                 f"received the shape {tuple(tensor.shape)}"
             )
         return tensor.shape[0] // self.size
@@ -314,7 +323,7 @@ class Group:
         sent = [int(rows) for rows in splits]
         if not tensor.dim() or len(sent) != self.size or min(sent) < 0 or sum(sent) != tensor.shape[0]:
             raise ValueError(
-                f"splits must be {self.size} numbers of rows, in all the first dimension of {tuple(tensor.shape)}, "
+                f"splits must be {self.size} row counts whose sum is the first dimension of {tuple(tensor.shape)}, "
                 f"received {sent}"
             )
         return sent
@@ -322,15 +331,15 @@ class Group:
     # ---- buckets ----
 
     def staging(self, count: int, dtype: torch.dtype = torch.float32, device: str | torch.device = "cpu") -> Staging:
-        """Memory for a bucket of `count` numbers that is summed again and again. All members ask for the same.
+        """Return memory for a bucket of `count` elements that is summed repeatedly. All members must call it alike.
 
-        Buckets may be summed in another thread than the group's, one after the other, in the same order everywhere.
+        Buckets may be summed in another thread than that of the group, sequentially, in the same order on all members.
         """
         return self._stager.open(count, dtype, device)
 
 
 def open_group(world: World, store: TorchStore | None, name: str = "all") -> Group:
-    """The group of all workers, under a name that was not used in this store before."""
+    """Open the group of all workers, under a name that was not used in this store before."""
     if world.size == 1 or store is None:
         return Group(world, store, {world.rank: world.node})
     store.set(f"node/{world.rank}", str(world.node))

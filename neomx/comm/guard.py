@@ -1,7 +1,7 @@
-"""Ends what is left of a job when its launcher is gone, even by SIGKILL.
+"""Ends the remaining processes of a job when its launcher is gone, even if it was killed with SIGKILL.
 
-The launcher runs this file as a process of its own, without the package (it starts in milliseconds), and writes it the
-number of each process group it starts. The end of that pipe is the end of the launcher.
+The launcher runs this file as a separate process, without importing the package (so it starts in milliseconds), and
+writes the ID of each process group it starts to a pipe. When the pipe closes, the launcher has ended.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import signal
 import sys
 import time
 
-GRACE = 1.0  # seconds between asking and killing when the launcher was killed
+GRACE = 1.0  # seconds between SIGTERM and SIGKILL after the launcher was killed
 
 
 def signal_group(group: int, signum: int) -> bool:
-    """Send a signal to all of a process group. False if nobody is left in it."""
+    """Send a signal to a process group. Return False if the group has no processes."""
     try:
         os.killpg(group, signum)
     except ProcessLookupError:
         return False
-    except PermissionError:  # macOS says so of a group that holds only zombies
+    except PermissionError:  # macOS raises this for a group of zombies
         return False
     return True
 
 
 def strays(job: str, node: int) -> list[int]:
-    """The processes that carry this job's environment, also those that left their session. Linux only."""
+    """Return the processes with this job's environment, including those that left their session. Linux only."""
     wanted = {f"NEOMX_JOB={job}".encode(), f"NEOMX_NODE={node}".encode()}
     found = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
@@ -49,7 +49,7 @@ def sweep(job: str, node: int, seconds: float = 2.0) -> None:
 
 
 def main(job: str, node: str) -> None:
-    """Read process groups until the launcher's end of the pipe closes; then end them."""
+    """Read process groups until the launcher closes the pipe, then end them."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
     groups = {int(line) for line in sys.stdin if line.strip()}

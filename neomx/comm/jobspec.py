@@ -1,4 +1,4 @@
-"""What a launcher tells the processes of a job on one node, through their environment."""
+"""The settings that a launcher passes to the processes of a job on one node, in environment variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_A_JOB = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class JobSpec:
-    """A job as the processes of one node see it."""
+    """A job from the point of view of the processes of one node."""
 
     job: str
     secret: str
@@ -33,11 +33,11 @@ class JobSpec:
     host: str = "127.0.0.1"
     timeout: float = DEFAULT_TIMEOUT
     tls: str | None = None
-    startup: str = ""  # a directory that goes first on PYTHONPATH
+    startup: str = ""  # a directory to put first on PYTHONPATH
     extra: tuple[tuple[str, str], ...] = ()
 
     def worker_commands(self, argv: list[str]) -> list[Command]:
-        """This node's workers, which all run `argv`."""
+        """The commands of this node's workers, which all run `argv`."""
         ranks = [self.first_rank + local for local in range(self.local_size)]
         return [
             Command(f"worker {rank}", argv, self.worker_environ(local), plain=rank == 0)
@@ -45,14 +45,17 @@ class JobSpec:
         ]
 
     def server_commands(self, argv: list[str]) -> list[Command]:
-        """This node's parameter servers, which all run `argv`. Servers are dealt out to the nodes in turn."""
+        """The commands of this node's parameter servers, which all run `argv`.
+
+        Servers are assigned to nodes round robin.
+        """
         numbers = range(self.node, self.servers, self.nodes)
         return [
             Command(f"server {number}", argv, self._environ("server", NEOMX_SERVER_ID=number)) for number in numbers
         ]
 
     def worker_environ(self, local_rank: int) -> dict[str, str]:
-        """The environment of a worker."""
+        """The environment variables of a worker."""
         rank = self.first_rank + local_rank
         return self._environ("worker", RANK=rank, LOCAL_RANK=local_rank, LOCAL_WORLD_SIZE=self.local_size)
 
@@ -74,24 +77,24 @@ class JobSpec:
         return self._inherited() | {key: str(value) for key, value in told.items()} | dict(self.extra)
 
     def _inherited(self) -> dict[str, str]:
-        """The launcher's own environment without another job's variables, plus defaults for every process of a job."""
+        """The launcher's environment without variables of another job, plus defaults for every process of a job."""
         ours = {key: value for key, value in os.environ.items() if key not in _OF_A_JOB and not key.startswith("DMLC_")}
         ours.setdefault("OMP_NUM_THREADS", "1")
         # By default glibc returns large blocks to the system at every step and faults them in again page by page,
-        # which costs a seventh of a step.
+        # which costs a seventh of the time of a step.
         ours.setdefault("MALLOC_MMAP_THRESHOLD_", str(1 << 30))
         ours.setdefault("MALLOC_TRIM_THRESHOLD_", str((1 << 31) - 1))
-        ours.setdefault("PYTHONUNBUFFERED", "1")  # lines are shown when they are printed
-        ours.setdefault("PYTHONFAULTHANDLER", "1")  # a crash in native code prints a stack trace
+        ours.setdefault("PYTHONUNBUFFERED", "1")  # show lines when they are printed
+        ours.setdefault("PYTHONFAULTHANDLER", "1")  # print a stack trace after a crash in native code
         ours["PYTHONPATH"] = python_path(self.startup, ours)
         return ours
 
 
 def python_path(startup: str, environ: Mapping[str, str]) -> str:
-    """PYTHONPATH with the directory `startup` first."""
+    """Return PYTHONPATH with the directory `startup` first."""
     return os.pathsep.join(filter(None, [startup, environ.get("PYTHONPATH")]))
 
 
 def new_job() -> str:
-    """A unique name for a job."""
+    """Return a unique name for a job."""
     return secrets.token_hex(4)

@@ -1,8 +1,8 @@
-"""A port that strangers may flood: members get in, and strangers cost little.
+"""A listener that withstands floods: members get in, and unauthenticated peers cost little.
 
-One thread talks to all callers that have not proved yet that they hold the secret, and blocks on none of them. Only who
-has proved it gets a thread. Strangers that come in numbers are served in rounds with pauses between them, so that they
-take no more than a part of one core from the training.
+One nonblocking thread handles all callers that have not yet proved that they hold the secret. Only a caller that has
+proved it gets its own thread. Many unauthenticated callers are handled in rounds with pauses in between, so that they
+take only part of one core from the training.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any
 
 from . import wire
 
-_UNPROVEN, _PER_ADDRESS = 128, 64  # connections that may be in their greeting, and of these from one address
-_A_SECOND = 1000  # connections of one address that are greeted; others are closed at once, and members try again
-_AT_ONCE = 256  # connections that are accepted in one round
-_ROUND = 0.04  # seconds from one round to the next while strangers come
-_IDLE = 4  # times that a round with strangers took are waited after it: they have a fifth of a core at most
-_PAUSE = 0.05  # seconds after which accepting is tried again
-_COMPLAINTS, _WINDOW = 10, 60.0  # strangers that are reported one by one, within so many seconds
+_UNPROVEN, _PER_ADDRESS = 128, 64  # maximum connections in their greeting, in total and per address
+_A_SECOND = 1000  # connections per second and address that are greeted; others are closed, and members retry
+_AT_ONCE = 256  # connections accepted in one round
+_ROUND = 0.04  # seconds between rounds while unauthenticated callers connect
+_IDLE = 4  # the pause after such a round, as a multiple of its CPU time: callers get at most a fifth of a core
+_PAUSE = 0.05  # seconds until accepting is retried
+_COMPLAINTS, _WINDOW = 10, 60.0  # refused callers reported individually, per so many seconds
 
 
 def serve(
@@ -35,11 +35,10 @@ def serve(
     refused: Callable[[wire.WireError], None],
     service: str = "",
 ) -> Callable[[], None]:
-    """Call `handle(connection)`, in a thread of its own, for each peer that holds the secret.
+    """Call `handle(connection)`, in a separate thread, for each peer that proves the secret. Return a function to stop.
 
-    What is wrong with a peer is given to `refused` and ends its connection only. When too many connections are in their
-    greeting, the oldest is dropped: a member needs milliseconds for its own, and tries again if that was not enough.
-    Returns the way to stop it.
+    An error of a peer is passed to `refused` and ends only its connection. When too many connections are in their
+    greeting, the oldest is dropped. A member needs milliseconds for the greeting, and retries if it was dropped.
     """
     members = _Members(handle, refused)
 
@@ -69,7 +68,7 @@ class _Members:
         self._closed = False
 
     def admit(self, guest: wire.Guest) -> None:
-        """Talk to it from now on. Raises RuntimeError if there are no more threads."""
+        """Handle the peer in a new thread. Raises RuntimeError if no thread can be started."""
         threading.Thread(target=self._talk, args=(guest,), daemon=True).start()
 
     def _talk(self, guest: wire.Guest) -> None:
@@ -79,7 +78,7 @@ class _Members:
                 with self._kept(connection):
                     self._handle(connection)
         except wire.Closed:
-            pass  # a peer may go; whoever counts on it has seen it
+            pass  # the peer disconnected; processes that depend on it have noticed
         except wire.WireError as error:
             self._refused(error)
         finally:
@@ -107,7 +106,7 @@ class _Members:
 
 
 class _Reception:
-    """Accepts connections, and talks to those that have not proved the secret."""
+    """Accepts connections and handles those that have not proved the secret."""
 
     def __init__(
         self,
@@ -118,19 +117,19 @@ class _Reception:
     ):
         self._listening, self._greet, self._members = listening, greet, members
         self._complaints = _Complaints(refused)
-        self._guests: dict[int, wire.Guest] = {}  # by descriptor, the oldest first
-        self._hosts = collections.Counter[str]()  # of the guests
-        self._second, self._greeted = 0, collections.Counter[str]()  # how many of each host, in this second
-        self._strangers = False  # whether one was turned away in this round
+        self._guests: dict[int, wire.Guest] = {}  # by descriptor, oldest first
+        self._hosts = collections.Counter[str]()  # number of guests by host
+        self._second, self._greeted = 0, collections.Counter[str]()  # greeted connections of each host in this second
+        self._strangers = False  # whether a caller was turned away in this round
         self._stopped = threading.Event()
         self._awake, self._waker = socket.socketpair()
         listening.setblocking(False)
-        self._poll = select.poll()  # unlike epoll, it needs no system call for each guest
+        self._poll = select.poll()  # unlike epoll, needs no system call per guest
         self._poll.register(listening, select.POLLIN)
         self._poll.register(self._awake, select.POLLIN)
 
     def stop(self) -> None:
-        """Have `run` end."""
+        """Make `run` return."""
         self._stopped.set()
         with contextlib.suppress(OSError):
             self._waker.send(b"x")
@@ -154,7 +153,7 @@ class _Reception:
             self._close()
 
     def _patience(self) -> float | None:
-        """Milliseconds until the oldest guest has had its time."""
+        """Milliseconds until the deadline of the oldest guest."""
         oldest = next(iter(self._guests.values()), None)
         return None if oldest is None else max(0.0, oldest.deadline - time.monotonic()) * 1000 + 1
 
@@ -164,7 +163,7 @@ class _Reception:
                 self._begin(*self._listening.accept())
         except BlockingIOError:
             pass
-        except OSError:  # out of descriptors or memory: not for ever
+        except OSError:  # out of descriptors or memory, temporarily
             self._drop_oldest()
             self._stopped.wait(_PAUSE)
 
@@ -175,7 +174,7 @@ class _Reception:
             return
         try:
             guest = self._greet(sock, place)
-        except wire.WireError:  # it is gone already
+        except wire.WireError:  # already disconnected
             self._strangers = True
             return
         fd = guest.fileno()
@@ -207,7 +206,7 @@ class _Reception:
         except wire.WireError as error:
             self._drop(fd)
             self._complaints.hear(error)
-        except RuntimeError:  # no more threads: it tries again
+        except RuntimeError:  # no thread available: the peer retries
             guest.drop()
             self._drop_oldest()
             self._stopped.wait(_PAUSE)
@@ -233,7 +232,7 @@ class _Reception:
         self._hosts[guest.host] -= 1
         if not self._hosts[guest.host]:
             del self._hosts[guest.host]
-        with contextlib.suppress(KeyError):  # never waited for
+        with contextlib.suppress(KeyError):  # it was never registered
             self._poll.unregister(fd)
         return guest
 
@@ -245,21 +244,21 @@ class _Reception:
 
 
 class _Complaints:
-    """What is wrong with strangers, passed on sparingly: a flood is to fill no log."""
+    """Rate limit for reports on refused callers, so that a flood does not fill the log."""
 
     def __init__(self, tell: Callable[[wire.WireError], None]):
         self._tell, self._since, self._count = tell, 0.0, 0
 
     def hear(self, error: wire.WireError) -> None:
-        """Pass it on, unless there were many of late."""
+        """Report the error, unless there were many recently."""
         now = time.monotonic()
         if now - self._since > _WINDOW:
             if self._count > _COMPLAINTS:
                 others = self._count - _COMPLAINTS
-                self._tell(wire.Refused(f"{others} more peers were refused in the {now - self._since:.0f} s before"))
+                self._tell(wire.Refused(f"{others} more peers were refused in the last {now - self._since:.0f} s"))
             self._since, self._count = now, 0
         self._count += 1
         if self._count <= _COMPLAINTS:
             self._tell(error)
         elif self._count == _COMPLAINTS + 1:
-            self._tell(wire.Refused(f"{error}. Others are counted and reported in {_WINDOW:.0f} s"))
+            self._tell(wire.Refused(f"{error}. Further refusals are counted and reported after {_WINDOW:.0f} s"))

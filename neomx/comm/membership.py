@@ -1,4 +1,4 @@
-"""The members of a group: who they are, whether they are still there, and errors that name who is missing."""
+"""The members of a group: which they are, which are gone, and errors that name the missing ones."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class _Gone(MXNetError):
 
 
 class Membership:
-    """Some of the workers, from their first meeting to the end of their connections.
+    """Some of the workers, from the roll call until their connections close.
 
-    `nodes` maps the members' ranks in the world, in the order of the group, to the host that each is on. `tasks` names
-    what the members are working on, in which one may fail and live on: then it counts as gone for this group.
+    `nodes` maps the members' ranks in the world, in the order of the group, to the host of each. `tasks` names the
+    current tasks of the members. A member that fails in a task but keeps running counts as gone for this group.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Membership:
     ) -> None:
         self.world, self._store, self.name, self.tasks = world, store, name, tasks
         self.generation = 0
-        self.failed = ""  # why the group must be rebuilt, if it must
+        self.failed = ""  # why the group must be rebuilt, or ""
         self._meetings = 0
         self._networks: list[Network] = []
         self._enrol(nodes)
@@ -48,16 +48,16 @@ class Membership:
         self.nodes, self.ranks, self.size = nodes, list(nodes), len(nodes)
         self.rank = self.ranks.index(self.world.rank)
         mine = nodes[self.world.rank]
-        self.local = [member for member, rank in enumerate(self.ranks) if nodes[rank] == mine]  # those on this host
+        self.local = [member for member, rank in enumerate(self.ranks) if nodes[rank] == mine]  # members on this host
 
     @property
     def store(self) -> TorchStore:
-        """The job's store, which every group of several workers has."""
+        """The job's store. Every group of several workers has one."""
         assert self._store is not None
         return self._store
 
     def rejoin(self, ranks: Sequence[int] | None) -> None:
-        """Begin another generation with all members, or only with `ranks` of this group."""
+        """Start a new generation of the group with all members, or with only `ranks` of this group."""
         self.close()
         kept = self.ranks if ranks is None else [self.ranks[rank] for rank in ranks]
         self._enrol({rank: self.nodes[rank] for rank in kept})
@@ -67,13 +67,13 @@ class Membership:
     # ---- connections ----
 
     def roll_call(self) -> None:
-        """Wait until all members are there and about to connect, so that connecting waits for nobody in vain."""
+        """Wait until all members are about to connect, so that connecting never waits for a missing member."""
         self.announce("here")
         for member in range(self.size):
             self.await_announced("here", member)
 
     def announce(self, what: str) -> None:
-        """Tell the other members that this one has come to `what`."""
+        """Tell the other members that this one has reached `what`."""
         self.set(self.key(what, self.rank), b"")
 
     def await_announced(self, what: str, member: int) -> None:
@@ -81,7 +81,7 @@ class Membership:
         self.get(self.key(what, member), [member])
 
     def connect(self, name: str, members: list[int], lazy: bool = False) -> Network:
-        """A connection among some members, of which this is one. If `lazy`, each pair connects at its first use."""
+        """Connect some members, including this one. If `lazy`, each pair connects at its first use."""
         store = dist.PrefixStore(self.key(name), self.store)
         place, timeout = members.index(self.rank), self.world.timeout
         host = self.world.host
@@ -91,12 +91,12 @@ class Membership:
         return made
 
     def tell_fallback(self, why: str) -> None:
-        """Warn that this host's members do without shared memory, if there is a reason `why` they must."""
+        """Log a warning if `why` gives a reason why this host's members cannot use shared memory."""
         if why and self.local[0] == self.rank:
-            warn_once(f"no shared memory among the workers of this host ({why}): they talk by TCP, which is slower")
+            warn_once(f"no shared memory among the workers of this host ({why}): using TCP instead, which is slower")
 
     def close(self) -> None:
-        """Close the connections. Whoever waits for this member now learns that it is gone."""
+        """Close the connections. Members that wait for this one raise."""
         for network in self._networks:
             network.close()
         self._networks = []
@@ -104,15 +104,15 @@ class Membership:
     # ---- values in the store ----
 
     def key(self, *parts: object) -> str:
-        """A key in the store that belongs to this generation of the group."""
+        """Return a key in the store for this generation of the group."""
         return "/".join(map(str, (f"g{self.generation}", self.name, *parts)))
 
     def set(self, key: str, value: bytes | str) -> None:
-        """Leave a value for the other members."""
+        """Set a value for the other members."""
         self.store.set(key, value)
 
     def get(self, key: str, members: list[int] | None = None) -> bytes:
-        """A value that another member leaves; `members` are those who might."""
+        """Wait for a value that another member sets. `members` are those that may set it."""
         others = [member for member in range(self.size) if member != self.rank] if members is None else members
         deadline = time.monotonic() + self.world.timeout
         while True:
@@ -124,7 +124,7 @@ class Membership:
                     raise Absent(others, self.world.timeout) from None
 
     def wait_for_all(self, what: str) -> None:
-        """Wait until all members have come, however long they work elsewhere: only the end of one ends the wait."""
+        """Wait for all members without a timeout, however long they are busy. Raises if a member is gone."""
         if self.size == 1:
             return
         self._meetings += 1
@@ -133,24 +133,24 @@ class Membership:
         with self.named("wait", what):
             while late := [member for member, key in enumerate(keys) if not self.store.check([key])]:
                 self._check(lambda: late)
-                with suppress(PeerError):  # not there yet; the check finds a store that is lost
+                with suppress(PeerError):  # not there yet; `_check` detects a lost store
                     self.store.get(keys[late[0]], timeout=1.0)
 
-    # ---- who is gone ----
+    # ---- missing members ----
 
     def check_among(self, members: list[int]) -> Check:
-        """A check for a transport among these members, who are numbered from 0 there."""
+        """Return a check for a transport among these members, which it numbers from 0."""
         return lambda late: self._check(lambda: [members[place] for place in late()])
 
     def check_everyone(self, late: Late) -> None:
-        """A check for a wait that the end of any member ends."""
+        """A check for a wait that must end if any member is gone."""
         self._check(lambda: [member for member in range(self.size) if member != self.rank], known=False)
 
     def _check(self, late: Late, known: bool = True) -> None:
-        """Raise if the wait can never end. Unless `known`, only some of `late` are waited for, nobody knows which."""
-        if not self.tasks:  # whose ranks are numbers among few
+        """Raise if the wait can never end. Unless `known`, it is unknown which of `late` the wait depends on."""
+        if not self.tasks:  # with tasks, ranks are relative to a subset of workers
             self.store.waits(self.world.rank).look(lambda: [self.ranks[member] for member in late()], known)
-        gone = self.store.gone  # read before `late`: a member that came and then went is not late
+        gone = self.store.gone  # read before `late`: a member that arrived and then left is not late
         if not gone:
             return
         lost = [member for member in late() if self._is_gone(member)]
@@ -158,40 +158,40 @@ class Membership:
             raise _Gone(lost)
 
     def member(self, rank: int) -> str:
-        """A member's name in the roll call."""
+        """Return the name of a member in the roll call."""
         return f"worker {self.ranks[rank]}"
 
     def _names(self, member: int) -> list[str]:
-        """The names under which the roll call may know that a member will not come."""
+        """Return the names under which the roll call may report that a member is gone."""
         return [self.member(member), *(f"{task} of {self.member(member)}" for task in self.tasks)]
 
     def _is_gone(self, member: int) -> bool:
         return any(name in self.store.gone for name in self._names(member))
 
     def leave_task(self, task: str, why: str) -> None:
-        """Tell all members that this one failed in a task: whoever waits for it in one of its groups raises."""
+        """Report to all members that this one failed in a task. Members that wait for it in one of its groups raise."""
         if self._store is not None:
             self._store.report_gone(f"{task} of {self.member(self.rank)}", why)
 
     # ---- errors ----
 
     def doing(self, what: str) -> AbstractContextManager[None]:
-        """A block of which other workers are told, if they wait for this one in vain, that this one is in `what`."""
+        """Context manager that reports `what` as the current activity to workers that wait for this one in vain."""
         return nullcontext() if self._store is None else self._store.waits(self.world.rank).during(what)
 
     @contextmanager
     def named(self, call: str, what: str = "") -> Iterator[None]:
-        """Turn a failure into an error that names the call and who is missing."""
+        """Turn failures into errors naming the call and the missing workers."""
         doing = what or call
-        if what:  # headers are no calls that a program makes
+        if what:  # programs do not call all_gather_small themselves
             call = what if call == "all_gather_small" else f"{call} of {what}"
         if self.failed:
-            raise PeerError(f"{call}: the group {self.name!r} failed before, and must be rebuilt: {self.failed}")
+            raise PeerError(f"{call}: the group {self.name!r} failed earlier and must be rebuilt: {self.failed}")
         try:
             with self.doing(doing):
                 yield
         except Stuck as error:
-            self._give_up(f"{doing} can never complete, because the workers are at different places: {error}")
+            self._give_up(f"{doing} can never complete, because the workers are in different calls: {error}")
             raise PeerError(
                 f"{self.failed}. All workers must make the same calls in the same order. This is "
                 f"{self.member(self.rank)}"
@@ -204,7 +204,7 @@ class Membership:
         except Broken as error:
             raise self._failure(call, self._wait_for_news(), f" ({error})") from None
         except Mismatch as error:
-            self.failed = "its members called different things"
+            self.failed = "its members made different calls"
             said = "; ".join(f"{self.member(i)}: {note}" for i, note in enumerate(error.notes))
             raise MXNetError(
                 f"the workers must make the same calls in the same order, but made these: {said}"
@@ -223,7 +223,10 @@ class Membership:
             network.abandon()
 
     def _wait_for_news(self) -> list[int]:
-        """Who is gone. The roll call learns of it when the connection breaks; on a busy machine some seconds later."""
+        """Wait until the roll call reports which members are gone, and return them.
+
+        It detects a broken connection immediately, but on a busy machine only after some seconds.
+        """
         limit = time.monotonic() + NEWS
         while THE_STORE not in self.store.gone and time.monotonic() < limit:
             gone = [member for member in range(self.size) if self._is_gone(member)]
@@ -233,7 +236,7 @@ class Membership:
         return [member for member in range(self.size) if member != self.rank]
 
     def _unheard(self) -> list[int]:
-        """Who does not wait: all members that do time out together, and say so in the store."""
+        """Return the members that are not waiting: those that wait all time out together and say so in the store."""
         self.set(self.key("waited", self.rank), b"")
         time.sleep(min(1.0, self.world.timeout))
         silent = [member for member in range(self.size) if not self.store.check([self.key("waited", member)])]

@@ -1,10 +1,10 @@
-"""Memory that the processes of one host have in common, and collectives over it.
+"""Shared memory of the processes of one host, and collectives over it.
 
-gloo sends every byte through the kernel's TCP stack, even to a neighbour. Here a process writes into memory that its
-neighbours have mapped too, and says with a number that it has: a sum costs what reading and adding costs.
+gloo sends every byte through the kernel's TCP stack, even on one host. Here a process writes to memory that the other
+processes have mapped too, and signals completion with a counter, so a sum costs only the reading and adding.
 
-All rests on one habit. Each rank owns a counter of steps in the region. A rank writes what belongs to step k, sets its
-counter to k, and waits until all counters have reached k; then it may read what the others wrote (`Meeting.meet`).
+All collectives follow one protocol. Each rank owns a step counter in the region. A rank writes its data of step k, sets
+its counter to k, and waits until all counters have reached k. Then it may read the data of the others (`Meeting.meet`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ import torch
 
 from .transport import NOTE, Absent, Check, StagingArea, Transport, divide_, same_notes
 
-LINE = 64  # bytes of a cache line: two ranks never write into one
-CHUNK = 1 << 20  # bytes that a rank passes in one step
+LINE = 64  # bytes of a cache line; no two ranks write to the same line
+CHUNK = 1 << 20  # bytes that a rank transfers in one step
 IN_CACHE = 1 << 15  # elements of a sum over many parts that stay in the cache
-FEW = 1 << 14  # bytes up to which a second step costs more than adding everything everywhere
+FEW = 1 << 14  # up to this many bytes every rank sums everything, which is cheaper than a second step
 PAGE = 4096
-SPIN = 2e-5  # seconds of looking without a pause: what an equally fast neighbour is late
+SPIN = 2e-5  # seconds of busy waiting: the typical delay of an equally fast process
 CHECK_EVERY = 0.005
 
 _COMBINE: dict[str, Callable[..., torch.Tensor]] = {
@@ -44,34 +44,36 @@ T = TypeVar("T")
 
 
 class Board(Protocol):
-    """Where ranks leave values for each other; `get` waits for a value."""
+    """A key-value store shared by the ranks; `get` waits for a value."""
 
-    def set(self, key: str, value: bytes | str) -> None: ...
+    def set(self, key: str, value: bytes | str) -> None:
+        """Set a value."""
 
-    def get(self, key: str) -> bytes: ...
+    def get(self, key: str) -> bytes:
+        """Wait for a value and return it."""
 
 
 class Region:
-    """A piece of memory shared by all processes that have opened it."""
+    """A block of memory shared by all processes that have opened it."""
 
     def __init__(self, fd: int, nbytes: int) -> None:
-        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # all pages now, none in the first step
-        more: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # no descriptor for each
+        flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)  # fault in all pages now, not in the first step
+        more: dict[str, bool] = {"trackfd": False} if sys.version_info >= (3, 13) else {}  # keep no descriptor open
         self.memory = mmap.mmap(fd, nbytes, flags, **more)
         self.nbytes = nbytes
 
     def tensor(self, offset: int, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """A flat tensor in this memory, which lives at least as long as the tensor."""
+        """Return a flat tensor in this memory. The tensor keeps the memory alive."""
         if not count:
             return torch.empty(0, dtype=dtype)
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=offset)
 
 
 def share(nbytes: int, rank: int, size: int, board: Board, key: str) -> tuple[Region | None, str]:
-    """The same new memory on all `size` ranks of this host, or None on all of them, and why.
+    """Create memory shared by all `size` ranks of this host. Return it, or None and the reason on all ranks.
 
-    Rank 0 makes a file that lives in memory and has no name in any folder: nobody's death leaves anything behind, and
-    no mount's size limits it. The others, told by way of `board`, open it through /proc.
+    Rank 0 creates a memfd, an in-memory file without a path: it needs no cleanup after a crash and no mount limits its
+    size. The other ranks get its location from `board` and open it through /proc.
     """
     nbytes = -(-nbytes // PAGE) * PAGE
     if rank:
@@ -90,25 +92,25 @@ def share(nbytes: int, rank: int, size: int, board: Board, key: str) -> tuple[Re
 
 
 def _create(nbytes: int, until_all_have_it: ExitStack) -> tuple[Region, str]:
-    """New memory, and where this user's processes find it for now."""
+    """Create memory. Return it and where processes of this user find it until the descriptor is closed."""
     if not hasattr(os, "memfd_create"):
-        raise OSError("this system has no memfd_create")
+        raise OSError("this system does not have memfd_create")
     name = f"neomx-{secrets.token_hex(16)}"
     fd = os.memfd_create(name)
     until_all_have_it.callback(os.close, fd)
-    # Memory that is only promised kills the process by SIGBUS when it is touched and not there.
+    # Allocate now: accessing memory that turns out not to be available kills the process with SIGBUS.
     os.posix_fallocate(fd, 0, nbytes)
     return Region(fd, nbytes), f"/proc/{os.getpid()}/fd/{fd} {name}"
 
 
 def _attach(place: bytes, nbytes: int) -> Region:
-    """The memory that another process made."""
+    """Map the memory that another process created."""
     path, _, name = place.decode().partition(" ")
     if path.startswith("!"):
         raise OSError(place[1:].decode())
-    # In another container the same path may lead to anything.
+    # In another container the same path may be any other file.
     if not os.readlink(path).startswith(f"/memfd:{name} "):
-        raise OSError(f"{path} is not the memory that this job made: are the workers in different containers?")
+        raise OSError(f"{path} is not the memory of this job: are the workers in different containers?")
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return Region(fd, nbytes)
@@ -119,33 +121,35 @@ def _attach(place: bytes, nbytes: int) -> Region:
 def _try(action: Callable[[], T]) -> tuple[T | None, str]:
     try:
         return action(), ""
-    except (OSError, ValueError) as error:  # mmap says ValueError for less than was asked for
+    except (OSError, ValueError) as error:  # mmap raises ValueError if the file is too small
         return None, str(error) or type(error).__name__
 
 
 class Meeting:
-    """Where the ranks wait for each other: one counter each, in a region. For one thread at a time.
+    """Synchronizes the ranks, with one counter each in a region. Use it in one thread at a time.
 
-    `check(late)` is called every few milliseconds of waiting, and raises when one of the ranks that `late()` gives is
-    gone; it must look who is gone before it calls `late`, so that who came and then left is not missed.
+    `check(late)` is called every few milliseconds of waiting, and raises if one of the ranks returned by `late()` is
+    gone. It must read which ranks are gone before it calls `late`, so that a rank that arrived and then left is not
+    reported.
     """
 
     def __init__(self, region: Region, rank: int, size: int, timeout: float, check: Check) -> None:
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
         self.step = 0
-        self.waited = 0.0  # seconds, all in all
+        self.waited = 0.0  # total seconds
         self._memory = region.memory
         self._counters = memoryview(region.memory).cast("q")
         self._lock = threading.Lock()
 
     @staticmethod
     def nbytes(size: int) -> int:
+        """The number of bytes that `size` ranks need."""
         return -(-size * (LINE + 2 * NOTE) // PAGE) * PAGE
 
     def meet(self, note: bytes = b"") -> None:
-        """Wait until all have come here. What was written before is then seen by all.
+        """Wait for all ranks. Data written before is then visible to all of them.
 
-        With a note, all ranks must have brought the same one.
+        If `note` is given, it must be the same on all ranks.
         """
         self.step += 1
         if note:
@@ -160,7 +164,7 @@ class Meeting:
             self._compare()
 
     def _note_at(self, rank: int) -> int:
-        """Notes alternate between two places: who writes the next but one knows that all have read this one."""
+        """The offset of a rank's note. Two buffers alternate: all ranks have read a note before it is overwritten."""
         return self.size * LINE + (2 * rank + self.step % 2) * NOTE
 
     def _compare(self) -> None:
@@ -168,11 +172,11 @@ class Meeting:
         same_notes([self._memory[start : start + NOTE] for start in starts])
 
     def _fence(self) -> None:
-        """Everything before is seen by other processes before anything after.
+        """Memory fence: writes before it are visible to other processes before writes after it.
 
-        x86 keeps stores in order, and loads, by itself. ARM and POWER do not; there, giving a lock back (release) and
-        then taking one (acquire) do: no access before the first may pass it, none after the second may come before it,
-        and the two keep their order. A counter itself is eight aligned bytes, written and read by one instruction.
+        x86 keeps the order of stores and of loads by itself. ARM and POWER do not; there, releasing a lock and then
+        acquiring one does: no access before the release may move after it, no access after the acquire may move before
+        it, and the two keep their order. A counter is eight aligned bytes, written and read by one instruction.
         """
         with self._lock:
             pass
@@ -180,7 +184,7 @@ class Meeting:
             pass
 
     def late(self) -> list[int]:
-        """The ranks that are not here yet."""
+        """Return the ranks that have not arrived yet."""
         return [rank for rank in range(self.size) if self._counters[rank * LINE // 8] < self.step]
 
     def _wait(self) -> None:
@@ -193,7 +197,7 @@ class Meeting:
             now = time.perf_counter()
         try:
             while self.late():
-                # An eighth of the time waited so far: soon there when it is short, little work when it is long.
+                # Sleep an eighth of the time waited so far: fast after short waits, cheap in long ones.
                 time.sleep(min(max((now - start) / 8, 2e-5), 2e-3))
                 now = time.perf_counter()
                 if now - checked > CHECK_EVERY:
@@ -206,9 +210,10 @@ class Meeting:
 
 
 def combine(parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, among: int | None = None) -> None:
-    """`out` becomes the sum (mean, min, max, prod) of `parts`, in their order: whoever does it gets the same bits.
+    """Combine `parts` in order (sum, mean, min, max, prod) and write the result to `out`, bitwise reproducible.
 
-    Half precision is added in single. `out` is none of the parts. A mean is over `among`, or all parts.
+    Half precision is added in single precision. `out` must not be one of the parts. A mean divides by `among`, by
+    default the number of parts.
     """
     function, wide = _COMBINE[op], _SUMMED_IN.get(out.dtype)
     whole = len(parts) <= 2 and wide is None and op != "mean"
@@ -228,14 +233,14 @@ def combine(parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, among: in
 
 
 def _chunks(flat: torch.Tensor, count: int) -> Sequence[torch.Tensor]:
-    """Parts of at most `count` elements; at least one part, which may be empty."""
+    """Split into parts of at most `count` elements; at least one part, which may be empty."""
     if flat.numel() <= count:
         return (flat,)
     return [flat[start : start + count] for start in range(0, flat.numel(), count)]
 
 
 def slice_of(count: int, rank: int, size: int) -> slice:
-    """The part of `count` elements that is `rank`'s to sum; all but the last are whole cache lines."""
+    """Return the part of `count` elements that `rank` sums. All but the last part are whole cache lines."""
     width = -(-count // size)
     width = -(-width // LINE) * LINE
     return slice(min(rank * width, count), min((rank + 1) * width, count))
@@ -244,15 +249,15 @@ def slice_of(count: int, rank: int, size: int) -> slice:
 class SharedArea(StagingArea):
     """Memory for one bucket of gradients: each rank's own part, and one for the sum.
 
-    Fill `local`, call `reduce()`, read `result`. After `reduce` all have summed, so `local` may be written again at
-    once. `result` may be read until this rank's own next `reduce`: the next sum is written only after all ranks,
-    this one too, have said that they staged the next round, and `reduce` is what says so.
+    Fill `local`, call `reduce()`, read `result`. After `reduce`, `local` may be overwritten immediately, because all
+    ranks have summed. `result` is valid until this rank's next `reduce`: the next sum is written only after all ranks,
+    including this one, have called `reduce` again.
     """
 
     def __init__(
         self, region: Region, meeting: Meeting, count: int, dtype: torch.dtype, cross: Cross | None = None
     ) -> None:
-        """`cross(slice)` sums in place the slice that is this rank's with those of the same ranks on other hosts."""
+        """`cross(slice)` sums this rank's slice in place with those of the same rank on other hosts."""
         self._meeting, self._cross = meeting, cross
         start, stride = Meeting.nbytes(meeting.size), self._part(count, dtype)
         *self._parts, self.result = (
@@ -265,7 +270,7 @@ class SharedArea(StagingArea):
 
     @property
     def waited(self) -> float:
-        """Seconds spent waiting for other ranks, all in all."""
+        """Total seconds spent waiting for other ranks."""
         return self._meeting.waited
 
     @staticmethod
@@ -274,11 +279,11 @@ class SharedArea(StagingArea):
 
     @classmethod
     def nbytes(cls, count: int, dtype: torch.dtype, size: int) -> int:
-        """How much memory `size` ranks need."""
+        """The number of bytes that `size` ranks need."""
         return Meeting.nbytes(size) + (size + 1) * cls._part(count, dtype)
 
     def reduce(self) -> torch.Tensor:
-        """Sum what all ranks staged in `local` into `result`. Waits for them."""
+        """Sum the `local` of all ranks into `result`. Waits for them."""
         self._meeting.meet()
         combine(self._to_sum, "sum", self._sum)
         if self._cross:
@@ -288,10 +293,10 @@ class SharedArea(StagingArea):
 
 
 class Channel(Transport):
-    """Collectives on flat, contiguous CPU tensors of any length, passed in chunks through a fixed region.
+    """Collectives on flat, contiguous CPU tensors of any size, transferred in chunks through a fixed region.
 
-    What is written for a step lies in one of two sets of buffers, by turns. It is overwritten for the next step but
-    one, and who is about to do that has met all others in the step between, where they came after reading.
+    Two sets of buffers alternate. The data of a step is overwritten two steps later, after this rank has synchronized
+    with all others in the step in between, which they enter only after reading.
     """
 
     def __init__(self, region: Region, meeting: Meeting) -> None:
@@ -302,20 +307,20 @@ class Channel(Transport):
 
     @staticmethod
     def nbytes(size: int) -> int:
-        """How much memory `size` ranks need."""
+        """The number of bytes that `size` ranks need."""
         return Meeting.nbytes(size) + (2 * size + 1) * CHUNK
 
     def _next(self) -> list[torch.Tensor]:
-        """All ranks' buffers for the step that comes."""
+        """Return the buffers of all ranks for the next step."""
         return self._buffers[(self.meeting.step + 1) % 2]
 
     def barrier(self, note: bytes = b"") -> None:
-        """Wait until all have come."""
+        """Wait for all ranks."""
         self.meeting.meet(note)
 
     def all_gather_small(self, tensor: torch.Tensor, note: bytes = b"") -> torch.Tensor:
-        """All ranks' tensors, stacked; of one shape, and within one chunk."""
-        mine = tensor.numpy().tobytes()  # plain bytes: a fifth of what the same costs through small tensors
+        """Stack the tensors of all ranks, which have one shape and fit into one chunk."""
+        mine = tensor.numpy().tobytes()  # plain bytes take a fifth of the time of small tensors
         start = self._start + (self.meeting.step + 1) % 2 * self.size * CHUNK
         starts = [start + rank * CHUNK for rank in range(self.size)]
         self._memory[starts[self.rank] : starts[self.rank] + len(mine)] = mine
@@ -324,7 +329,7 @@ class Channel(Transport):
         return torch.frombuffer(rows, dtype=tensor.dtype).view(self.size, *tensor.shape)
 
     def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
-        """The sum (mean, min, max, prod) over all ranks, in place."""
+        """Reduce over all ranks (sum, mean, min, max, prod), in place."""
         for piece in _chunks(flat, CHUNK // flat.itemsize):
             nbytes = piece.numel() * piece.itemsize
             parts = [buffer[:nbytes].view(piece.dtype) for buffer in self._next()]
@@ -337,7 +342,7 @@ class Channel(Transport):
             note = b""
 
     def _combine_by_slices(self, parts: list[torch.Tensor], op: str, out: torch.Tensor) -> None:
-        """Each rank sums a part of it, and reads the others'."""
+        """Each rank combines one slice and then reads those of the others."""
         total = self._total[: out.numel() * out.itemsize].view(out.dtype)
         mine = slice_of(out.numel(), self.rank, self.size)
         combine([part[mine] for part in parts], op, total[mine])
@@ -345,7 +350,7 @@ class Channel(Transport):
         out.copy_(total)
 
     def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
-        """`root`'s values everywhere, in place."""
+        """Copy the values of `root` to all ranks, in place."""
         for piece in _chunks(flat.view(torch.uint8), CHUNK):
             buffer = self._next()[root][: piece.numel()]
             if self.rank == root:
@@ -356,7 +361,7 @@ class Channel(Transport):
             note = b""
 
     def all_gather(self, outs: Sequence[torch.Tensor], note: bytes = b"") -> None:
-        """Each rank's own `outs[rank]` to all others; the lengths may differ, and are known to all."""
+        """Send each rank's `outs[rank]` to all others. Sizes may differ; all ranks know them."""
         pieces = [out.view(torch.uint8) for out in outs]
         self._pass(
             max(piece.numel() for piece in pieces), CHUNK, lambda start, stop: self._gather(pieces, start, stop), note
@@ -375,7 +380,7 @@ class Channel(Transport):
         return read
 
     def reduce_scatter(self, parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, note: bytes = b"") -> None:
-        """`out` becomes the sum (...) over all ranks of their part of this rank; parts may differ in length."""
+        """Reduce over all ranks their part for this rank, and write it to `out`. Parts may differ in size."""
         width = CHUNK // self.size // LINE * LINE // out.itemsize
 
         def write(start: int, stop: int) -> Callable[[], None]:
@@ -391,7 +396,10 @@ class Channel(Transport):
     def all_to_all(
         self, parts: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], longest: int, note: bytes = b""
     ) -> None:
-        """`parts[q]` to rank q, `outs[p]` from rank p; `longest` is the most bytes that any rank sends to any."""
+        """Send `parts[q]` to rank q and receive `outs[p]` from rank p.
+
+        `longest` is the maximum number of bytes of a part.
+        """
         parts, outs = ([tensor.view(torch.uint8) for tensor in tensors] for tensors in (parts, outs))
         width = CHUNK // self.size // LINE * LINE
 
@@ -411,7 +419,7 @@ class Channel(Transport):
     def _pass(
         self, longest: int, width: int, write: Callable[[int, int], Callable[[], None]], note: bytes = b""
     ) -> None:
-        """Write, meet, read, until `longest` has gone by."""
+        """Write, synchronize and read, `width` at a time, until `longest` is reached."""
         for start in range(0, max(longest, 1), width):
             read = write(start, start + width)
             self.meeting.meet(note)
@@ -430,7 +438,7 @@ def open_area(
     check: Check,
     cross: Cross | None = None,
 ) -> tuple[SharedArea | None, str]:
-    """A staging area on all ranks of this host, or None on all, and why."""
+    """Open a staging area on all ranks of this host. Return it, or None and the reason on all of them."""
     region, why = share(SharedArea.nbytes(count, dtype, size), rank, size, board, key)
     if region is None:
         return None, why
@@ -440,7 +448,7 @@ def open_area(
 def open_channel(
     rank: int, size: int, board: Board, key: str, timeout: float, check: Check
 ) -> tuple[Channel | None, str]:
-    """A Channel on all ranks of this host, or None on all, and why."""
+    """Open a Channel on all ranks of this host. Return it, or None and the reason on all of them."""
     region, why = share(Channel.nbytes(size), rank, size, board, key)
     if region is None:
         return None, why

@@ -1,4 +1,4 @@
-"""Messages between two members of a group, over a network that the first message opens."""
+"""Messages between two members of a group, over a network that is opened by the first message."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _OPEN = "network"
 
 
 class Messages:
-    """The messages of one member. `network` is that of the group, if it is open already."""
+    """The messages of one member. `network` is the network of the group if it is already open."""
 
     def __init__(self, members: Membership, network: Network | None) -> None:
         self._members, self._network = members, network
-        self._waits = network is None  # whether others may open it later than this member
-        self._begun: dict[int, Future[None]] = {}  # the last message of each member that had to wait for it
+        self._waits = network is None  # whether other members may open the network later than this one
+        self._begun: dict[int, Future[None]] = {}  # by member: the last message that had to wait for it
         self._couriers: dict[int, Courier] = {}
 
     def network_of_all(self) -> Network:
-        """The network, open on all members: all of them call this."""
+        """Return the network, open on all members. All members must call this."""
         network = self._opened()
         for member in range(self._members.size):
             self._members.await_announced(_OPEN, member)
@@ -36,10 +36,10 @@ class Messages:
         return self._network
 
     def start(self, other: int, begin: Callable[[Network], Finish]) -> Finish:
-        """Begin a message to or from a member; the way to wait for its end.
+        """Start a message to or from a member. Return a function that waits for its completion.
 
-        The other may come to its side of the connection much later, and only after something that this member must do
-        first. So until then messages begin in a thread, one for each member, in their order.
+        The other member may open its side of the connection much later, possibly only after something that this member
+        must do first. Until then messages start in a thread, one per member, in order.
         """
         network, before = self._opened(), self._begun.get(other)
         if not self._waits or before is not None and before.done() and before.exception() is None:
@@ -48,7 +48,7 @@ class Messages:
             return begin(network)
         if other not in self._couriers:
             self._couriers[other] = Courier("messages")
-        begun: list[Finish] = []  # emptied by `finish`: what gloo has begun keeps its connections open
+        begun: list[Finish] = []  # emptied by `finish`: pending work of gloo keeps its connections open
 
         def errand() -> None:
             self._members.await_announced(_OPEN, other)

@@ -1,7 +1,7 @@
-"""Collectives through torch.distributed's backends: gloo for CPU tensors, NCCL for those on a GPU.
+"""Collectives through the backends of torch.distributed: gloo for CPU tensors, NCCL for GPU tensors.
 
-For ranks that share no memory. Backends are made directly, over a store of their
-own, and not by way of torch's list of groups: one that failed is left behind and another is made.
+Used by ranks that do not share memory. Backends are created directly, with their own store, instead of through torch's
+list of groups, so that a failed backend can be abandoned and replaced.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import torch.distributed as dist
 from ..base import MXNetError
 from .transport import NOTE, Absent, Check, StagingArea, Transport, divide_, same_notes
 
-GLANCE = 0.2  # seconds between two looks at who is still there
-SMALL = 1024  # bytes that travel with the note
+GLANCE = 0.2  # seconds between two checks for lost members
+SMALL = 1024  # bytes sent along with the note
 _OPS = {"sum": "SUM", "mean": "SUM", "min": "MIN", "max": "MAX", "prod": "PRODUCT"}
 _CARRIED_AS = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 
@@ -34,25 +34,25 @@ class Broken(MXNetError):
 
 @contextmanager
 def translated(timeout: float, *late: int) -> Iterator[None]:
-    """Raise what gloo says of a lost rank as an error of ours; `late` are those who alone can be missing."""
+    """Translate gloo's errors about a lost rank. `late` are the only ranks that can be missing, if known."""
     begun = time.monotonic()
     try:
         yield
-    except MXNetError:  # the store's, in which gloo looks for the others: it says what is wrong
+    except MXNetError:  # from the store through which gloo finds the other ranks: it already names the cause
         raise
     except RuntimeError as error:
         raise _failure(error, begun, timeout, *late) from error
 
 
 def _failure(error: RuntimeError, begun: float, timeout: float, *late: int) -> MXNetError:
-    """gloo's own error: its time was over, or a connection broke."""
+    """Translate an error of gloo: a timeout or a broken connection."""
     if time.monotonic() - begun > 0.95 * timeout:
-        return Absent(list(late), timeout)  # gloo does not tell who
+        return Absent(list(late), timeout)  # gloo does not report which rank
     return Broken(re.sub(r"^\[[^]]*\] ", "", str(error)).partition(". ")[0])
 
 
 class Network(Transport):
-    """Collectives on flat, contiguous tensors among the ranks that meet in `store`. For one thread at a time."""
+    """Collectives on flat, contiguous tensors among the ranks that share `store`. Use it in one thread at a time."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, device: object, timeout: float, check: Check) -> None:
         self.rank, self.size, self.timeout, self.check = rank, size, timeout, check
@@ -68,11 +68,11 @@ class Network(Transport):
             store = dist.PrefixStore("nccl", self._store)
             self._backends[kind] = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
         if kind not in self._backends:
-            raise MXNetError(f"workers exchange tensors of CPUs and of CUDA devices, received one on {tensor.device}")
+            raise MXNetError(f"workers can exchange tensors on CPUs and CUDA devices, received one on {tensor.device}")
         return self._backends[kind]
 
     def _finish(self, work: dist.Work) -> None:
-        """Wait for it, with a look at who is gone now and then."""
+        """Wait for completion, checking regularly whether a member is gone."""
         begun = time.monotonic()
         while True:
             try:
@@ -83,20 +83,20 @@ class Network(Transport):
                     raise _failure(error, begun, self.timeout) from error
             self.check(self._others)
             if time.monotonic() - begun > self.timeout:
-                raise Absent([], self.timeout)  # gloo does not tell who
+                raise Absent([], self.timeout)  # gloo does not report which rank
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.size) if rank != self.rank]
 
     def barrier(self, note: bytes = b"") -> None:
-        """Wait until all have come."""
+        """Wait for all ranks."""
         self.all_gather_small(torch.empty(0), note)
 
     def all_gather_small(self, tensor: torch.Tensor, note: bytes = b"") -> torch.Tensor:
-        """All ranks' tensors, stacked; of one shape.
+        """Stack the tensors of all ranks, which have one shape.
 
-        All bring the same note first, in a message of one length whatever comes after: gloo ends the process when
-        it receives more than it expected.
+        The first message has a fixed size and contains the note, which must be the same on all ranks: gloo aborts the
+        process if it receives more bytes than expected.
         """
         mine = tensor.numpy().tobytes()
         rows = self._gather_bytes((note[:NOTE].ljust(NOTE) + mine[:SMALL]).ljust(NOTE + SMALL))
@@ -119,7 +119,7 @@ class Network(Transport):
             self.barrier(note)
 
     def all_reduce_(self, flat: torch.Tensor, op: str, note: bytes = b"") -> None:
-        """The sum (mean, min, max, prod) over all ranks, in place."""
+        """Reduce over all ranks (sum, mean, min, max, prod), in place."""
         self._agree(note)
         carried = _carried(flat, op)
         options = dist.AllreduceOptions()
@@ -131,21 +131,21 @@ class Network(Transport):
             flat.copy_(carried)
 
     def broadcast_(self, flat: torch.Tensor, root: int, note: bytes = b"") -> None:
-        """`root`'s values everywhere, in place."""
+        """Copy the values of `root` to all ranks, in place."""
         self._agree(note)
         options = dist.BroadcastOptions()
         options.rootRank = root
         self._finish(self._backend(flat).broadcast([flat.view(torch.uint8)], options))
 
     def all_gather(self, outs: Sequence[torch.Tensor], note: bytes = b"") -> None:
-        """Each rank's own `outs[rank]` to all others; the lengths may differ, and are known to all."""
+        """Send each rank's `outs[rank]` to all others. Sizes may differ; all ranks know them."""
         self._agree(note)
         pieces = [out.view(torch.uint8) for out in outs]
         longest = max(piece.numel() for piece in pieces)
         if all(piece.numel() == longest for piece in pieces):
             self._gather(pieces)
             return
-        padded = [piece.new_empty(longest) for piece in pieces]  # neither backend takes lengths that differ
+        padded = [piece.new_empty(longest) for piece in pieces]  # neither backend supports different sizes
         padded[self.rank][: pieces[self.rank].numel()].copy_(pieces[self.rank])
         self._gather(padded)
         for piece, whole in zip(pieces, padded, strict=True):
@@ -157,7 +157,7 @@ class Network(Transport):
             self._finish(self._backend(mine).allgather([pieces], [mine.clone()]))
 
     def reduce_scatter(self, parts: Sequence[torch.Tensor], op: str, out: torch.Tensor, note: bytes = b"") -> None:
-        """`out` becomes the sum (...) over all ranks of their part of this rank; all parts have one length."""
+        """Reduce over all ranks their part for this rank, and write it to `out`. All parts have one size."""
         self._agree(note)
         carried, inputs = _carried(out, op), [_carried(part, op) for part in parts]
         options = dist.ReduceScatterOptions()
@@ -171,7 +171,7 @@ class Network(Transport):
     def all_to_all(
         self, parts: Sequence[torch.Tensor], outs: Sequence[torch.Tensor], longest: int, note: bytes = b""
     ) -> None:
-        """`parts[q]` to rank q, `outs[p]` from rank p."""
+        """Send `parts[q]` to rank q and receive `outs[p]` from rank p."""
         self._agree(note)
         sent = torch.cat([part.view(torch.uint8) for part in parts])
         pieces = [out.view(torch.uint8) for out in outs]
@@ -183,17 +183,17 @@ class Network(Transport):
             piece.copy_(part)
 
     def send(self, flat: torch.Tensor, to: int, tag: int) -> Callable[[], None]:
-        """Begin to send to one rank, which must receive as many bytes; the way to wait for it."""
+        """Start sending to one rank, which must receive the same number of bytes. Return a function that waits."""
         return self._direct(lambda: self._backend(flat).send([flat.view(torch.uint8)], to, tag), to)
 
     def recv(self, flat: torch.Tensor, source: int, tag: int) -> Callable[[], None]:
-        """Begin to receive from one rank, in place; the way to wait for it."""
+        """Start receiving from one rank, in place. Return a function that waits."""
         return self._direct(lambda: self._backend(flat).recv([flat.view(torch.uint8)], source, tag), source)
 
     def _direct(self, start: Callable[[], dist.Work], other: int) -> Callable[[], None]:
-        """One wait for the whole time: of these, gloo cannot wait twice.
+        """Start a message and return a function that waits once with the full timeout: gloo cannot wait for one twice.
 
-        The start fails where gloo knows already that the connection broke, which may be before the roll call does.
+        `start` fails if gloo already knows that the connection broke, possibly before the roll call does.
         """
         with translated(self.timeout, other):
             work = start()
@@ -205,11 +205,11 @@ class Network(Transport):
         return finish
 
     def close(self) -> None:
-        """End the connections."""
+        """Close the connections."""
         self._backends.clear()
 
     def abandon(self) -> None:
-        """Leave it as it is, for ever: to free it would wait for what gloo was doing when a rank was lost."""
+        """Leak the backends: freeing them would block on the operations that were pending when a rank was lost."""
         for backend in self._backends.values():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend))
         self._backends.clear()
@@ -223,23 +223,23 @@ class NetworkArea(StagingArea):
         self._network = network
 
     def reduce(self) -> torch.Tensor:
-        """Sum what all ranks have in `local`; without a network there is only this one."""
+        """Sum the `local` of all ranks; without a network there is only this one."""
         if self._network is not None:
             self._network.all_reduce_(self.local, "sum")
         return self.result
 
 
 def _carried(flat: torch.Tensor, op: str) -> torch.Tensor:
-    """The same numbers in a type that backends add."""
+    """Convert to a dtype that backends can reduce."""
     if flat.is_complex():
         if op not in ("sum", "mean"):
-            raise MXNetError(f"complex tensors can be summed and averaged between hosts, received op {op!r}")
+            raise MXNetError(f"complex tensors support only sum and mean between hosts, received op {op!r}")
         return torch.view_as_real(flat).view(-1)
     return flat.to(_CARRIED_AS.get(flat.dtype, flat.dtype))
 
 
 def gloo(store: dist.Store, rank: int, size: int, device: object, timeout: float) -> Any:
-    """torch's gloo backend among the ranks that meet in `store`."""
+    """Create torch's gloo backend among the ranks that share `store`."""
     made: Any = dist.ProcessGroupGloo
     options = made._Options()
     options._timeout = timedelta(seconds=timeout)
@@ -248,7 +248,7 @@ def gloo(store: dist.Store, rank: int, size: int, device: object, timeout: float
 
 
 def interface_of(host: str) -> str | None:
-    """The network interface that has this address, if it is an IPv4 one."""
+    """Return the network interface with this IPv4 address, or None."""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -256,7 +256,7 @@ def interface_of(host: str) -> str | None:
             try:
                 asked = fcntl.ioctl(sock, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
             except OSError:
-                continue  # it has none
+                continue  # it has no IPv4 address
             if socket.inet_ntoa(asked[20:24]) == socket.gethostbyname(host):
                 return name
     return None

@@ -1,6 +1,6 @@
-"""torch's default process group on one host: gloo, which is opened by the first call that needs it.
+"""torch's default process group on one host: gloo, opened by the first call that needs it.
 
-gloo listens on a port, and there is no proof of who connects to it. Most programs never use torch's group.
+gloo listens on a port without authentication, and most programs never use torch's default group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import network
 from .session import lazy_gloo_device, session
 
 BACKEND = "gloo_on_demand"
-_ProcessGroup: Any = ProcessGroup  # torch's stubs know other signatures than the calls that it makes
+_ProcessGroup: Any = ProcessGroup  # torch's stubs differ from the calls that torch makes
 _CALLS = (
     *("allreduce", "allreduce_coalesced", "broadcast", "reduce", "barrier", "send", "recv", "recv_anysource"),
     *("allgather", "_allgather_base", "all_gather_single", "allgather_coalesced", "all_gather_single_coalesced"),
@@ -28,7 +28,7 @@ _CALLS = (
 
 
 class OnDemand(_ProcessGroup):  # type: ignore[misc]
-    """A process group of torch that makes a gloo one at its first call and hands all calls on to it."""
+    """A process group of torch that creates a gloo group at its first call and forwards all calls to it."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options.group_rank, options.group_size)
@@ -39,22 +39,25 @@ class OnDemand(_ProcessGroup):  # type: ignore[misc]
 
     @property
     def group_name(self) -> str:
-        """The name under which torch finds it again."""
+        """The name under which torch registered the group."""
         return self._name
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
 
     def getGroupName(self) -> str:
-        """The same, for torch's own calls."""
+        """Return `group_name`, for torch."""
         return self._name
 
     def getBackendName(self) -> str:
-        """The name that torch looks for."""
+        """Return the name of the backend, for torch."""
         return BACKEND
 
     def opened(self) -> Any:
-        """The gloo group, made now if it was not: without waiting for others, who may not be in the same call."""
+        """Return the gloo group, creating it if necessary.
+
+        Does not wait for other workers, which may be in another call.
+        """
         if self._opened is None:
             device = lazy_gloo_device(session().world.host)
             backend = network.gloo(*self._place, device, self._seconds)
@@ -79,7 +82,7 @@ for _name in _CALLS:
 
 @cache
 def register() -> str:
-    """Tell torch of the backend; its name."""
+    """Register the backend with torch and return its name."""
     dist.Backend.register_backend(
         BACKEND, lambda options, _=None: OnDemand(options), extended_api=True, devices=["cpu"]
     )

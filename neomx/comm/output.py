@@ -1,4 +1,4 @@
-"""What many processes print, on one screen: rank 0 as it is, the others line by line behind their name."""
+"""Merges the output of several processes: rank 0 unchanged, the others line by line with a prefix."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import sys
 import time
 from typing import Any, BinaryIO
 
-TAIL = 20  # lines of each process that are kept for the report of a failure
-LONGEST = 1 << 16  # bytes of one line; beyond, it is cut in pieces
-PATIENCE = 0.2  # seconds that other ranks' lines wait for rank 0 to finish its line
+TAIL = 20  # last lines of each process, kept for failure reports
+LONGEST = 1 << 16  # maximum bytes of a line; longer ones are split
+PATIENCE = 0.2  # seconds that lines of other ranks wait for rank 0 to finish its line
 COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
 def colourful(stream: Any) -> bool:
-    """Whether to colour: on a terminal, unless NO_COLOR says no or FORCE_COLOR yes."""
+    """Whether to use colors: on a terminal, unless NO_COLOR is set, or anywhere if FORCE_COLOR is set."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or is_terminal(stream)
 
 
 def is_terminal(stream: Any) -> bool:
-    """Whether the stream itself says that it writes to a terminal: a notebook's does not, whatever is behind it."""
+    """Whether the stream reports to be a terminal. Streams of notebooks do not."""
     try:
         return bool(stream.isatty())
     except (AttributeError, ValueError):
@@ -31,27 +31,27 @@ def is_terminal(stream: Any) -> bool:
 
 
 class Screen:
-    """A stream that one process writes to as it likes and the others in whole lines."""
+    """An output stream to which one process writes freely and the others in whole lines."""
 
     def __init__(self, stream: Any, other: Screen | None = None):
-        """`other` is where it is said once that lines of this one are lost, should its disk be full."""
+        """`other` is the screen that shows a message, once, if output to this one is lost because of a full disk."""
         self.stream, self._other, self._losing = stream, other, False
         self.terminal = is_terminal(stream)
         self.colour = colourful(stream)
         self.broken = False
-        self._open_line = b""  # what the plain process has written since its last end of line
+        self._open_line = b""  # what the plain process has written since its last newline
         self._waiting: list[bytes] = []
         self._since = 0.0
 
     def plain(self, data: bytes) -> None:
-        """Show bytes untouched and at once."""
+        """Show bytes unchanged and immediately."""
         self._write(data)
         self._open_line = (self._open_line + data).rpartition(b"\n")[2].rpartition(b"\r")[2][-LONGEST:]
         if not self._open_line:
             self._show_waiting()
 
     def line(self, text: bytes) -> None:
-        """Show one line, but not in the middle of another."""
+        """Show a line, but not in the middle of another one."""
         if not self._waiting:
             self._since = time.monotonic()
         self._waiting.append(text)
@@ -59,10 +59,10 @@ class Screen:
             self._show_waiting()
 
     def tick(self) -> None:
-        """Show lines that have waited long enough for an end of line that does not come: a bar, or a prompt."""
+        """Show lines that have waited too long for a newline, for example because of a progress bar or a prompt."""
         if not self._waiting or time.monotonic() - self._since < PATIENCE:
             return
-        if self.terminal:  # clear the bar, show the lines, draw the bar again
+        if self.terminal:  # clear the bar, show the lines, redraw the bar
             self._write(b"\r\x1b[K" + self._taken() + self._open_line)
         else:
             self._open_line = b""
@@ -77,7 +77,7 @@ class Screen:
         return b"".join(line + b"\n" for line in lines)
 
     def close(self) -> None:
-        """Show all that still waits."""
+        """Show all pending lines."""
         if self._waiting and self._open_line:
             self._write(b"\n")
             self._open_line = b""
@@ -98,7 +98,7 @@ class Screen:
 
 
 def write_through(stream: Any, data: bytes) -> None:
-    """Write without a buffer of Python's: what cannot be written is not tried again when the interpreter ends."""
+    """Write unbuffered, so that the interpreter does not retry failed writes at exit."""
     stream.flush()
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     if raw is not None:
@@ -112,29 +112,29 @@ def write_through(stream: Any, data: bytes) -> None:
 
 
 def write_all(file: Any, data: bytes) -> None:
-    """Write all of it to a file without a buffer."""
+    """Write all bytes to an unbuffered file."""
     left = memoryview(data)
     while left.nbytes:
         written = file.write(left)
-        if written is None:  # it does not block, and nobody has read yet
+        if written is None:  # nonblocking, and the reader is behind
             time.sleep(0.01)
         else:
             left = left[written:]
 
 
 def lost_lines(where: str, error: OSError) -> str:
-    """What is said once of output that cannot be written."""
-    return f"cannot write to {where} ({error.strerror or error}): lines are lost there, the job goes on"
+    """Return the message about output that cannot be written."""
+    return f"cannot write to {where} ({error.strerror or error}): lines are lost there, the job continues"
 
 
 class Lines:
-    """Bytes in pieces, lines out. Of a bar that is drawn over itself only the last state counts."""
+    """Splits bytes into lines. Of a line redrawn with carriage returns, only the last state counts."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that are complete now."""
+        """Add bytes and return the lines that are complete."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LONGEST:
             lines.append(self._rest[:LONGEST])
@@ -142,7 +142,7 @@ class Lines:
         return [_last_state(line) for line in lines]
 
     def rest(self) -> list[bytes]:
-        """The last line, if it had no end."""
+        """Return the last line if it has no newline."""
         rest, self._rest = self._rest, b""
         return [_last_state(rest)] if rest else []
 
@@ -152,14 +152,14 @@ def _last_state(line: bytes) -> bytes:
 
 
 class Log:
-    """A file that keeps the output of one process. While its disk is full lines are lost, which is said once."""
+    """A file with the output of one process. If the disk is full, lines are lost and a message is shown once."""
 
     def __init__(self, path: str, screen: Screen) -> None:
         self._file: BinaryIO = open(path, "wb", buffering=0)  # noqa: SIM115 - closed by `close`
         self._screen, self._losing = screen, False
 
     def write(self, data: bytes) -> None:
-        """Keep it, if there is space."""
+        """Write to the file if there is space."""
         try:
             write_all(self._file, data)
         except OSError as error:
@@ -174,7 +174,7 @@ class Log:
 
 
 class StreamOutput:
-    """Where one stream of one process goes: the screen, its log, its last lines."""
+    """The destinations of one stream of a process: the screen, the log file and the last lines."""
 
     def __init__(self, screen: Screen, prefix: str | None, tail: collections.deque[bytes], log: Log | None):
         self._screen, self._tail, self._log = screen, tail, log
@@ -182,7 +182,7 @@ class StreamOutput:
         self._lines = Lines()
 
     def feed(self, data: bytes) -> None:
-        """Take what the process has written."""
+        """Process output of the process."""
         if self._log is not None:
             self._log.write(data)
         if self._prefix is None:
@@ -190,7 +190,7 @@ class StreamOutput:
         self._take(self._lines.feed(data))
 
     def close(self) -> None:
-        """Take an unfinished last line too."""
+        """Process an unfinished last line."""
         self._take(self._lines.rest())
 
     def _take(self, lines: list[bytes]) -> None:
@@ -201,7 +201,7 @@ class StreamOutput:
 
 
 def prefix_of(name: str, screen: Screen) -> str:
-    """'[3] ' for worker 3, '[server 0] ' for a server, in a colour of its own where there are colours."""
+    """Return '[3] ' for worker 3 or '[server 0] ' for a server, in its own color if colors are used."""
     role, _, number = name.partition(" ")
     text = f"[{number if role == 'worker' else name}] "
     if not screen.colour:
@@ -211,13 +211,13 @@ def prefix_of(name: str, screen: Screen) -> str:
 
 
 def say(text: str) -> None:
-    """Print a message of the launcher's own, while no process runs."""
+    """Print a message of the launcher while no process runs."""
     with contextlib.suppress(OSError):
         write_through(sys.stderr, f"neomx: {text}\n".encode())
 
 
 def open_log(directory: str | None, name: str, screen: Screen) -> Log | None:
-    """DIR/worker-3.log for worker 3, or nothing without a directory. What is wrong with it is told on `screen`."""
+    """Open DIR/worker-3.log for worker 3, or return None without a directory. Write errors are shown on `screen`."""
     if directory is None:
         return None
     os.makedirs(directory, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Rounds: workers step together, also those that have no data left.
+"""Rounds: all workers step together, including those without data.
 
-Before a step each worker says what it is about to do. Who has nothing to step with (its data ended, it waits at a
-barrier, its program is over) goes on taking part in the steps of the others, with gradients of zero, until all have
-come to the same point; then it takes over the weights. So unequal numbers of batches hang nobody, and no sample counts
-for more or less than in one process.
+Before a step each worker announces what it is about to do. A worker that has nothing to step with (its data ended, it
+waits at a barrier, its program ended) keeps taking part in the steps of the others with zero gradients, until all have
+reached the same point. Then it copies the current weights. So workers may have different numbers of batches, and every
+sample has the same weight as in a single process.
 """
 
 from __future__ import annotations
@@ -25,47 +25,47 @@ from .barriers import BARRIER, LEAVES, PAUSES, Barriers
 from .group import Group
 
 _log = logging.getLogger("neomx")
-_PATIENCE = 30.0  # seconds for what another worker is about to say
+_PATIENCE = 30.0  # timeout in seconds for the settings of another worker
 _DOING = {PAUSES: "the end of its data", LEAVES: "the end of its program", BARRIER: "mx.dist.barrier()"}
 
 
 Compared = tuple[Mapping[str, object], Mapping[str, object]]
-"""What must be the same on all workers in a step: of the whole, and by parameter."""
+"""Values that must be the same on all workers in a step: global ones, and by parameter."""
 
 
 class Stepper(Protocol):
-    """Who steps in rounds: a Trainer's exchange of gradients."""
+    """Takes part in rounds: the gradient exchange of a Trainer."""
 
     def has_sent(self) -> bool:
-        """Whether gradients of a step that has not come yet have left."""
+        """Whether gradients of the next step were already sent."""
 
     def prepare_along(self) -> None:
-        """Other workers prepare for new parameters, before their next step: do the same."""
+        """Prepare for new parameters together with the other workers, before their next step."""
 
     def shadow(self, round: Round) -> None:
-        """Take part in the others' step with nothing."""
+        """Take part in a step of other workers with zero gradients."""
 
     def take_over(self, source: int) -> None:
-        """Take over weights and states from the worker `source`; that one gives them."""
+        """Copy weights and optimizer states from the worker `source`, which sends them."""
 
     def checksums(self) -> dict[str, int]:
-        """A number for the values of each parameter, by name."""
+        """Return a checksum of each parameter by name."""
 
     def close(self) -> None:
-        """No worker will step it any more."""
+        """Release resources; no worker will step it again."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What all workers said before a step."""
+    """The announcements of all workers before a step."""
 
-    steppers: list[int]  # the number of each worker's stepper, or below 0 if it has no data
+    steppers: list[int]  # each worker's stepper number, or a negative value without data
     divisors: list[float]
-    samples: list[float]  # in each worker's batch, -1 where nobody knows
+    samples: list[float]  # in each worker's batch, -1 if unknown
     reduces: bool  # whether gradients are summed in it
-    wants_flags: bool  # whether some worker has more to say
+    wants_flags: bool  # whether some worker has additional flags to exchange
     follows: bool = False  # whether some worker's divisor is known to be a multiple of its samples
-    prepares: bool = False  # whether it announces that workers prepare for new parameters, and no step
+    prepares: bool = False  # whether workers prepare for new parameters instead of stepping
 
     @property
     def active(self) -> list[int]:
@@ -74,17 +74,18 @@ class Round:
 
     @property
     def all_samples(self) -> float:
-        """The samples of all workers in this step, as far as is known."""
+        """The total number of samples of all workers in this step, or -1 if unknown."""
         known = [self.samples[rank] for rank in self.active]
         return -1.0 if any(each < 0 for each in known) else sum(known)
 
     @property
     def divisor(self) -> float:
-        """What summed gradients are divided by: the same on all workers.
+        """The divisor of summed gradients, the same on all workers.
 
-        The number that workers give to `step` is used as it is; if they give different ones, their mean. A worker
-        without data is left out of that mean, unless the numbers follow the samples of each worker: then it counts as
-        zero. They do if each worker gives its number of samples, or has given a fixed multiple of it so far.
+        It is the number that workers pass to `step`, or the mean if they pass different numbers. A worker without data
+        is left out of that mean, unless the numbers are proportional to the samples of each worker: then it counts as
+        zero. They are proportional if each worker passes its number of samples, or has passed a fixed multiple of it so
+        far.
         """
         said = [self.divisors[rank] for rank in self.active]
         if self.follows or said == [self.samples[rank] for rank in self.active]:
@@ -94,7 +95,7 @@ class Round:
 
 @dataclass
 class _Given:
-    """What this worker gave to a stepper's last step."""
+    """The arguments of this worker's last step of a stepper."""
 
     divisor: float
     samples: float
@@ -106,32 +107,38 @@ class _Given:
 
 
 class Rounds:
-    """The rounds of all workers; each Trainer takes part as a stepper with a number, the same on every worker."""
+    """The rounds of all workers. Each Trainer takes part as a stepper with a number, the same on every worker."""
 
     def __init__(self, group: Group):
         self._group = group.clone("rounds")
-        self._steppers: list[Stepper | None] = []  # None where all workers have dropped theirs
+        self._steppers: list[Stepper | None] = []  # None if all workers have released theirs
         self._released: set[int] = set()
         self._given: dict[int, _Given] = {}
-        self._steps: Counter[int] = Counter()  # of this worker, by stepper
+        self._steps: Counter[int] = Counter()  # steps of this worker, by stepper
         self._barriers = Barriers()
-        self._idle: Counter[int] = Counter()  # steps of others, by stepper, for which this worker should have had data
-        self._compared: Compared = ({}, {})  # of the stepper that steps
-        self._digest_of: Mapping[str, object] = {}  # whose digest is known
+        self._idle: Counter[int] = Counter()  # by stepper: steps of others for which this worker should have had data
+        self._compared: Compared = ({}, {})  # of the current stepper
+        self._digest_of: Mapping[str, object] = {}  # the mapping of `_digest`
         self._digest = 0
-        self._behind: dict[int, int] = {}  # steppers whose weights some worker lacks, and who has them
+        self._behind: dict[int, int] = {}  # steppers with outdated weights on some worker, and a current worker
 
     def enter(self, stepper: Stepper) -> int:
-        """Take part; the number to step with. All workers must enter their steppers in the same order."""
+        """Add a stepper and return its number. All workers must add their steppers in the same order."""
         self._steppers.append(stepper)
         return len(self._steppers) - 1
 
     def release(self, stepper: int) -> None:
-        """This worker's program has dropped the stepper; others may still step it, and this one then takes part."""
+        """Mark a stepper as dropped by this worker's program.
+
+        Other workers may still step it; then this one takes part.
+        """
         self._released.add(stepper)
 
     def forget(self, group: Group) -> None:
-        """Close the steppers that all workers have released. All call it, with a group in which nothing else waits."""
+        """Close steppers that all workers have released.
+
+        All workers must call it, with a group without pending calls.
+        """
         mine = torch.tensor([at in self._released and at not in self._behind for at in range(len(self._steppers))])
         for at in group.all_gather_small(mine.to(torch.uint8)).amin(0).nonzero().flatten().tolist():
             stepper, self._steppers[at] = self._steppers[at], None
@@ -149,12 +156,12 @@ class Rounds:
         wants_flags: bool = False,
         compared: Compared = ({}, {}),
     ) -> Round:
-        """Say that this worker steps; what all said. Raises if what is `compared` is not the same on all workers."""
+        """Announce a step and return the announcements of all workers. Raises if `compared` differs between workers."""
         follows = False
         self._steps[stepper] += reduces
         self._compared = compared
         state.saved.clear()
-        if not math.isnan(divisor):  # as it is where a later call says it
+        if not math.isnan(divisor):  # NaN if a later call provides it
             last = self._given.get(stepper)
             given = _Given(divisor, samples, False) if last is None else last.next(divisor, samples)
             self._given[stepper], follows = given, given.follows
@@ -163,46 +170,46 @@ class Rounds:
         unsaid = [rank for rank in round.active if math.isnan(round.divisors[rank])]
         if unsaid and unsaid != round.active:
             raise MXNetError(
-                f"the workers' programs do not run alike: workers {unsaid} call allreduce_grads(), the others step(). "
-                "Call the same on all workers"
+                f"the workers' programs differ: workers {unsaid} call allreduce_grads(), the others step(). "
+                "Make the same calls on all workers"
             )
         return round
 
     def _check_same(self, stepper: int, round: Round) -> None:
         if any(round.steppers[rank] != stepper for rank in round.active):
             raise MXNetError(
-                "the workers' programs do not run alike: "
+                "the workers' programs differ: "
                 + ", ".join(f"worker {rank} {_doing(other)}" for rank, other in enumerate(round.steppers))
-                + ". Every worker must make its Trainers in the same order and step them in the same order"
+                + ". Every worker must create its Trainers in the same order and step them in the same order"
             )
 
     def prepare(self, stepper: int, compared: Mapping[str, object]) -> None:
-        """Say that this worker prepares for new parameters, so that workers without data do the same.
+        """Announce that this worker prepares for new parameters, so that workers without data do the same.
 
-        Raises if what is `compared` is not the same on all workers.
+        Raises if `compared` differs between workers.
         """
         self._compared = compared, {}
         self._check_same(stepper, self._say(stepper, 0.0, -1, False, False, prepares=True))
 
     def pause(self, expected: bool = False) -> None:
-        """Wait for all workers, taking part in the steps of those that still have some.
+        """Wait for all workers while taking part in the remaining steps of others.
 
-        With `expected` some workers are known to have a step less, and it is not reported.
+        If `expected`, some workers are known to have one step fewer, which is not reported.
         """
         self._stand_by(PAUSES, expected)
 
     def barrier(self) -> None:
-        """The same where the program asks for it: worker 0 logs it if other workers do not."""
+        """Like `pause`, at a barrier of the program. Worker 0 logs a warning if other workers do not call it."""
         self._stand_by(BARRIER)
 
     def leave(self) -> None:
-        """The same at the end of a program: until all workers have come to theirs. Then compare what they have."""
+        """Like `pause`, at the end of a program. Then compare steps and weights of all workers."""
         self._stand_by(LEAVES)
         if self._group.size > 1:
             self._compare()
 
     def _compare(self) -> None:
-        """Log in what the workers differ: the numbers of their steps, and their weights."""
+        """Log differences between workers in the number of steps and in their weights."""
         for number, stepper in enumerate(self._steppers):
             if stepper is None:
                 continue
@@ -211,7 +218,7 @@ class Rounds:
             said = [each.tolist() for each in self._group.all_gather(mine, "the ends of programs")]
             if self._group.rank == 0:
                 if any(each[1] for each in said):
-                    which = f" of its model number {number}" if len(self._steppers) > 1 else ""
+                    which = f" of model number {number}" if len(self._steppers) > 1 else ""
                     _tell_of_steps([each[0] for each in said], which)
                 _tell_of_weights([each[2:] for each in said], list(sums))
 
@@ -225,7 +232,7 @@ class Rounds:
                 stepper = self._steppers[number] if number < len(self._steppers) else None
                 if stepper is None:
                     raise MXNetError(
-                        f"worker {round.active[0]} steps a Trainer that this worker has not made yet. Make all "
+                        f"worker {round.active[0]} steps a Trainer that this worker has not created yet. Create all "
                         "Trainers before the first worker runs out of data"
                     )
                 if round.prepares:
@@ -238,7 +245,7 @@ class Rounds:
                 return
 
     def _tell_of_files(self) -> None:
-        """Log that what this worker has saved since its last step is older than the model is now."""
+        """Warn that files this worker saved since its last step contain outdated weights."""
         if state.saved:
             _log.warning(
                 "worker %d saved %s before the last steps of other workers, which had more data: the file has older "
@@ -273,10 +280,10 @@ class Rounds:
         preparing = [bool(flags[3][rank]) for rank in active]
         if any(preparing) and not all(preparing):
             raise MXNetError(
-                "the workers' programs do not run alike: the parameters that are trained have changed on some workers "
-                "only. Change grad_req, or initialise parameters, in the same step on all workers"
+                "the workers' programs differ: the set of trained parameters changed on some workers "
+                "only. Change grad_req, or initialize parameters, in the same step on all workers"
             )
-        same_stepper = len({steppers[rank] for rank in active}) == 1  # else the caller says so
+        same_stepper = len({steppers[rank] for rank in active}) == 1  # otherwise the caller raises
         if same_stepper and len({digests[rank] for rank in active}) > 1 and (found := self._difference(active)):
             raise MXNetError(found)
         round = Round([int(each) for each in steppers], divisors, counts, *(any(each) for each in flags))
@@ -287,14 +294,17 @@ class Rounds:
         return round
 
     def _digested(self) -> int:
-        """A number for what is compared."""
+        """Return a checksum of the compared values."""
         settings, by_parameter = self._compared
-        if by_parameter is not self._digest_of:  # long, and the same object while nothing changes
+        if by_parameter is not self._digest_of:  # large, and the same object while nothing changes
             self._digest_of, self._digest = by_parameter, zlib.crc32(repr(by_parameter).encode())
         return zlib.crc32(repr(settings).encode(), self._digest)
 
     def _difference(self, active: list[int]) -> str:
-        """How the settings of two workers differ that step, if they do: each leaves its own in the store."""
+        """Describe how settings of two active workers differ, if they do.
+
+        Each worker puts its settings in the store.
+        """
         store, key = self._group.store, f"{self._group.name}/settings"
         assert store is not None
         if self._group.rank in active:
@@ -307,8 +317,8 @@ class Rounds:
                 if first.get(name) != theirs.get(name):
                     return (
                         f"all workers must have the same settings: {name} is {first.get(name)!r} on worker {active[0]} "
-                        f"and {theirs.get(name)!r} on worker {rank}. Set up the optimizer, the parameters (lr_mult, "
-                        "wd_mult, grad_req) and the compression alike on all workers"
+                        f"and {theirs.get(name)!r} on worker {rank}. Use the same optimizer, parameters (lr_mult, "
+                        "wd_mult, grad_req) and compression on all workers"
                     )
             for mine, name in zip(first, theirs, strict=True):
                 if mine != name:
@@ -316,10 +326,10 @@ class Rounds:
                         f"all workers must have their parameters in the same order: worker {active[0]} has {mine} "
                         f"where worker {rank} has {name}"
                     )
-        return ""  # numbers of different types that are equal
+        return ""  # equal numbers of different types
 
     def _catch_up(self, round: Round) -> None:
-        """Remember whose weights fall behind in this round; when nobody steps, bring all up to date."""
+        """Track outdated weights; when no worker steps, bring all workers up to date."""
         active = round.active
         if active and len(active) < len(round.steppers):
             self._behind[round.steppers[active[0]]] = active[0]
@@ -336,23 +346,23 @@ def _doing(stepper: int) -> str:
 
 
 def _tell_of_steps(steps: list[int], which: str) -> None:
-    """Log that workers had different numbers of batches."""
+    """Warn that workers had different numbers of batches."""
     if len(set(steps)) > 1:
         _log.warning(
-            "the workers made different numbers of training steps%s: %s. Who had no batch took part with gradients of "
-            "zero. mx.dist.shard(dataset) divides a dataset evenly; with an iterator, use equal parts",
+            "the workers made different numbers of training steps%s: %s. Workers without a batch used zero gradients. "
+            "mx.dist.shard(dataset) divides a dataset evenly; with an iterator, use parts of equal size",
             which,
             ", ".join(f"worker {rank} {count}" for rank, count in enumerate(steps)),
         )
 
 
 def _tell_of_weights(sums: list[list[int]], names: list[str]) -> None:
-    """Log that workers which trained one model end with different ones."""
+    """Warn that workers that trained one model end with different weights."""
     for rank, theirs in enumerate(sums):
         differing = [name for name, a, b in zip(names, sums[0], theirs, strict=False) if a != b]
         if differing or len(theirs) != len(sums[0]):
             _log.warning(
-                "the workers end with different weights: %s of worker %d is not that of worker 0%s. Usually one worker "
+                "the workers end with different weights: %s of worker %d differs from worker 0%s. Usually one worker "
                 "has loaded or changed weights after its last step. Do that on all workers, or on none",
                 differing[0] if differing else "the number of parameters",
                 rank,

@@ -1,4 +1,4 @@
-"""The job's secret, where the launcher did not make one: given by the user, or derived from one that the user keeps."""
+"""The secret of a job that has none from its launcher: given by the user, or derived from the user's own secret."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from ..base import MXNetError
 
 SHORTEST = 16  # bytes
 REMEDY = (
-    "Give --secret-file FILE to neomx run or set NEOMX_SECRET, the same on every host (`openssl rand -hex 16` makes "
-    "one); --insecure or NEOMX_INSECURE=1 does without, and lets everybody join who reaches the address"
+    "Pass --secret-file FILE to neomx run or set NEOMX_SECRET, the same on every host (create one with "
+    "`openssl rand -hex 16`). --insecure or NEOMX_INSECURE=1 runs without a secret: anyone who can connect may join"
 )
 
 
 def find(environ: Mapping[str, str], job: str, one_host: bool, insecure: bool = False) -> bytes:
-    """The secret of a job: NEOMX_SECRET, on one host one that only this user can read, else a public one if allowed."""
+    """Return the secret of a job.
+
+    It is NEOMX_SECRET, or on one host derived from a file that only this user can read, or a public one if allowed.
+    """
     if "NEOMX_SECRET" in environ:
         return checked(environ["NEOMX_SECRET"], "NEOMX_SECRET")
     if one_host:
@@ -32,34 +35,34 @@ def find(environ: Mapping[str, str], job: str, one_host: bool, insecure: bool = 
 
 
 def checked(text: str, source: str) -> bytes:
-    """A secret that the user gave. Raises if it is too short to be one."""
+    """Validate a secret given by the user. Raises if it is too short."""
     secret = text.strip().encode()
     if len(secret) < SHORTEST:
         raise MXNetError(
-            f"{source} must hold a secret of at least {SHORTEST} bytes, received {len(secret)}: "
-            "`openssl rand -hex 16` makes one"
+            f"{source} must contain a secret of at least {SHORTEST} bytes, received {len(secret)}: "
+            "create one with `openssl rand -hex 16`"
         )
     return secret
 
 
 def read(path: str, source: str) -> bytes:
-    """A secret in a file that the user gave."""
+    """Read a secret from a file given by the user."""
     try:
         with open(path, encoding="utf-8") as file:
             return checked(file.read(), source)
     except UnicodeDecodeError:
-        raise MXNetError(f"{source} must hold text, such as `openssl rand -hex 16` prints") from None
+        raise MXNetError(f"{source} must contain text, such as the output of `openssl rand -hex 16`") from None
     except OSError as error:
         raise MXNetError(f"{source} cannot be read: {error.strerror}") from error
 
 
 def public(job: str) -> bytes:
-    """A secret that follows from the job's name: it keeps jobs apart, not people out."""
+    """Return a secret derived from the job's name. It separates jobs, but is not confidential."""
     return hashlib.sha256(b"neomx job " + job.encode()).digest()
 
 
 def _directory(environ: Mapping[str, str]) -> str:
-    """A directory that is this user's alone."""
+    """Return a directory that only this user can access."""
     runtime = environ.get("XDG_RUNTIME_DIR", "")
     if not os.path.isdir(runtime):  # Slurm passes on the variable of another host
         runtime = ""
@@ -71,7 +74,7 @@ def _directory(environ: Mapping[str, str]) -> str:
 
 
 def _of_user(directory: str) -> bytes:
-    """The secret in the user's directory, made by the first process that asks for it."""
+    """Read the user's secret. The first process creates it."""
     path = os.path.join(directory, "secret")
     if not os.path.exists(path):
         fd, made = tempfile.mkstemp(dir=directory)  # mode 0600
@@ -79,7 +82,7 @@ def _of_user(directory: str) -> bytes:
             with open(fd, "w") as file:
                 file.write(secrets.token_hex(32))
             with contextlib.suppress(FileExistsError):
-                os.link(made, path)  # whole or not at all; another process may have been first
+                os.link(made, path)  # atomic; another process may have been first
         finally:
             os.unlink(made)
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -89,10 +92,10 @@ def _of_user(directory: str) -> bytes:
 
 
 def _check_own(found: os.stat_result, path: str, is_kind: Callable[[int], bool]) -> None:
-    """Raise unless only this user can have written it, and only this user can read it."""
+    """Raise unless only this user can read and write the file."""
     if not is_kind(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise MXNetError(
-            f"{path} holds the secret of this user's jobs, but others could have read or written it: expected owner "
-            f"{os.getuid()} and no rights for others, found owner {found.st_uid} and {stat.filemode(found.st_mode)}. "
+            f"{path} contains the secret of this user's jobs, but other users may have accessed it: expected owner "
+            f"{os.getuid()} and no access for others, found owner {found.st_uid} and {stat.filemode(found.st_mode)}. "
             "Remove it, or set NEOMX_SECRET"
         )

@@ -1,17 +1,17 @@
-"""What this process has open to the rest of its job: one session, opened at first use, closed at exit.
+"""The connections of this process to the rest of its job: one session, opened at first use and closed at exit.
 
-All of this room's state that belongs to the process and not to an object is here:
+All state of this package that belongs to the process, not to an object, is here:
 
-- `_session`, the session that is open, and `_opening`, its lock;
-- `_groups`, how many groups of all workers were opened: sessions of one job need different names in its store;
+- `_session`, the open session, and `_opening`, its lock;
+- `_groups`, the number of groups of all workers opened so far: sessions of one job need different names in its store;
 - `_ending`, the background threads that must end before the interpreter does;
-- `warn_once`, the warnings that were given, and `gloo_device`, the thread by which all gloo groups talk;
+- `warn_once`, the warnings already logged, and `gloo_device`, the communication thread of all gloo groups;
 - the environment variable GLOO_SOCKET_IFNAME and torch's default process group, set for programs that use
-  torch.distributed themselves: torch takes the interface of its gloo groups from nowhere else;
+  torch.distributed themselves: torch reads the interface of its gloo groups only from there;
 - a handler in `atexit`, and those of `exits` for a program that fails.
 
-Elsewhere there are only tables that are filled when modules are imported: the compressors in `compress`, and torch's
-table of backends, to which `engine` adds one.
+Elsewhere there are only tables that are filled at import: the compressors in `compress`, and torch's table of backends,
+to which `engine` adds one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from .store import PeerError, StoreServer
 from .torch_store import TorchStore
 from .world import World, discover, store_place
 
-if TYPE_CHECKING:  # loaded when the session first needs them
+if TYPE_CHECKING:  # imported when the session first needs them
     from .group import Group
     from .rounds import Rounds
 
@@ -51,9 +51,9 @@ _log = logging.getLogger("neomx")
 
 
 class Session:
-    """The world, the store and, once asked for, the group of all workers and their rounds."""
+    """The world, the store and, created on demand, the group of all workers and their rounds."""
 
-    is_whole = True  # whether its workers are all of the job
+    is_whole = True  # whether it includes all workers of the job
 
     def __init__(self, world: World):
         self._hosted: StoreServer | None = None
@@ -65,18 +65,18 @@ class Session:
             address = _exchanged(world, address) if world.agent else address
             assert address is not None
             if world.secret == secret.public(world.job):
-                _log.warning("NEOMX_INSECURE=1 and no secret: whoever reaches %s can join this job", address)
+                _log.warning("NEOMX_INSECURE=1 and no secret: any process that reaches %s can join this job", address)
             self.store = TorchStore(address, world.secret, world.timeout, world.tls)
             world = _placed(world, self.store)
             self.store.join(world.name)
         self.world = world
         self.failed = False
         self.at_close: list[Callable[[], object]] = []  # called after the last round, before this process leaves
-        self.kept: dict[str, Any] = {}  # what others make once for a session
+        self.kept: dict[str, Any] = {}  # objects that other modules create once per session
 
     @cached_property
     def group(self) -> Group:
-        """Collectives among all workers. torch's default group is opened too, for programs that use it."""
+        """The group of all workers. Opening it also opens torch's default group, for programs that use it."""
         from .group import open_group
 
         group = open_group(self.world, self.store, f"all#{next(_groups)}")
@@ -87,13 +87,13 @@ class Session:
 
     @cached_property
     def rounds(self) -> Rounds:
-        """The rounds in which workers step together, and wait for each other."""
+        """The rounds in which workers step together and wait for each other."""
         from .rounds import Rounds
 
         return Rounds(self.group)
 
     def close(self) -> None:
-        """Leave the job once all workers have come to their ends. After a failure, end at once without leave."""
+        """Leave the job after all workers have ended their programs. After a failure, end immediately."""
         if self.failed:
             self._end_threads()
             return
@@ -110,28 +110,28 @@ class Session:
             self._hosted.close()
 
     def _part(self) -> None:
-        """Wait for all workers, taking part in the steps of those that still have some."""
+        """Wait for all workers while taking part in the remaining steps of others."""
         if "rounds" in vars(self):
             self.rounds.leave()
 
     def _let_go(self) -> None:
-        """Give up what was opened among the workers."""
+        """Close what was opened among the workers."""
         for act in self.at_close:
             act()
         if "group" in vars(self):
             self.group.close()
 
     def tell_failure(self, why: str) -> None:
-        """Tell the other processes now that this one fails: it may take long to end."""
+        """Tell the other processes immediately that this one fails: exiting may take long."""
         self.failed = True
         if self.store is not None:
-            with suppress(PeerError):  # the store may have ended before us
+            with suppress(PeerError):  # the store may already have ended
                 self.store.report_gone(self.world.name, why)
 
     def _end_threads(self) -> None:
-        """End the threads that wait for other workers, as far as they do within a second.
+        """End the threads that wait for other workers, with a timeout of one second.
 
-        A thread that is inside torch when the interpreter goes away ends the process by a crash.
+        A thread that is inside torch when the interpreter exits crashes the process.
         """
         if self.store is not None:
             self.store.give_up()
@@ -140,7 +140,7 @@ class Session:
             thread.end(max(0.0, limit - time.monotonic()))
 
     def _outlast(self) -> None:
-        """Serve the store until the others have left."""
+        """Serve the store until all others have left."""
         assert self._hosted is not None
         wait = threading.Event()
         for _ in range(int(self.world.timeout / 0.05)):
@@ -150,7 +150,7 @@ class Session:
 
 
 class _Inner(Session):
-    """The session of some workers who are among themselves for a while: a world of their own in the same job."""
+    """The session of a subset of the workers during a task, which is a separate world in the same job."""
 
     is_whole = False
 
@@ -170,7 +170,10 @@ class _Inner(Session):
 
 
 def _narrowed(world: World, group: Group) -> World:
-    """The world as it is for the members of a group alone. The job's servers serve all workers, so they have none."""
+    """Return the world as seen by the members of a group.
+
+    It has no servers, since those serve all workers of the job.
+    """
     hosts = group.hosts
     mine = hosts[group.rank]
     names = list(dict.fromkeys(hosts))
@@ -187,7 +190,7 @@ def _narrowed(world: World, group: Group) -> World:
 
 
 def _exchanged(world: World, mine: str | None) -> str:
-    """The address of the job's store, by way of the store that torchrun has."""
+    """Exchange the address of the job's store through the store of torchrun."""
     assert world.agent is not None
     host, port = wire.split_address(world.agent)
     agent = dist.TCPStore(host, port, is_master=False, wait_for_workers=False)
@@ -198,7 +201,7 @@ def _exchanged(world: World, mine: str | None) -> str:
 
 
 def _placed(world: World, store: TorchStore) -> World:
-    """The world with what its launcher left open: a rank from the store, nodes by comparing host names."""
+    """Return the world with what its launcher left open: a rank from the store, nodes by comparing host names."""
     if world.rank < 0:
         world = replace(world, rank=store.add(f"{world.role}s", 1) - 1)
     if world.node >= 0 or world.role != "worker":
@@ -217,13 +220,13 @@ def _placed(world: World, store: TorchStore) -> World:
 
 
 def _open_torch(world: World, store: TorchStore, one_host: bool) -> None:
-    """Open torch's default group, unless the program has. On one host it listens only once it is used."""
+    """Open torch's default group, unless the program did. On one host it starts listening at its first use."""
     from .on_demand import register
 
     if dist.is_initialized():
         return
     if "GLOO_SOCKET_IFNAME" not in os.environ and (interface := network.interface_of(world.host)):
-        os.environ["GLOO_SOCKET_IFNAME"] = interface  # by itself gloo takes the address that the host's name has
+        os.environ["GLOO_SOCKET_IFNAME"] = interface  # by default gloo uses the address of the host name
     hook = sys.excepthook
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else register() if one_host else "gloo",
@@ -232,14 +235,14 @@ def _open_torch(world: World, store: TorchStore, one_host: bool) -> None:
         world_size=world.size,
         timeout=timedelta(seconds=world.timeout),
     )
-    sys.excepthook = hook  # torch's writes the rank before every line of a traceback, and so does the launcher
+    sys.excepthook = hook  # torch's hook prefixes each traceback line with the rank, as the launcher does
 
 
 class BackgroundThread(Protocol):
     """A thread that works for this process until it is told to end."""
 
     def end(self, seconds: float) -> None:
-        """End, if it does within so many seconds."""
+        """Stop the thread and wait up to `seconds` for it."""
 
 
 _session: Session | None = None
@@ -249,26 +252,26 @@ _ending: weakref.WeakSet[BackgroundThread] = weakref.WeakSet()
 
 
 def end_with_process(thread: BackgroundThread) -> None:
-    """End a thread before the interpreter ends, should this process fail while it runs."""
+    """End a thread before the interpreter exits, if this process fails while the thread runs."""
     _ending.add(thread)
 
 
 @cache
 def warn_once(message: str) -> None:
-    """Log a warning, the first time that it is given."""
+    """Log a warning only once."""
     _log.warning(message)
 
 
 @cache
 def gloo_device(host: str, interface: str) -> object:
-    """The one thread and address by which the gloo groups of this process talk. It listens from now on."""
+    """The thread and address shared by the gloo groups of this process. It listens from now on."""
     return _gloo_device(host, interface, lazy=False)
 
 
 def lazy_gloo_device(host: str) -> object:
-    """A thread and an address for one gloo group that is made without waiting for the other members.
+    """Create a thread and an address for one gloo group that opens without waiting for the other members.
 
-    Each pair of members connects at its first use. gloo cannot tell groups apart that share such a device.
+    Each pair of members connects at its first use. gloo cannot distinguish groups that share such a device.
     """
     return _gloo_device(host, os.environ.get("GLOO_SOCKET_IFNAME", ""), lazy=True)
 
@@ -280,7 +283,7 @@ def _gloo_device(host: str, interface: str, lazy: bool) -> object:
 
 
 def session() -> Session:
-    """This process's session, opened now if it was not."""
+    """Return the session of this process, opening it if necessary."""
     global _session
     with _opening:
         if _session is None:
@@ -291,15 +294,16 @@ def session() -> Session:
 
 
 def world() -> World:
-    """Who this process is among the workers, without opening a session."""
+    """Return the place of this process among the workers, without opening a session."""
     return discover() if _session is None else _session.world
 
 
 @contextmanager
 def within(group: Group) -> Iterator[Session]:
-    """Have `session()` mean the members of a group until the block ends, as if the job had no other workers.
+    """Make `session()` refer to the members of a group within the block, as if the job had no other workers.
 
-    The block's end waits for all of them, as a program's end does. After an error it does not. The group is closed.
+    The end of the block waits for all of them, like the end of a program, except after an error. Then the group is
+    closed.
     """
     global _session
     outer = session()
@@ -319,7 +323,7 @@ def is_open() -> bool:
 
 
 def close() -> None:
-    """End the session; the next use opens another."""
+    """Close the session. The next use opens another one."""
     global _session
     with _opening:
         if _session is not None:
@@ -327,14 +331,14 @@ def close() -> None:
             _session = None
 
 
-def fail(why: str = "its program ended by an error") -> None:
-    """Tell the other processes that this one fails: it will end without leave."""
+def fail(why: str = "its program ended with an error") -> None:
+    """Tell the other processes that this one fails and will end without leaving the job properly."""
     if _session is not None:
         _session.tell_failure(why)
 
 
 @cache
 def _end_well() -> None:
-    """Leave the job when the program ends, and tell the others at once if it fails."""
+    """Leave the job when the program ends, and notify the others immediately if it fails."""
     atexit.register(close)
     exits.on_failure(fail)

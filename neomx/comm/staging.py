@@ -1,4 +1,4 @@
-"""Memory for the buckets of a group: summed within each host, then slice by slice between hosts."""
+"""Memory for the buckets of a group, summed within each host and then slice by slice between hosts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .transport import Absent, StagingArea, Transport
 class Staging:
     """Memory for one bucket: fill `local`, call `reduce()`, read `result`, which may be the same memory.
 
-    `local` may be filled again once `reduce` has returned and `result` was read. Where `result` is memory of its own
+    `local` may be filled again once `reduce` has returned and `result` was read. If `result` is separate memory
     (`result is not local`), it is valid until the next `reduce`.
     """
 
@@ -31,7 +31,7 @@ class Staging:
         return self._area.waited
 
     def reduce(self, what: str = "a bucket") -> torch.Tensor:
-        """Sum what all members have in `local` into `result`. Waits for them: call it in a thread of its own."""
+        """Sum the `local` of all members into `result`. Waits for them, so call it in a separate thread."""
         if self._generation != self._members.generation:
             raise MXNetError(f"all_reduce of {what}: its group was rebuilt, and needs new staging")
         with self._members.named("all_reduce", what):
@@ -43,16 +43,16 @@ class Staging:
 
 
 class Stager:
-    """Opens the staging of a group, whose members agree over `transport` on where it lies."""
+    """Opens the staging memory of a group. Its members agree on the kind of memory over `transport`."""
 
     def __init__(self, members: Membership, transport: Transport) -> None:
         self._members, self._transport = members, transport
         self._opened = 0
-        self._cross: Network | None = None  # with the other hosts, for slices of buckets
-        self._aside: Network | None = None  # for whole buckets, which leave while the group makes other calls
+        self._cross: Network | None = None  # to the other hosts, for slices of buckets
+        self._aside: Network | None = None  # for whole buckets, which are summed while the group makes other calls
 
     def open(self, count: int, dtype: torch.dtype, device: str | torch.device) -> Staging:
-        """Memory for `count` numbers. All members ask for the same."""
+        """Open memory for `count` elements. All members must make the same call."""
         self._opened += 1
         with self._members.named("staging"):
             self._transport.barrier(f"staging of {count} {dtype}".encode())
@@ -66,7 +66,7 @@ class Stager:
         return NetworkArea(self._aside, count, dtype, device)
 
     def _shared(self, count: int, dtype: torch.dtype) -> memory.SharedArea | None:
-        """Shared memory, if all hosts have the same number of members, more than one, and memory for it."""
+        """Open shared memory if all hosts have the same number of members, more than one, and enough memory."""
         members = self._members
         per_host = Counter(members.nodes.values())
         if members.size == 1 or len(set(per_host.values())) > 1 or len(members.local) == 1:
@@ -80,7 +80,7 @@ class Stager:
             members,
             members.key("staging", self._opened, members.nodes[members.world.rank]),
             members.world.timeout,
-            # Between hosts any member's end breaks the sum, not only that of one who is late on this host.
+            # Between hosts, the loss of any member breaks the sum, not only of a late one on this host.
             members.check_everyone if cross else members.check_among(members.local),
             cross,
         )
@@ -91,7 +91,7 @@ class Stager:
         return area if bool(everywhere.all()) else None
 
     def _across(self) -> Callable[[torch.Tensor], None]:
-        """A function that sums a slice with the members of the other hosts that have this one's place on theirs."""
+        """Return a function that sums a slice with the members of the same local rank on the other hosts."""
         if self._cross is None:
             members = self._members
             place = members.local.index(members.rank)

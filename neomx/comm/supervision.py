@@ -1,4 +1,4 @@
-"""When a job is over, and how it went: the core of `neomx run` and `mx.dist.launch`."""
+"""Supervision of a job until it ends, and its result: the core of `neomx run` and `mx.dist.launch`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .child import Child, Failure
 from .store import TOLERATES_LOSS, Member
 from .tree import Tree
 
-FAREWELL = 5.0  # seconds that the other processes have to report what they lost after one has failed
+FAREWELL = 5.0  # seconds for the other processes to report their errors after one has failed
 _Handler = Callable[[int, FrameType | None], Any] | int | None
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupts:
-    """Ctrl-C and its kin, remembered instead of raised, for the time of a `with` block in the main thread."""
+    """Records SIGINT, SIGTERM and SIGHUP instead of raising, within a `with` block in the main thread."""
 
     def __init__(self) -> None:
         self.received: list[int] = []
@@ -39,22 +39,25 @@ class Interrupts:
         self.received.append(signum)
 
     def again(self) -> bool:
-        """Whether the user asked twice."""
+        """Whether the user interrupted twice."""
         return len(self.received) > 1
 
 
 class Blackboard(Protocol):
-    """What the launcher of this node needs of the job's store."""
+    """The part of the job's store that the launcher of a node needs."""
 
-    def get(self, key: str) -> bytes | None: ...
+    def get(self, key: str) -> bytes | None:
+        """Return a value, or None."""
 
-    def mark_gone(self, name: str, code: int, why: str) -> None: ...
+    def mark_gone(self, name: str, code: int, why: str) -> None:
+        """Report to all that a member is gone."""
 
-    def roster(self) -> dict[str, Member]: ...
+    def roster(self) -> dict[str, Member]:
+        """Return all that ever joined, by name."""
 
 
 class Verdict:
-    """Decides from the ends of processes when a job is over and how it went: one node's, or told of other nodes'."""
+    """Decides from the exits of processes when a job is over and whether it failed, for one node or several."""
 
     def __init__(self, store: Blackboard):
         self._store = store
@@ -65,35 +68,35 @@ class Verdict:
         self._since = 0.0
 
     def ended(self, child: Child) -> None:
-        """A process of this node has ended."""
+        """Handle the exit of a process of this node."""
         if child.code == 0:
             self.successes += child.name.startswith("worker")
         else:
             self.failed(child.failure())
 
     def failed(self, failure: Failure) -> None:
-        """A process has failed: the others are told who is gone."""
+        """Handle a failure: report the process as gone to the others."""
         self._store.mark_gone(failure.name, failure.code, failure.why)
         if failure.name.startswith("worker") and self._store.get(TOLERATES_LOSS) is not None:
-            self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); the job goes on without it")
+            self._news.append(f"{failure.name} on {failure.host} is lost ({failure.why}); the job continues without it")
             self.lost.append(failure)
             return
         if not self.failures:
-            self._news.append(f"{failure.name} on {failure.host} ended by {failure.why}")
+            self._news.append(f"{failure.name} on {failure.host} ended with {failure.why}")
             self._since = time.monotonic()
         self.failures.append(failure)
 
     def news(self) -> list[str]:
-        """What the user should hear at once, each only once."""
+        """Return new messages for the user."""
         news, self._news = self._news, []
         return news
 
     def over(self, running: bool) -> bool:
-        """Whether it is time to end: nobody works any more, or somebody failed and the others had time to say so."""
+        """Whether to end the job: no process works any more, or one failed and the others had time to report errors."""
         return not running or bool(self.failures) and time.monotonic() - self._since > FAREWELL
 
     def is_forsaken(self, child: Child) -> bool:
-        """Whether nothing is heard from a worker that runs, and the others have taken leave, as far as they live."""
+        """Whether a running worker is silent and all other workers have left or are gone."""
         members = self._members()
         others = {m.state for name, m in members.items() if name.startswith("worker") and name != child.name}
         mine = members.get(child.name)
@@ -103,13 +106,13 @@ class Verdict:
         return self._store.roster()
 
     def announce(self, interrupted: int | None) -> None:
-        """The job ends now, perhaps by a signal to us. Here nobody else needs to be told."""
+        """Announce the end of the job to other nodes, possibly because of a signal. Does nothing here."""
 
     def part(self) -> None:
-        """All processes of this node have ended. Here there is no other node to wait for."""
+        """Wait for other nodes after all processes of this node have ended. Does nothing here."""
 
     def failure(self) -> Failure | None:
-        """What the job failed of, if it did: who went first and not for the loss of another."""
+        """Return the cause of the job's failure, if any: the first failure that is not a consequence of another."""
         if self.failures:
             causes = [failure for failure in self.failures if not failure.is_consequence] or self.failures
             members = self._members()
@@ -118,7 +121,10 @@ class Verdict:
 
 
 def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: float = 0.0) -> None:
-    """Watch until the job is over or interrupted, then end all. `parting`: seconds for those that end by themselves."""
+    """Watch until the job is over or interrupted, then end all.
+
+    Processes have `parting` seconds to end by themselves.
+    """
     given_up: list[Child] = []
     while not interrupts.received and not verdict.over(bool(tree.running("worker"))):
         for child in tree.watch(0.05):
@@ -128,12 +134,12 @@ def supervise(tree: Tree, verdict: Verdict, interrupts: Interrupts, parting: flo
         for child in tree.running("worker"):
             if child not in given_up and verdict.is_forsaken(child):
                 given_up.append(child)
-                tree.say(f"{child.name} is silent and all other workers have ended: it is killed")
+                tree.say(f"{child.name} is silent and all other workers have ended: killing it")
                 guard.signal_group(child.group, signal.SIGKILL)
     interrupted = interrupts.received[0] if interrupts.received else None
     verdict.announce(interrupted)
     if interrupted is not None:
-        tree.say(f"{signal.Signals(interrupted).name} received: ending all processes (once more: at once)")
+        tree.say(f"{signal.Signals(interrupted).name} received: ending all processes (repeat to end immediately)")
     if parting:
         tree.wait(parting, interrupts.again)
     elif interrupted == signal.SIGINT:

@@ -1,4 +1,4 @@
-"""The job's store as torch.distributed wants it, so that process groups meet in it."""
+"""The job's store as a torch.distributed Store, for process groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .waiting import Waits
 
 
 class TorchStore(StoreClient, dist.Store):
-    """A process's way to the store, which torch can use as well."""
+    """A process's connection to the store that torch can use too."""
 
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None):
         dist.Store.__init__(self)
@@ -19,21 +19,21 @@ class TorchStore(StoreClient, dist.Store):
         self._waits: Waits | None = None
 
     def waits(self, rank: int) -> Waits:
-        """What this process, the worker `rank`, waits for."""
+        """Return the tracker of what this process, the worker `rank`, waits for."""
         if self._waits is None:
             self._waits = Waits(self, rank)
         return self._waits
 
     def append(self, key: str, value: Value) -> None:
-        """Not used: process groups do without it."""
+        """Not implemented: process groups do not use it."""
         raise NotImplementedError("append")
 
     def multi_get(self, keys: Iterable[str]) -> list[bytes]:
-        """Many values."""
+        """Return the values of several keys."""
         return [self.get(key) for key in keys]
 
     def multi_set(self, keys: Iterable[str], values: Iterable[Value]) -> None:
-        """Leave many values."""
+        """Set several values."""
         for key, value in zip(keys, values, strict=True):
             self.set(key, value)
 

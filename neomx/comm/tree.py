@@ -1,4 +1,4 @@
-"""The processes of a job on one node: started, watched and ended together."""
+"""The processes of a job on one node, started, monitored and ended together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .child import Child, Command
 from .descriptors import raise_limit
 from .output import Screen
 
-PATIENCE = 5.0  # seconds from a first SIGINT or SIGTERM to the next stronger signal
+PATIENCE = 5.0  # seconds between SIGINT or SIGTERM and the next stronger signal
 
 
 class Tree:
-    """The processes of a job on this node. Leaving the `with` block ends all of them and all that they started."""
+    """The processes of a job on this node. Leaving the `with` block ends them and all their descendants."""
 
     def __init__(self, job: str, node: int = 0, logs: str | None = None):
         self.job, self.node, self.logs = job, node, logs
@@ -35,7 +35,7 @@ class Tree:
             command,
             env={},
             stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,  # who reads ours need not wait for it
+            stdout=subprocess.DEVNULL,  # so that readers of our output do not wait for it
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             bufsize=0,
@@ -60,11 +60,11 @@ class Tree:
         return child
 
     def listen(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back from `watch` when there is something to read."""
+        """Call `callback` from `watch` when the descriptor is readable."""
         self._selector.register(fd, selectors.EVENT_READ, callback)
 
     def forget(self, fd: int) -> None:
-        """No longer listen to it."""
+        """Stop listening to a descriptor."""
         self._selector.unregister(fd)
 
     def _pass_on(self, child: Child, fd: int) -> None:
@@ -73,7 +73,7 @@ class Tree:
             child.close(fd)
 
     def watch(self, seconds: float) -> list[Child]:
-        """Pass on output for at most so long; returns those that have ended since the last call."""
+        """Forward output for up to `seconds`. Return the processes that have ended since the last call."""
         running = self.running()
         for key, _ in self._selector.select(seconds):
             key.data()
@@ -85,33 +85,33 @@ class Tree:
         return ended
 
     def running(self, role: str = "") -> list[Child]:
-        """Those of a role that have not ended."""
+        """Return the processes of a role that have not ended."""
         return [child for child in self.children if child.code is None and child.name.startswith(role)]
 
     def _drain(self, seconds: float) -> None:
-        """Pass on what is left in the pipes; a process that outlives its parent may keep them open."""
+        """Forward what is left in the pipes. A process that outlives its parent may keep them open."""
         limit = time.monotonic() + seconds
         while (ready := self._selector.select(0)) and time.monotonic() < limit:
             for key, _ in ready:
                 key.data()
 
     def say(self, text: str) -> None:
-        """A word of the launcher's own, among what the processes print."""
+        """Show a message of the launcher between the output of the processes."""
         with contextlib.suppress(BrokenPipeError):
             self.screens[1].line(f"neomx: {text}".encode())
 
     def signal(self, signum: int) -> None:
-        """Send a signal to every process and what it started."""
+        """Send a signal to all processes and their descendants."""
         for child in self.children:
             guard.signal_group(child.group, signum)
 
     def interrupt(self, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Ask everybody to stop as Ctrl-C does, and wait a little for that."""
+        """Interrupt all processes like Ctrl-C, and wait for them with a timeout."""
         self.signal(signal.SIGINT)
         self.wait(PATIENCE, hurry)
 
     def end(self, patience: float = 2.0, hurry: Callable[[], bool] = lambda: False) -> None:
-        """End all processes and all that they started: first by asking, then by force. Returns when none is left."""
+        """End all processes and their descendants, first with SIGTERM, then with SIGKILL. Returns when none is left."""
         if not self.children:
             return
         if self.running():
@@ -137,7 +137,7 @@ class Tree:
         self.children = []
 
     def wait(self, seconds: float, hurry: Callable[[], bool] = lambda: False) -> None:
-        """Pass on output until all have ended, for at most so long."""
+        """Forward output until all processes have ended, for up to `seconds`."""
         limit = time.monotonic() + seconds
         while self.running() and time.monotonic() < limit and not hurry():
             with contextlib.suppress(BrokenPipeError):
@@ -145,7 +145,7 @@ class Tree:
 
 
 def _screens() -> tuple[Screen, Screen]:
-    """Our stdout and stderr: one screen if both are the same terminal."""
+    """Return our stdout and stderr, as one screen if both are the same terminal."""
     err = Screen(sys.stderr)
     out = Screen(sys.stdout, err)
     return (out, out) if out.terminal and err.terminal else (out, err)

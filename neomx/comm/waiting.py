@@ -1,12 +1,12 @@
-"""Waits that can never end: two workers in different calls, or one whose program is over.
+"""Detection of waits that can never end: for workers in different calls, or for one whose program has ended.
 
-A worker that waits for more than a second says in the store what it waits in and for whom, and says so again every
-second. Each reads what the others say, and follows who waits for whom. A circle means that none of its workers can go
-on: all of them raise, with what each one does.
+A worker that waits for more than a second publishes in the store what it waits in and for which workers, and repeats
+that every second. Each worker reads these entries and follows the dependencies. A cycle is a deadlock: all of its
+workers raise an error that says where each one is.
 
-Only what main threads wait for counts. Groups that other threads use, such as those of gradients' buckets, are not used
-by main threads. What two looks have in common was so between them, so that nobody's old words are believed: a wait
-counts that was begun before the first look and is told again after it.
+Only waits of main threads count. Groups that other threads use, such as those of gradient buckets, are not used by
+main threads. To rule out outdated entries, a wait counts only if it began before the first check and was published
+again after it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass
 from ..base import MXNetError
 from .store import StoreClient
 
-_EVERY = 1.0  # seconds between two looks
+_EVERY = 1.0  # seconds between two checks
 
 
 class Stuck(MXNetError):
-    """A wait can never end. `doing` says what the workers that it depends on do, by rank."""
+    """A wait can never end. `doing` maps the ranks of the workers it depends on to what they do."""
 
     def __init__(self, doing: dict[int, str]) -> None:
         super().__init__("; ".join(f"worker {rank}: {what}" for rank, what in sorted(doing.items())))
@@ -34,27 +34,27 @@ class Stuck(MXNetError):
 
 @dataclass(frozen=True)
 class _Wait:
-    """What a worker says of its wait."""
+    """The published wait of a worker."""
 
-    number: int  # of this wait, among the worker's
-    said: int  # how often it has been said
+    number: int  # sequence number of the wait on its worker
+    said: int  # how often it was published
     what: str
     late: list[int]  # the workers it waits for
 
 
 class Waits:
-    """What this process's main thread waits for."""
+    """The waits of this process's main thread."""
 
     def __init__(self, store: StoreClient, rank: int) -> None:
         self._store, self._rank = store, rank
         self._number = self._said = 0
         self._what = ""
         self._looked = 0.0
-        self._first: dict[int, _Wait] = {}  # what others said when they were first looked at in this wait
+        self._first: dict[int, _Wait] = {}  # waits of others at the first check in this wait
 
     @contextmanager
     def during(self, what: str) -> Iterator[None]:
-        """A block in which the main thread may wait; of blocks one inside the other, the outermost counts."""
+        """Context manager for code in which the main thread may wait. Of nested blocks, the outermost counts."""
         if self._what or threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -65,28 +65,28 @@ class Waits:
         finally:
             self._what = ""
             if self._said:
-                with suppress(MXNetError):  # another has said it, or the store is lost
+                with suppress(MXNetError):  # another worker has written it, or the store is lost
                     self._store.set(self._key(self._rank), b"")
 
     def look(self, late: Callable[[], list[int]], known: bool = True) -> None:
-        """Called again and again in a wait for the workers that `late()` gives. Raises Stuck if it can never end.
+        """Check a wait for the workers returned by `late()`. Call it repeatedly while waiting.
 
-        Unless `known`, the wait is for one of them, and which is unknown: it ends with the last of them, and nothing
-        follows from what they wait for.
+        Raises Stuck if the wait can never end. Unless `known`, the wait is for an unknown one of these workers: it is
+        stuck only if all of them have ended, and what they wait for is ignored.
         """
         if time.monotonic() - self._looked < _EVERY or threading.current_thread() is not threading.main_thread():
             return
         if not self._what:
             return
         self._looked = time.monotonic()
-        members = self._store.roster()  # read before `late`: a worker that came and then left is not late
+        members = self._store.roster()  # read before `late`: a worker that arrived and then left is not late
         mine = _Wait(self._number, self._said + 1, self._what, late())
         left = {name for name, member in members.items() if member["state"] == "left"}
         ended = [rank for rank in mine.late if f"worker {rank}" in left]
         if not known and len(ended) < len(mine.late):
             return
         if ended:
-            raise Stuck({self._rank: self._what} | dict.fromkeys(ended, "its program is over"))
+            raise Stuck({self._rank: self._what} | dict.fromkeys(ended, "its program has ended"))
         self._said = mine.said
         self._store.set(self._key(self._rank), json.dumps(asdict(mine)))
         self._hear_verdict()
@@ -103,7 +103,7 @@ class Waits:
         return self._store.get(key, timeout=1.0) if self._store.check([key]) else b""
 
     def _confirmed(self, mine: _Wait) -> dict[int, _Wait]:
-        """The waits that this one depends on and that were there at the first look, by rank; this one too."""
+        """Return this wait and those it depends on that existed at the first check, by rank."""
         found, open_, seen = {self._rank: mine}, list(mine.late), {self._rank}
         while open_:
             rank = open_.pop()
@@ -124,7 +124,7 @@ class Waits:
         return found
 
     def _circle(self, waits: dict[int, _Wait]) -> dict[int, _Wait]:
-        """The waits on a way from this one into a circle, if there is one."""
+        """Return the waits on a path from this one into a cycle, or an empty dict."""
         way: list[int] = []
         done: set[int] = set()
 
@@ -144,11 +144,11 @@ class Waits:
     def _tell_verdict(self, circle: dict[int, _Wait]) -> None:
         said = json.dumps({rank: [wait.number, wait.what] for rank, wait in circle.items()})
         for rank in circle:
-            with suppress(MXNetError):  # another has said it, or the store is lost
+            with suppress(MXNetError):  # another worker has written it, or the store is lost
                 self._store.set(self._key(rank, "stuck"), said)
 
     def _hear_verdict(self) -> None:
-        """Raise if another worker has found the circle already."""
+        """Raise if another worker has already found the cycle."""
         content = self._read(self._key(self._rank, "stuck"))
         circle = json.loads(content) if content else {}
         if circle.get(str(self._rank), [0])[0] == self._number:

@@ -1,7 +1,7 @@
-"""Who am I among the processes of a job: told by the environment that a launcher gave.
+"""The place of this process in its job, read from the environment variables of its launcher.
 
-`neomx run` says it all. torchrun, mpirun, srun and MXNet's own launch.py (DMLC_*) are understood too; a process that
-nobody launched is a world of one worker.
+`neomx run` sets all of them. torchrun, mpirun, srun and MXNet's own launch.py (DMLC_*) are supported too. A process
+without a launcher is the only worker of its job.
 """
 
 from __future__ import annotations
@@ -27,60 +27,62 @@ _TORCHRUN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 class World:
     """A process's place in its job."""
 
-    role: str = "worker"  # or "server", or "scheduler" as MXNet's launcher has one
-    rank: int = 0  # among the workers, or among the servers; -1: the store hands it out
-    size: int = 1  # workers
+    role: str = "worker"  # or "server", or "scheduler" with MXNet's launcher
+    rank: int = 0  # among the workers or the servers; -1: assigned by the store
+    size: int = 1  # number of workers
     local_rank: int = 0
     local_size: int = 1
-    node: int = 0  # -1: found out by comparing host names
+    node: int = 0  # -1: determined by comparing host names
     nodes: int = 1
     servers: int = 0
-    store: str | None = None  # where the job's store is
-    agent: str | None = None  # torchrun's own store, where the address of ours is left
-    hosts_store: bool = False  # whether this process is to serve the job's store
+    store: str | None = None  # address of the job's store
+    agent: str | None = None  # address of torchrun's store, used to exchange the address of ours
+    hosts_store: bool = False  # whether this process hosts the job's store
     job: str = "alone"
     secret: bytes = b""
     tls: str | None = None
-    timeout: float = DEFAULT_TIMEOUT  # seconds that a wait for others may last
+    timeout: float = DEFAULT_TIMEOUT  # timeout for waiting on other processes, in seconds
     host: str = LOOPBACK  # the address that this process may listen on
 
     @property
     def name(self) -> str:
-        """As others know it: 'worker 3'."""
+        """The name in the roll call, such as 'worker 3'."""
         return f"{self.role} {self.rank}"
 
     @property
     def is_alone(self) -> bool:
-        """Whether there is nobody to talk to."""
+        """Whether the job has no other process."""
         return self.size == 1 and self.servers == 0 and self.role == "worker"
 
 
 def discover(environ: Mapping[str, str] = os.environ) -> World:
-    """This process's place, from the variables of whatever launcher started it."""
+    """Return the place of this process, from the variables of the launcher that started it."""
     for told_by in (_neomx, _dmlc, _torchrun, _mpi, _slurm):
         world = told_by(environ)
         if world is not None:
             return world
-    if _int(environ, "WORLD_SIZE", 1) > 1:  # to train alone would be silently wrong
+    if _int(environ, "WORLD_SIZE", 1) > 1:  # training alone would be silently wrong
         missing = " and ".join(name for name in _TORCHRUN if name not in environ)
         raise MXNetError(
             f"WORLD_SIZE={environ['WORLD_SIZE']} is set and {missing} is not: expected {', '.join(_TORCHRUN)}, as "
-            "torchrun sets them. Start the script by neomx run or torchrun, or unset WORLD_SIZE"
+            "torchrun sets them. Start the script with neomx run or torchrun, or unset WORLD_SIZE"
         )
     return World(timeout=_timeout(environ))
 
 
 def address_towards(other: str) -> str:
-    """This machine's address on the way to another."""
+    """Return the address of this machine on the route to another one."""
     if is_loopback(other):
         return LOOPBACK
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(other, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind, protocol) as sock:
-            sock.connect(place)  # sends nothing: it only chooses the way
+            sock.connect(place)  # sends nothing, only selects the route
             return str(sock.getsockname()[0])
     except OSError as error:
-        raise MXNetError(f"no way to the host {other!r}: {error}. Is its name right, and the network up?") from error
+        raise MXNetError(
+            f"cannot resolve host {other!r}: {error}. Check the host name and the network connection"
+        ) from error
 
 
 def _neomx(environ: Mapping[str, str]) -> World | None:
@@ -191,13 +193,13 @@ def _slurm(environ: Mapping[str, str]) -> World | None:
 def _meeting(
     environ: Mapping[str, str], launcher: str, remedy: str, job: str, first: str | None, *places: int
 ) -> World:
-    """A world whose worker 0 hosts the store, at MASTER_ADDR or on the first host, at a port made from the job."""
+    """Return a world whose worker 0 hosts the store, at MASTER_ADDR or the first host, on a port from the job."""
     rank, size, local_rank, local_size = places
     first = environ.get("MASTER_ADDR") or first
     if first is None:
-        raise MXNetError(f"{launcher} on several hosts does not say where worker 0 is: give {remedy} to all workers")
+        raise MXNetError(f"{launcher} on several hosts does not say where worker 0 is: pass {remedy} to all workers")
     if is_loopback(first):
-        job = f"{job} of user {os.getuid()}"  # MPICH gives no name to a job: those of two users must not meet
+        job = f"{job} of user {os.getuid()}"  # MPICH jobs have no name; separate those of different users
     port = _int(environ, "MASTER_PORT", 20000 + int(hashlib.sha256(job.encode()).hexdigest(), 16) % 10000)
     return World(
         rank=rank,
@@ -215,7 +217,7 @@ def _meeting(
 
 
 def node_names(listed: str) -> list[str]:
-    """The hosts in Slurm's short way of writing them: 'n[01-03,7],gpu5' is n01 n02 n03 n7 gpu5."""
+    """Expand Slurm's short form of host names: 'n[01-03,7],gpu5' is n01 n02 n03 n7 gpu5."""
     names: list[str] = []
     for head, inside, tail in re.findall(r"([^,\[\]]+)(?:\[([^\]]*)\])?([^,\[\]]*)", listed):
         if not inside:
@@ -234,7 +236,7 @@ def _int(environ: Mapping[str, str], key: str, default: int) -> int:
     try:
         return int(value)
     except ValueError:
-        raise MXNetError(f"the environment variable {key} must be a whole number, received {value!r}") from None
+        raise MXNetError(f"the environment variable {key} must be an integer, received {value!r}") from None
 
 
 def _timeout(environ: Mapping[str, str]) -> float:
@@ -249,12 +251,12 @@ def _timeout(environ: Mapping[str, str]) -> float:
 
 
 def _is_here(address: str) -> bool:
-    """Whether only processes of this host can meet there."""
+    """Whether only processes of this host can reach the address."""
     return is_loopback(split_address(address)[0])
 
 
 def store_place(world: World) -> tuple[str, int]:
-    """Where the process that hosts the store listens: the job's address, never beyond loopback without need."""
+    """Return where the hosting process of the store listens: the job's address, on loopback if possible."""
     if world.store is None:
         return world.host, 0
     host, port = split_address(world.store)

@@ -1,1 +1,1 @@
-"""The `neomx` command: one script as many processes, here or on several machines."""
+"""The `neomx` command: runs a script as several processes, on one or several machines."""

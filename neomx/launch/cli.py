@@ -25,44 +25,44 @@ EXAMPLES = """examples:
   neomx run -n 4 -s 2 train.py                       four workers, two parameter servers
   neomx run --layout data=2,tensor=2 train.py        as many workers as the layout needs
   neomx run --hosts a:4,b:4 train.py                 four workers on each of two machines, over ssh
-  neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 --secret-file FILE -n 4 train.py    the same, typed on each machine
+  neomx run --nnodes 2 --node-rank 0 --rdzv a:29400 --secret-file FILE -n 4 train.py    the same, run on each machine
   srun --ntasks-per-node=1 neomx run -n 4 train.py   on every node of a Slurm allocation
 
 environment:
-  NEOMX_SECRET     the job's secret where several hosts are not started over ssh: at least 16 bytes, the same on all
-  NEOMX_INSECURE   1: several hosts without a secret, so that whoever reaches them may join
-  NEOMX_SILENCE    seconds after which a process that gives no sign of life counts as gone (default 20)
+  NEOMX_SECRET     the job's secret for several hosts that are not started over ssh: at least 16 bytes, the same on all
+  NEOMX_INSECURE   1: run on several hosts without a secret; any process that reaches them may join
+  NEOMX_SILENCE    seconds without a heartbeat after which a process counts as gone (default 20)
 """
 
-ONE_PROCESS = """one process, in which `import mxnet` and `import horovod.mxnet` mean neomx:
-  python -m neomx train.py args...            as `python train.py args...`
-  python -m neomx -m package.module args...   as `python -m package.module args...`
+ONE_PROCESS = """one process, in which `import mxnet` and `import horovod.mxnet` load neomx:
+  python -m neomx train.py args...            like `python train.py args...`
+  python -m neomx -m package.module args...   like `python -m package.module args...`
 """
 
 
-# Commands on files: where each is, loaded when it is asked for, and what it is for. Such a module has an `EPILOG` of
-# examples, `add_arguments(parser)` and `main(options)`, which returns the exit code.
+# Commands on files: the module of each, imported on demand, and its description. A module defines `EPILOG` with
+# examples, `add_arguments(parser)`, and `main(options)`, which returns the exit code.
 FILE_COMMANDS = {
-    "check": ("neomx.check.command", "read MXNet scripts, without running them, and tell what neomx does not have"),
+    "check": ("neomx.check.command", "analyze MXNet scripts without running them and report what neomx lacks"),
     "doctor": ("neomx.doctor.command", "check this machine, its limits and its connections to other machines"),
-    "convert": ("neomx.convert.command", "turn a checkpoint into safetensors and a torch module, ONNX, or .params"),
-    "inspect": ("neomx.convert.inspect", "say what a .params, .json, .rec or safetensors file holds"),
-    "pack": ("neomx.io.pack", "pack a folder or a list of pictures into a .rec file"),
+    "convert": ("neomx.convert.command", "convert a checkpoint to safetensors and a torch module, ONNX, or .params"),
+    "inspect": ("neomx.convert.inspect", "show the contents of a .params, .json, .rec or safetensors file"),
+    "pack": ("neomx.io.pack", "pack a folder or a list of images into a .rec file"),
 }
 
 
 def parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The options of the command; those of a command on files only if it is the one `chosen`."""
+    """Return the parser of the command. The options of a command on files are added only if it is the `chosen` one."""
     raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
         prog="neomx",
-        description="Train MXNet programs on many workers; keep their files.",
+        description="Run MXNet programs on one or more workers, and work with their files.",
         epilog=ONE_PROCESS,
         formatter_class=raw,
     )
     commands = top.add_subparsers(dest="command_name", required=True, metavar="command")
     sub = commands.add_parser(
-        "run", help="run one script as many processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
+        "run", help="run a script as several processes", epilog=EXAMPLES, formatter_class=raw, allow_abbrev=False
     )
     if chosen not in FILE_COMMANDS:
         sinks.load_plugins()
@@ -79,37 +79,37 @@ def parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 
 def _add_run(add: Callable[..., Any]) -> None:
-    add("-n", dest="workers", type=int, metavar="N", help="workers on each node (default 1)")
+    add("-n", dest="workers", type=int, metavar="N", help="number of workers on each node (default 1)")
     add(
         "-s",
         dest="servers",
         type=int,
         default=0,
         metavar="S",
-        help="parameter servers on all nodes together (default 0: all-reduce)",
+        help="total number of parameter servers on all nodes (default 0: all-reduce)",
     )
     add("--hosts", type=parse_hosts, default=(), metavar="a:4,b:4", help="hosts and their workers, started over ssh")
-    add("--nnodes", dest="nodes", type=int, metavar="N", help="number of nodes, one command typed on each")
-    add("--node-rank", dest="node", type=int, metavar="K", help="which of them this is, from 0")
-    add("--rdzv", dest="rendezvous", metavar="HOST:PORT", help="where node 0 listens and the others find it")
+    add("--nnodes", dest="nodes", type=int, metavar="N", help="number of nodes; run the command on each")
+    add("--node-rank", dest="node", type=int, metavar="K", help="rank of this node, from 0")
+    add("--rdzv", dest="rendezvous", metavar="HOST:PORT", help="address of node 0, to which the other nodes connect")
     add(
         "--layout",
         metavar="data=2,tensor=2",
-        help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline, and what "
-        "the program registers); without -n it tells how many there are",
+        help="how the workers divide the work, for Layout.from_env() (data, shard, tensor, pipeline, and dimensions "
+        "that the program registers); determines the number of workers if -n is not given",
     )
-    add("--logs", metavar="DIR", help="keep each process's whole output in DIR/worker-0.log, ...")
-    add("--tls", action="store_true", help="encrypt all connections (a certificate is made for the job)")
-    add("--tls-file", metavar="PEM", help="encrypt with this certificate and key")
+    add("--logs", metavar="DIR", help="write the output of each process to DIR/worker-0.log, ...")
+    add("--tls", action="store_true", help="encrypt all connections (creates a certificate for the job)")
+    add("--tls-file", metavar="PEM", help="encrypt all connections with this certificate and key")
     add(
         "--timeout",
         type=float,
         default=DEFAULT_TIMEOUT,
         metavar="SECONDS",
-        help="how long anybody waits for anybody (default %(default)g)",
+        help="timeout for waiting on another process, in seconds (default %(default)g)",
     )
-    add("--secret-file", metavar="FILE", help="the job's secret, the same on every node (or set NEOMX_SECRET)")
-    add("--insecure", action="store_true", help="run on several hosts without a secret: whoever reaches them may join")
+    add("--secret-file", metavar="FILE", help="file with the job's secret, the same on all nodes (or set NEOMX_SECRET)")
+    add("--insecure", action="store_true", help="run on several hosts without a secret; any process may join")
     add(
         "--env",
         dest="environ",
@@ -117,20 +117,20 @@ def _add_run(add: Callable[..., Any]) -> None:
         type=parse_setting,
         default=[],
         metavar="K=V",
-        help="set a variable in every process",
+        help="set an environment variable in every process",
     )
     add(
         "--leash", action="store_true", help=argparse.SUPPRESS
-    )  # started over ssh: the secret on stdin, whose end means: end
+    )  # started over ssh: reads the secret from stdin, and ends when stdin closes
     add(
         "-m", dest="module", nargs=argparse.REMAINDER, metavar="module args...", help="run a module instead of a script"
     )
     add("script", nargs=argparse.REMAINDER, metavar="script.py args...")
-    _add_sinks(add)  # last: one with a name that is taken has no flag
+    _add_sinks(add)  # last: a sink whose name is already an option gets no flag
 
 
 def _add_sinks(add: Callable[..., Any]) -> None:
-    """A flag for each registered sink: `--tensorboard DIR`, or `--progress` and `--no-progress`."""
+    """Add a flag for each registered sink: `--tensorboard DIR`, or `--progress` and `--no-progress`."""
     for sink in sinks.registered():
         flag, dest, about = f"--{sink.name}", f"sink {sink.name}", sink.help.replace("%", "%%")
         try:
@@ -140,7 +140,7 @@ def _add_sinks(add: Callable[..., Any]) -> None:
             else:
                 add(flag, dest=dest, type=_valid(sink), metavar=sink.metavar, help=about)
         except argparse.ArgumentError:
-            say(f"the sink {sink.name!r} has no flag: {flag} is another option of neomx run. Set {sink.variable}")
+            say(f"the sink {sink.name!r} has no flag, since {flag} is an option of neomx run. Set {sink.variable}")
 
 
 def _valid(sink: sinks.Registration) -> Callable[[str], str]:
@@ -154,7 +154,7 @@ def _valid(sink: sinks.Registration) -> Callable[[str], str]:
 
 
 def _sinks_asked_for(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The variables that start the sinks in workers, taken out of the options."""
+    """Remove the options of sinks and yield the variables that start them in workers."""
     for sink in sinks.registered():
         value = given.pop(f"sink {sink.name}", None)
         if isinstance(value, bool) and (value or sink.default):
@@ -164,7 +164,7 @@ def _sinks_asked_for(given: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def read_job(argv: Sequence[str] | None = None) -> Job:
-    """The job that the command line asks for."""
+    """Parse the command line and return the job."""
     given = vars(parser().parse_args(argv))
     del given["command_name"]
     module, script = given.pop("module"), given.pop("script")
@@ -189,19 +189,19 @@ def read_job(argv: Sequence[str] | None = None) -> Job:
 
 
 def _hint_misplaced(script: list[str]) -> None:
-    """Say that a flag of ours comes too late: `neomx run train.py -n 2` runs one worker."""
+    """Print a hint if a flag of `neomx run` follows the script, as in `neomx run train.py -n 2`."""
     flags = ("-n", "-s", "--hosts", "--nnodes", "--layout")
     if len(script) > 1 and (flag := script[1].partition("=")[0]) in flags:
         say(
-            f"{flag} comes after {script[0]}, so it goes to the script. If it is meant for neomx run, write "
+            f"{flag} comes after {script[0]}, so it is passed to the script. If it is meant for neomx run, write "
             f"neomx run {flag} ... {script[0]}"
         )
 
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """A process that is told to end does so as after an error: files that are half written are removed."""
-    if threading.current_thread() is not threading.main_thread():  # signals are for the main one
+    """On SIGTERM, exit as after an error, so that partially written files are removed."""
+    if threading.current_thread() is not threading.main_thread():  # signal handlers need the main thread
         yield
         return
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -212,7 +212,7 @@ def _ending_in_order() -> Iterator[None]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The `neomx` command; returns its exit code."""
+    """Run the `neomx` command and return its exit code."""
     typed = argv is None
     argv = sys.argv[1:] if argv is None else argv
     try:
@@ -228,6 +228,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:  # before anything was started
         return 130
-    except BrokenPipeError:  # whoever read our output has gone
+    except BrokenPipeError:  # the reader of our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141

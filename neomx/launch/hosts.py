@@ -1,4 +1,4 @@
-"""One job on several machines, started from here over ssh."""
+"""A job on several machines, started over ssh."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .job import Job
 from .nodes import GOODBYE, Council, open_store
 from .run import certificate, conclude, settings
 
-SSH = "ssh -o BatchMode=yes -o ConnectTimeout=15"  # NEOMX_SSH replaces it
+SSH = "ssh -o BatchMode=yes -o ConnectTimeout=15"  # override with NEOMX_SSH
 
 
 def run(job: Job) -> int:
-    """Start a launcher on every host, holding each by its stdin: if we end, or ssh does, all ends there too."""
+    """Start a launcher on every host over ssh. It ends all processes there when its stdin closes."""
     secret = secrets.token_hex(16)
     with contextlib.ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
@@ -42,27 +42,27 @@ def run(job: Job) -> int:
 
 
 def our_address(job: Job) -> str:
-    """The address of this machine that the hosts can reach; loopback if they are all this machine."""
+    """Return an address of this machine that the hosts can reach; loopback if all of them are this machine."""
     return next((address_towards(host) for host, _ in job.hosts if not is_loopback(host)), "127.0.0.1")
 
 
 def _tell(process: subprocess.Popen[bytes], secret: str, pem: str | None, environ: tuple[tuple[str, str], ...]) -> None:
-    """The secret, the certificate's key and the variables go through ssh's stdin: a command line is seen by everybody.
+    """Send the secret, the key of the certificate and the variables through ssh's stdin.
 
-    A variable is often a password.
+    All users can see command lines, and variables often contain passwords.
     """
     assert process.stdin is not None
     tls = None
     if pem is not None:
         with open(pem) as file:
             tls = file.read()
-    with contextlib.suppress(BrokenPipeError):  # ssh has failed already, and will be reported
+    with contextlib.suppress(BrokenPipeError):  # ssh has already failed, which will be reported
         process.stdin.write(json.dumps({"secret": secret, "tls": tls, "environ": environ}).encode() + b"\n")
         process.stdin.flush()
 
 
 def remote_command(job: Job, node: int, store: str) -> str:
-    """What a host's shell is told: the same program in the same directory, as one node of the job."""
+    """Return the shell command for a host: the same program in the same directory, as one node of the job."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""What `neomx run` was asked for, checked once and as a whole."""
+"""The configuration of `neomx run`, validated as a whole."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..comm import descriptors
 from ..comm.wire import WireError, check_pem
 from ..comm.world import DEFAULT_TIMEOUT
 
-_IN_ALL = 1 << 16  # processes of a job, which is what its store has room for
+_IN_ALL = 1 << 16  # maximum processes of a job, limited by its store
 
 
 class ConfigurationError(MXNetError):
-    """The job as asked for cannot be: nothing was started."""
+    """The configuration of a job is invalid; nothing was started."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """A job: which program, how many of it, and where. Raises ConfigurationError for what cannot be."""
+    """A job: its program, the number of processes, and the hosts. Raises ConfigurationError if it is invalid."""
 
     command: list[str]  # script.py and its arguments, or the module and its arguments
     module: bool = False
@@ -35,13 +35,13 @@ class Job:
     logs: str | None = None
     tls: bool = False
     tls_file: str | None = None
-    sinks: tuple[tuple[str, str], ...] = ()  # the variables that start them in workers, and their values
+    sinks: tuple[tuple[str, str], ...] = ()  # variables that start sinks in workers, and their values
     timeout: float = DEFAULT_TIMEOUT
     secret_file: str | None = None
-    insecure: bool = False  # several hosts without a secret
+    insecure: bool = False  # allow several hosts without a secret
     environ: tuple[tuple[str, str], ...] = ()
     layout: str | None = None  # 'data=2,tensor=2'
-    leash: bool = False  # secret on stdin, whose end means: end
+    leash: bool = False  # read the secret from stdin, and end when stdin closes
 
     def __post_init__(self) -> None:
         self._check_program()
@@ -50,7 +50,7 @@ class Job:
         self._check_layout()
         self._check_room()
         if not 0 < self.timeout < math.inf:
-            raise ConfigurationError(f"--timeout is in seconds and must be above 0; received {self.timeout:g}")
+            raise ConfigurationError(f"--timeout must be a number of seconds above 0; received {self.timeout:g}")
         self._check_files()
 
     def _check_files(self) -> None:
@@ -67,7 +67,7 @@ class Job:
     def _check_program(self) -> None:
         if not self.command:
             raise ConfigurationError(
-                "which program? neomx run [options] script.py args... or neomx run [options] -m module args..."
+                "no program given: use neomx run [options] script.py args... or neomx run [options] -m module args..."
             )
         if not self.module and not os.path.isfile(self.command[0]):
             raise ConfigurationError(f"no such script: {self.command[0]} (looked in {os.getcwd()})")
@@ -75,7 +75,7 @@ class Job:
     def _check_counts(self) -> None:
         if self.workers is not None and self.workers < 1:
             raise ConfigurationError(
-                f"workers = nodes x workers on each = {self.nodes} x {self.workers} = {self.nodes * self.workers}: "
+                f"workers = nodes x workers per node = {self.nodes} x {self.workers} = {self.nodes * self.workers}: "
                 "-n must be at least 1"
             )
         if self.servers < 0:
@@ -85,21 +85,21 @@ class Job:
             sum_ = " + ".join(map(str, counts))
             if self.workers != sum(counts):
                 raise ConfigurationError(
-                    f"--hosts gives {sum_} = {sum(counts)} workers but -n says {self.workers}: leave out -n"
+                    f"--hosts defines {sum_} = {sum(counts)} workers but -n is {self.workers}: omit -n"
                 )
 
     def _check_nodes(self) -> None:
         if self.hosts and (self.nodes > 1 or self.rendezvous):
             raise ConfigurationError(
-                "either --hosts (one command starts all, over ssh) or --nnodes with --rdzv (a command on each machine)"
+                "use --hosts (one command starts all, over ssh) or --nnodes with --rdzv (a command on each machine)"
             )
         if self.nodes < 1 or not 0 <= self.node < self.nodes:
             raise ConfigurationError(
-                f"0 <= --node-rank < --nnodes does not hold: 0 <= {self.node} < {self.nodes} (the first has rank 0)"
+                f"expected 0 <= --node-rank < --nnodes, received --node-rank {self.node} and --nnodes {self.nodes}"
             )
         if self.nodes > 1 and not self.rendezvous:
             raise ConfigurationError(
-                f"--nnodes {self.nodes} needs --rdzv host:port, the address of node 0, the same on every node"
+                f"--nnodes {self.nodes} requires --rdzv host:port, the address of node 0, the same on every node"
             )
         found = self.rendezvous and re.fullmatch(r".+:([0-9]{1,5})", self.rendezvous)
         if self.rendezvous and (not found or int(found[1]) > 65535):
@@ -108,30 +108,30 @@ class Job:
             )
         if self.nodes > 1 and self.tls and not self.tls_file:
             raise ConfigurationError(
-                "--tls on several nodes needs --tls-file PEM, the same certificate and key on every node"
+                "--tls on several nodes requires --tls-file PEM, the same certificate and key on every node"
             )
 
     def _check_room(self) -> None:
-        """Refuse what no machine runs: it would be out of memory before it could say so."""
+        """Refuse more processes than a machine can run, before it runs out of memory."""
         given = [count for _, count in self.hosts]
         workers = sum(given) if given else self.nodes * self.local_workers
         if workers + self.servers > _IN_ALL:
             raise ConfigurationError(
-                f"{workers} workers and {self.servers} servers are more processes than the {_IN_ALL} that a job may "
-                "have: give smaller numbers to -n, -s and --nnodes"
+                f"{workers} workers and {self.servers} servers exceed the limit of {_IN_ALL} processes of a job: "
+                "reduce -n, -s or --nnodes"
             )
         here = 0 if self.hosts else self.local_workers + -(-self.servers // self.nodes)
         if here > (most := descriptors.most_processes()):
             raise ConfigurationError(
-                f"{here} processes on this machine are too many: with its cores and file descriptors (ulimit -Hn) it "
-                f"may run {most}. Give smaller numbers to -n and -s"
+                f"{here} processes are too many for this machine: its cores and file descriptors (ulimit -Hn) allow "
+                f"{most}. Reduce -n or -s"
             )
 
     def _check_layout(self) -> None:
         if self.layout is None:
             return
         everywhere = sum(count for _, count in self.hosts) if self.hosts else self.nodes * self.local_workers
-        from ..parallel.layout import check_workers  # loaded only for those who want a layout
+        from ..parallel.layout import check_workers  # imported only if a layout is used
 
         try:
             check_workers(_degrees(self.layout), everywhere)
@@ -140,19 +140,19 @@ class Job:
 
     @property
     def local_workers(self) -> int:
-        """How many workers this node runs: as many as it was told, or its part of what the layout needs."""
+        """The number of workers on this node: as given, or its share of what the layout needs."""
         if self.workers is None and self.layout is not None:
             return max(1, math.prod(_degrees(self.layout).values()) // self.nodes)
         return self.workers or 1
 
     @property
     def python(self) -> list[str]:
-        """The command of one process."""
+        """The command line of one process."""
         return [sys.executable, *(["-m"] if self.module else []), *self.command]
 
 
 def _degrees(text: str) -> dict[str, int]:
-    """The degrees of a layout; its names are the program's, which may have registered some."""
+    """Parse the degrees of a layout. The program may have registered its dimensions."""
     from ..parallel.dimensions import parse_degrees
 
     try:
@@ -162,22 +162,22 @@ def _degrees(text: str) -> dict[str, int]:
 
 
 def parse_hosts(text: str) -> tuple[tuple[str, int], ...]:
-    """'a:4,b:4' as (('a', 4), ('b', 4)); a host without a number has one worker."""
+    """Parse 'a:4,b:4' into (('a', 4), ('b', 4)). A host without a number has one worker."""
     hosts = []
     for part in text.split(","):
         name, colon, count = part.strip().rpartition(":")
         name, count = (name, count) if colon else (count, "1")
         if not name or not count.isdigit() or int(count) < 1:
             raise ConfigurationError(
-                f"--hosts is a list such as a:4,b:4 (host:workers); cannot read {part.strip()!r} in {text!r}"
+                f"--hosts must be a list such as a:4,b:4 (host:workers); cannot parse {part.strip()!r} in {text!r}"
             )
         hosts.append((name, int(count)))
     return tuple(hosts)
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """'K=V' as ('K', 'V')."""
+    """Parse 'K=V' into ('K', 'V')."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigurationError(f"--env takes NAME=VALUE; received {text!r}")
+        raise ConfigurationError(f"--env must be NAME=VALUE; received {text!r}")
     return key, value

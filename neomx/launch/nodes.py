@@ -1,4 +1,4 @@
-"""One job on several machines: the launchers of all nodes meet in the job's store and end together."""
+"""A job on several machines: the launchers of all nodes connect to the job's store and end together."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .job import Job
 from .run import certificate, conclude, settings, start
 
 END = "launch/end"
-GOODBYE = 10.0  # seconds that node 0 waits for the others to have ended their processes
-PROBE = 10.0  # seconds for one connection of the probe
+GOODBYE = 10.0  # seconds that node 0 waits until the others have ended their processes
+PROBE = 10.0  # timeout in seconds for one connection of the probe
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """What a node tells the others of itself."""
+    """The information that a node shares with the others."""
 
     node: int
     name: str
@@ -47,7 +47,7 @@ class Node:
 
 
 def run(job: Job) -> int:
-    """Run this node's part of a job on several nodes; node 0 also keeps the store and decides."""
+    """Run this node's part of a job on several nodes. Node 0 also hosts the store and makes decisions."""
     with contextlib.ExitStack() as stack:
         job, secret, pem = stack.enter_context(_credentials(job))
         assert job.rendezvous is not None
@@ -61,7 +61,7 @@ def run(job: Job) -> int:
         except MXNetError as error:
             if council is None:
                 raise
-            council.part()  # the others are to read in the store what went wrong
+            council.part()  # so that the other nodes can read the error from the store
             raise MXNetError(f"{error}{council.refusals()}") from error
         verdict = council or Delegate(client, job.node)
         spec = spec_of(nodes, job, host, secret, pem)
@@ -76,7 +76,7 @@ def run(job: Job) -> int:
 
 
 def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None) -> JobSpec:
-    """This node's part of the whole."""
+    """Return this node's part of the job."""
     assert job.rendezvous is not None
     return JobSpec(
         job=nodes[0].job,
@@ -96,18 +96,18 @@ def spec_of(nodes: list[Node], job: Job, host: str, secret: str, pem: str | None
     )
 
 
-# ---- meeting ----
+# ---- rendezvous ----
 
 
 @contextlib.contextmanager
 def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServer]:
-    """The job's store at the rendezvous."""
+    """Host the job's store at the rendezvous address."""
     host, port = wire.split_address(address)
     try:
         opened = StoreServer(host, port, secret.encode(), pem)
     except wire.WireError as error:
         if isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE and port:
-            raise MXNetError(f"{error}. If this is not the first node, give its --node-rank: 1, 2, ...") from error
+            raise MXNetError(f"{error}. If this is not the first node, pass its --node-rank: 1, 2, ...") from error
         raise
     with contextlib.closing(opened) as store:
         store.start()
@@ -116,7 +116,7 @@ def open_store(address: str, secret: str, pem: str | None) -> Iterator[StoreServ
 
 @contextlib.contextmanager
 def _credentials(job: Job) -> Iterator[tuple[Job, str, str | None]]:
-    """The job with its variables, its secret and certificate: from who started us over ssh, or from the user."""
+    """Return the job with its variables, its secret and certificate, from ssh's stdin or from the user."""
     if job.leash:
         told = json.loads(sys.stdin.readline())
         job = dataclasses.replace(job, environ=tuple((key, value) for key, value in told["environ"]))
@@ -130,7 +130,7 @@ def _credentials(job: Job) -> Iterator[tuple[Job, str, str | None]]:
 
 
 def shared_secret(job: Job) -> str:
-    """What all nodes know: from a file or the environment; on one host from a file of the user's own."""
+    """Return the secret of all nodes: from a file or the environment, or on one host from the user's own file."""
     assert job.rendezvous is not None
     if job.secret_file:
         return read(job.secret_file, f"--secret-file {job.secret_file}").decode()
@@ -139,13 +139,13 @@ def shared_secret(job: Job) -> str:
     one_host = wire.is_loopback(wire.split_address(job.rendezvous)[0])
     secret = find(os.environ, job.rendezvous, one_host, job.insecure)
     if secret == public(job.rendezvous):
-        say(f"--insecure and no secret: whoever reaches {job.rendezvous} can join this job")
+        say(f"--insecure and no secret: any process that reaches {job.rendezvous} can join this job")
     return secret.hex()
 
 
 @contextlib.contextmanager
 def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
-    """A way to the store, waited for, on whose roll this node's launcher is."""
+    """Connect this node's launcher to the store, retrying until the timeout, and join the roll call."""
     assert job.rendezvous is not None
     limit = time.monotonic() + job.timeout
     patience = min(3.0, job.timeout)
@@ -159,8 +159,10 @@ def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
             if isinstance(error, wire.SettingsDiffer):
                 raise MXNetError(f"node {job.node} cannot join node 0: {error}") from error
             if time.monotonic() > limit:
-                raise MXNetError(f"node {job.node} waited {job.timeout:g} s for node 0: {error}") from error
-            say(f"node {job.node} waits for node 0 at {job.rendezvous} ({error.__cause__ or error})")
+                raise MXNetError(
+                    f"node {job.node} timed out after {job.timeout:g} s waiting for node 0: {error}"
+                ) from error
+            say(f"node {job.node} is waiting for node 0 at {job.rendezvous} ({error.__cause__ or error})")
             patience = min(15.0, max(1.0, limit - time.monotonic()))
     client.set_timeout(datetime.timedelta(seconds=job.timeout))
     client.join(f"node {job.node}")
@@ -171,7 +173,10 @@ def _join(job: Job, secret: str, pem: str | None) -> Iterator[StoreClient]:
 
 
 def meet(client: StoreClient, job: Job, host: str, secret: str, pem: str | None) -> list[Node]:
-    """Wait for all nodes' launchers, and connect each to each. Raises who did not come, or which way is closed."""
+    """Wait for the launchers of all nodes and test all connections.
+
+    Raises an error naming missing nodes or failures.
+    """
     with contextlib.closing(wire.listen(host)) as listening:
         here = wire.join_address(host, listening.getsockname()[1])
         me = Node(job.node, socket.gethostname(), job.local_workers, job.servers, here, new_job())
@@ -193,11 +198,12 @@ def _gather(client: StoreClient, job: Job) -> list[Node]:
         names = ", ".join(f"node {node}" for node in missing)
         if time.monotonic() > limit:
             raise MXNetError(
-                f"{names} of {job.nodes} did not come to {job.rendezvous} within {job.timeout:g} s: nothing was started"
+                f"timed out after {job.timeout:g} s waiting for {names} of {job.nodes} at {job.rendezvous}: "
+                "nothing was started"
             )
         if time.monotonic() - said > 10:
             said = time.monotonic()
-            say(f"node {job.node} waits at {job.rendezvous} for {names} of {job.nodes}")
+            say(f"node {job.node} is waiting at {job.rendezvous} for {names} of {job.nodes}")
         time.sleep(0.1)
     nodes = [Node(**json.loads(client.get(key))) for key in keys.values()]
     if len({node.servers for node in nodes}) > 1:
@@ -208,7 +214,7 @@ def _gather(client: StoreClient, job: Job) -> list[Node]:
 
 
 def _probe(client: StoreClient, job: Job, nodes: list[Node], secret: str, pem: str | None) -> None:
-    """Connect to every other node, tell the result, and hear theirs."""
+    """Connect to every other node, publish the result, and read those of the others."""
     errors = [error for node in nodes if node.node != job.node and (error := _try(job, node, secret, pem))]
     client.set(f"launch/probe/{job.node}", json.dumps(errors))
     for node in nodes:
@@ -218,7 +224,7 @@ def _probe(client: StoreClient, job: Job, nodes: list[Node], secret: str, pem: s
             else []
         )
     if errors:
-        raise MXNetError("the nodes cannot all reach each other, nothing was started:\n  " + "\n  ".join(errors))
+        raise MXNetError("not all nodes can reach each other, nothing was started:\n  " + "\n  ".join(errors))
 
 
 def _try(job: Job, node: Node, secret: str, pem: str | None) -> str | None:
@@ -230,7 +236,7 @@ def _try(job: Job, node: Node, secret: str, pem: str | None) -> str | None:
 
 
 def _let_loose(tree: Tree, interrupts: Interrupts) -> None:
-    """Who started us over ssh is gone."""
+    """End the job if the process that started this one over ssh is gone."""
     if not os.read(sys.stdin.fileno(), 1):
         tree.forget(sys.stdin.fileno())
         interrupts.received.append(signal.SIGHUP)
@@ -244,7 +250,7 @@ def _interrupted(name: str, signum: int) -> Failure:
 
 
 class Council(Verdict):
-    """The verdict of a job on several nodes, where the store is: it hears the others and tells all of the end."""
+    """The verdict of a job on several nodes, on the node with the store: collects failures and announces the end."""
 
     def __init__(self, store: StoreServer, remote: range):
         super().__init__(store)
@@ -254,7 +260,7 @@ class Council(Verdict):
         self._done: set[int] = set()
 
     def ended(self, child: Child) -> None:
-        """A process of this node has ended, or the ssh that holds another node."""
+        """Handle the exit of a process of this node, or of the ssh connection to another node."""
         role, _, number = child.name.partition(" ")
         if role == "node" and child.code == 0:
             self._done.add(int(number))
@@ -262,7 +268,7 @@ class Council(Verdict):
             super().ended(child)
 
     def over(self, running: bool) -> bool:
-        """Whether no node works any more, or one failed and the others had time to say so."""
+        """Whether no node works any more, or one failed and the others had time to report errors."""
         for node in self._remote:
             self._hear(node)
         return super().over(running or len(self._done) < len(self._remote))
@@ -287,13 +293,13 @@ class Council(Verdict):
         self._server.set(END, json.dumps(failure and dataclasses.asdict(failure)).encode())
 
     def part(self) -> None:
-        """Wait until the others have ended theirs."""
+        """Wait until the other nodes have ended their processes."""
         limit = time.monotonic() + GOODBYE
         while time.monotonic() < limit and any(self._awaited(node) for node in self._remote):
             time.sleep(0.05)
 
     def refusals(self) -> str:
-        """How many peers were refused, for an error about a node that did not come."""
+        """Return how many peers were refused, for an error about a missing node."""
         found = self._server.refusals
         return f". {len(found)} connections were refused; the first: {found[0]}" if found else ""
 
@@ -303,7 +309,7 @@ class Council(Verdict):
 
 
 class Delegate(Verdict):
-    """The same on the other nodes: it reports to where the store is, and hears from there of the end."""
+    """The verdict on the other nodes: reports failures to node 0 and reads from it when the job ends."""
 
     def __init__(self, client: StoreClient, node: int):
         self._client = client
@@ -317,16 +323,16 @@ class Delegate(Verdict):
         self.successes = 0
 
     def failed(self, failure: Failure) -> None:
-        """A process of this node has failed: node 0 decides what that means."""
+        """Report a failed process of this node to node 0, which decides."""
         self._tell(f"launch/failed/{self._node}/{self._told}", json.dumps(dataclasses.asdict(failure)))
         self._told += 1
 
     def over(self, running: bool) -> bool:
-        """Whether the job is over, as node 0 says."""
+        """Whether the job is over according to node 0."""
         if not running and not self._done:
             self._done = True
             self._tell(f"launch/done/{self._node}", str(self.successes))
-        if self.failures:  # the store is lost, and with it who decides
+        if self.failures:  # the store is lost, and node 0 with it
             return True
         if time.monotonic() - self._asked < 0.2:
             return False
@@ -341,7 +347,7 @@ class Delegate(Verdict):
         return True
 
     def _members(self) -> dict[str, Member]:
-        if not self._client.gone:  # who is silent would be there
+        if not self._client.gone:  # a silent worker would be listed there
             return {}
         try:
             told = self._client.roster()
@@ -351,15 +357,15 @@ class Delegate(Verdict):
         return {name: Member(name, m["host"], m["pid"], m["state"], m["why"]) for name, m in told.items()}
 
     def announce(self, interrupted: int | None) -> None:
-        """A signal to this node's launcher ends the whole job."""
+        """Report a signal to this node's launcher, which ends the whole job."""
         if interrupted is not None:
             self.failed(_interrupted(f"the launcher of node {self._node}", interrupted))
 
     def part(self) -> None:
-        """Nothing is left to do: leaving the roll says it."""
+        """Do nothing: leaving the roll call is enough."""
 
     def failure(self) -> Failure | None:
-        """What the job failed of, as node 0 said."""
+        """Return the cause of the job's failure as reported by node 0."""
         return self.failures[0] if self.failures else None
 
     def _tell(self, key: str, value: str) -> None:

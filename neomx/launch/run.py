@@ -1,4 +1,4 @@
-"""Running a job: the processes of this node, and the end of them all."""
+"""Runs a job: the processes of this node until all have ended."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .job import ConfigurationError, Job
 
 
 def run(job: Job) -> int:
-    """Run the job, on this machine or on several; the exit code for the shell."""
+    """Run the job, on one or several machines, and return the exit code."""
     from . import hosts, nodes
 
     _check_secret(job)
@@ -37,12 +37,12 @@ def run(job: Job) -> int:
 
 
 def _check_secret(job: Job) -> None:
-    """Raise if a secret that the user gave cannot be one, also where the job has a random one."""
+    """Validate a secret given by the user, even if the job uses a random one."""
     if job.secret_file:
         read(job.secret_file, f"--secret-file {job.secret_file}")
         mode = stat.S_IMODE(os.stat(job.secret_file).st_mode)
         if mode & 0o077:
-            say(f"--secret-file {job.secret_file} has mode {mode:04o}: other users may use it. chmod 600 protects it")
+            say(f"--secret-file {job.secret_file} has mode {mode:04o}: other users may access it. Run chmod 600 on it")
     elif "NEOMX_SECRET" in os.environ:
         checked(os.environ["NEOMX_SECRET"], "NEOMX_SECRET")
 
@@ -51,11 +51,11 @@ def _make_directory(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise ConfigurationError(f"--logs {path}: cannot make this directory: {error.strerror}") from None
+        raise ConfigurationError(f"--logs {path}: cannot create this directory: {error.strerror}") from None
 
 
 def run_here(job: Job) -> int:
-    """Run a job on this machine alone: nothing listens beyond loopback."""
+    """Run a job on this machine only. Nothing listens beyond loopback."""
     secret = secrets.token_hex(16)
     place = split_address(job.rendezvous) if job.rendezvous else ("127.0.0.1", 0)
     with contextlib.ExitStack() as stack:
@@ -83,7 +83,7 @@ def run_here(job: Job) -> int:
 
 
 def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
-    """Start this node's servers and workers, unless a signal ends the job meanwhile."""
+    """Start this node's servers and workers, unless a signal interrupts the job."""
     for command in (*spec.server_commands(SERVER), *spec.worker_commands(job.python)):
         if interrupts.received:
             return
@@ -91,17 +91,17 @@ def start(tree: Tree, spec: JobSpec, job: Job, interrupts: Interrupts) -> None:
             tree.start(command)
         except OSError as error:  # no processes, descriptors or memory left
             raise ConfigurationError(
-                f"cannot start {command.name}: {error.strerror or error}. Give smaller numbers to -n and -s"
+                f"cannot start {command.name}: {error.strerror or error}. Reduce -n or -s"
             ) from error
 
 
 def settings(job: Job) -> tuple[tuple[str, str], ...]:
-    """The variables of every process: those that start sinks, then the user's own, which take precedence."""
+    """The variables of every process: those that start sinks, then those of the user, which take precedence."""
     return (*job.sinks, *job.environ)
 
 
 def conclude(verdict: Verdict, interrupts: Interrupts, quiet: bool = False) -> int:
-    """Say what failed, unless another launcher does, and make the exit code of it."""
+    """Print what failed, unless another launcher does, and return the exit code."""
     if interrupts.received:
         return 128 + interrupts.received[0]
     failure = verdict.failure()
@@ -122,7 +122,7 @@ def _others(failures: list[Failure]) -> str:
 
 @contextlib.contextmanager
 def certificate(job: Job) -> Iterator[str | None]:
-    """The file with the job's certificate and key: the user's, one made for this job, or none without TLS."""
+    """Return the file with the job's certificate and key: the user's, a new one, or None without TLS."""
     if job.tls_file or not job.tls:
         yield job.tls_file
         return
@@ -133,7 +133,7 @@ def certificate(job: Job) -> Iterator[str | None]:
 def _make_certificate(path: str) -> str:
     if shutil.which("openssl") is None:
         raise ConfigurationError(
-            "--tls makes a certificate with the openssl command, which is not here: install it or give --tls-file PEM"
+            "--tls needs the openssl command to create a certificate: install it, or pass --tls-file PEM"
         )
     folder = os.path.dirname(path)
     config = os.path.join(folder, "ca.cnf")
@@ -156,7 +156,7 @@ def _make_certificate(path: str) -> str:
     return path
 
 
-# `openssl req` sets no beginning before OpenSSL 3.4; `openssl ca` does, and wants this.
+# `openssl req` cannot set the start date before OpenSSL 3.4; `openssl ca` can, and needs this file.
 _CA = """[ca]
 default_ca = job
 [job]
@@ -173,4 +173,4 @@ commonName = supplied
 def _openssl(*arguments: str) -> None:
     made = subprocess.run(["openssl", *arguments], capture_output=True, text=True)
     if made.returncode:
-        raise ConfigurationError(f"openssl made no certificate: {made.stderr.strip()}")
+        raise ConfigurationError(f"openssl failed to create a certificate: {made.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""`python -m neomx train.py`: plain Python in one process, in which `import mxnet` means neomx."""
+"""`python -m neomx train.py`: runs a script in one process in which `import mxnet` loads neomx."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .job import ConfigurationError
 
 
 def is_program(argv: Sequence[str], commands: Container[str]) -> bool:
-    """Whether the arguments name a script or `-m module` to run, and not one of the `commands`."""
+    """Whether the arguments name a script or `-m module` to run rather than one of the `commands`."""
     if not argv:
         return False
     first = argv[0]
@@ -23,10 +23,10 @@ def is_program(argv: Sequence[str], commands: Container[str]) -> bool:
 
 
 def execute(argv: Sequence[str]) -> NoReturn:
-    """Replace this process by Python running `argv`, as if `-m neomx` had not been on the command line."""
+    """Replace this process with Python running `argv`, as if `-m neomx` were not on the command line."""
     if sys.flags.ignore_environment or sys.flags.no_site:
         raise ConfigurationError(
-            "`import mxnet` can mean neomx only where Python reads PYTHONPATH and imports site. Leave out -E, -I and "
+            "`import mxnet` can load neomx only if Python reads PYTHONPATH and imports site. Omit -E, -I and "
             "-S, or put `import neomx.compat.mxnet` first in the script and run it with plain Python"
         )
     command = [*command_line(sys.orig_argv, argv), *argv]
@@ -37,9 +37,9 @@ def execute(argv: Sequence[str]) -> NoReturn:
 
 
 def command_line(original: Sequence[str], argv: Sequence[str]) -> list[str]:
-    """What stands before `argv` on Python's `original` command line, without `-m neomx` or the path of `neomx`.
+    """Return the part of Python's `original` command line before `argv`, without `-m neomx` or the path of `neomx`.
 
-    So Python's own options stay, and so does a debugger or profiler that was to run this module.
+    This keeps the options of Python, and a debugger or profiler that runs this module.
     """
     before = list(original[: len(original) - len(argv)])
     return before[:-2] if before[-2:] == ["-m", "neomx"] else before[:-1]

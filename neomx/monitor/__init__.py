@@ -1,25 +1,25 @@
-"""What the user sees of a training: a progress bar, TensorBoard's files, and `mx.mon.Monitor`, which prints arrays.
+"""Displays of training progress: a progress bar, TensorBoard files, and `mx.mon.Monitor`, which prints arrays.
 
-The bar and TensorBoard are sinks: they learn all they show from events (`neomx.events`). A sink of your own derives
-from `Sink` and is registered with `register_sink`. The events:
+The progress bar and TensorBoard are sinks, which get their data from events (`neomx.events`). To add a sink, derive a
+class from `Sink` and register it with `register_sink`. The events:
 
 =============  ==========================================================  ====================================
 event          fields                                                      emitted by
 =============  ==========================================================  ====================================
-`fit_epoch`    loader, number (from 0)                                     `Estimator.fit`, before each epoch: its own
-                                                                           number of the next pass over the loader
-`epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps
-               (None where they are unknown), epochs in all if known       counts the longest worker's batches
-`batch`        loader, batch (gluon.data.place.Batch)                      the same, when the program is done with it
-`epoch_end`    loader, number                                              the same, at its end or a `break`
+`fit_epoch`    loader, number (from 0)                                     `Estimator.fit`, before each epoch: the
+                                                                           epoch number of the next pass
+`epoch`        loader, number (from 0), steps, samples over all workers    a DataLoader that is iterated; steps is
+               (None if unknown), total epochs if known                    the maximum over workers
+`batch`        loader, batch (gluon.data.place.Batch)                      a DataLoader, when the batch is done
+`epoch_end`    loader, number                                              a DataLoader, at its end or a `break`
 `forward`      seconds                                                     `autograd.record()`, at the block's end
 `backward`     seconds                                                     `autograd.backward`
-`reduce`       waiting (for all workers to come), seconds (with it),       `Trainer.step`, when gradients are
-               samples (of all, -1 if unknown)                             summed over workers
-`step`         samples (the batch_size it was given), seconds, trainer     `Trainer.step` and `update`, at their ends
+`reduce`       waiting (for all workers), seconds (including waiting),     `Trainer.step`, when gradients are
+               samples (of all workers, -1 if unknown)                     summed over workers
+`step`         samples (the batch_size argument), seconds, trainer         `Trainer.step` and `update`, at their ends
 `metrics`      values: {name: number or array}                             `mx.monitor.report`, `Module.fit` and
                                                                            `Estimator.fit` after each batch
-`hvd`          call, waiting (for all workers to come), seconds (with it)  each collective call of `neomx.horovod`
+`hvd`          call, waiting (for all workers), seconds (including it)     each collective call of `neomx.horovod`
 =============  ==========================================================  ====================================
 """
 
@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name != "Monitor":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .arrays import Monitor  # it needs torch, which the launcher does without
+    from .arrays import Monitor  # it needs torch, which launchers do not import
 
     globals()[name] = Monitor
     return Monitor
@@ -64,9 +64,9 @@ def __dir__() -> list[str]:
 
 
 def report(*metrics: Any, **values: Any) -> None:
-    """Show numbers, or the means of arrays, wherever training is watched: `report(metric, loss=loss)`.
+    """Report numbers, or the means of arrays, to all sinks: `report(metric, loss=loss)`.
 
-    `metrics` are EvalMetrics. The numbers are this worker's. While nobody watches, nothing is computed.
+    `metrics` are EvalMetrics. The values are those of this worker. Without a listening sink nothing is computed.
     """
     if not heard("metrics"):
         return
@@ -76,19 +76,20 @@ def report(*metrics: Any, **values: Any) -> None:
 
 
 def _detached(name: str, value: Any) -> Any:
-    """The value without the graph that it was computed by, which would stay in memory with it."""
+    """Detach the value from its graph, which it would keep in memory."""
     if hasattr(value, "detach"):
         return value.detach()
     try:
         return float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"report shows numbers and arrays, received {name}={value!r:.80}") from None
+        raise TypeError(f"report expects numbers and arrays, received {name}={value!r:.80}") from None
 
 
 def progress(epochs: int | None = None, **options: Any) -> Progress:
-    """Show a bar, or lines where there is no terminal, on worker 0, instead of the one shown before.
+    """Show a progress bar on worker 0, or lines without a terminal. Replaces the current one.
 
-    Knowing the number of `epochs` it says how long the whole training will take. Options are those of `Progress`.
+    If the number of `epochs` is known, it shows the remaining time of the whole training. Options are those of
+    `Progress`.
     """
     world = discover()
     options.setdefault("workers", world.size)

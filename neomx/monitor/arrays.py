@@ -1,4 +1,4 @@
-"""`mx.mon.Monitor`: statistics of an executor's arrays every few batches, to find where numbers go wrong."""
+"""`mx.mon.Monitor`: statistics of an executor's arrays every few batches, for debugging."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ def _root_mean_square(array: NDArray) -> NDArray:
 
 
 class Monitor:
-    """A statistic of all outputs, arguments and auxiliary states whose names match `pattern`, every `interval` batches.
+    """Computes a statistic of outputs, arguments and auxiliary states whose names match `pattern`.
 
-    Call `tic` before a batch's forward, and `toc` or `toc_print` after it. `stat_func` makes an array, or a list of
-    them, of an array: by default the root of the mean square. `monitor_all` watches inputs of operators too.
+    It does so every `interval` batches. Call `tic` before the forward pass of a batch, and `toc` or `toc_print` after
+    it. `stat_func` maps an array to an array or a list of arrays; the default is the root mean square. `monitor_all`
+    includes the inputs of operators.
     """
 
     def __init__(
@@ -38,23 +39,23 @@ class Monitor:
         self.exes: list[Any] = []
 
     def stat_helper(self, name: str, array: NDArray) -> None:
-        """Note an array's statistic, if it is this batch's turn and the name matches."""
+        """Record the statistic of an array, if this batch is monitored and the name matches."""
         if self.activated and self.re_prog.match(name):
             self.queue.append((self.step, name, self.stat_func(array)))
 
     def install(self, exe: Any) -> None:
-        """Watch an executor, beside those before."""
+        """Monitor an executor, in addition to earlier ones."""
         exe.set_monitor_callback(self.stat_helper, self.monitor_all)
         self.exes.append(exe)
 
     def tic(self) -> None:
-        """A batch begins."""
+        """Start a batch."""
         if self.step % self.interval == 0:
             self.queue, self.activated = [], True
         self.step += 1
 
     def toc(self) -> list[tuple[int, str, str]]:
-        """A batch is over: (batch, name, statistic as text) of all that was watched."""
+        """End a batch. Return (batch, name, statistic as text) for all monitored arrays."""
         if not self.activated:
             return []
         for exe in self.exes:
@@ -66,7 +67,7 @@ class Monitor:
         return [(step, name, _text(value)) for step, name, value in found]
 
     def toc_print(self) -> None:
-        """`toc`, and log what it gives."""
+        """End a batch and log its statistics."""
         for step, name, text in self.toc():
             logging.info("Batch: %7d %-30s %s", step, name, text)
 
@@ -74,6 +75,6 @@ class Monitor:
 def _text(value: Any) -> str:
     values = value if isinstance(value, list) else [value]
     for each in values:
-        assert isinstance(each, NDArray), f"stat_func must give an NDArray or a list of them, it gave {each!r:.80}"
-    # !s: a float32 formatted without it has the digits of a float64
+        assert isinstance(each, NDArray), f"stat_func must return an NDArray or a list of them, received {each!r:.80}"
+    # Without !s, a float32 is formatted with the digits of a float64.
     return "".join(f"{each.as_nd_ndarray().asscalar() if each.size == 1 else each.asnumpy()!s}\t" for each in values)

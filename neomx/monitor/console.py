@@ -15,17 +15,17 @@ from .sinks import Sink, register_sink
 
 @register_sink(
     "progress",
-    help="show a progress bar, or lines where there is no terminal (shown unless --no-progress is given)",
+    help="show a progress bar, or lines without a terminal (shown unless --no-progress is given)",
     ranks="first",
     default=True,
 )
 class Progress(Sink):
-    """Shows how far a training is: a bar, redrawn in place, in a terminal; a line every `every` seconds elsewhere; and
-    a line for each epoch that is over.
+    """Shows the progress of a training, and a summary line after each epoch.
 
-    `workers` train together, and `epochs` there will be, if known. It watches from when it is made until `close`.
-    Epochs are counted from 0, as MXNet's logs count them. With `stream=None` it shows nothing. What the program prints
-    meanwhile appears above the bar.
+    In a terminal it is a bar that is redrawn in place, elsewhere a line every `every` seconds. `workers` is the number
+    of workers that train together, `epochs` the total number of epochs if known. It shows progress from its creation
+    until `close`. Epochs are counted from 0, as in MXNet's logs. With `stream=None` it shows nothing. Output of the
+    program appears above the bar.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class Progress(Sink):
 
     @classmethod
     def open(cls, value: str, rank: int, workers: int) -> Progress:
-        """Make the sink of a launched worker."""
-        import torch  # noqa: F401  # before time is counted: the seconds that it takes to load are not the training's
+        """Create the sink of a launched worker."""
+        import torch  # noqa: F401  # import it before the timing starts
 
         return cls(workers=workers)
 
@@ -69,7 +69,7 @@ class Progress(Sink):
             sys.stdout, sys.stderr = _Above(sys.stdout, self), _Above(sys.stderr, self)  # type: ignore[assignment]
 
     def close(self) -> None:
-        """Stop watching. A loop that is not over is summed up."""
+        """Stop watching, and print summaries of unfinished loops."""
         super().close()
         for loop in self._loops.running[::-1]:
             self._sum_up(loop)
@@ -106,11 +106,11 @@ class Progress(Sink):
         return f"epoch {loop.number}" + (f" of {epochs}" if epochs else "")
 
     def _numbers(self) -> list[str]:
-        names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, the others as they came
+        names = sorted(self._values, key=lambda name: name != "loss")  # the loss first, then in order of appearance
         return [f"{name} {number(self._values[name]):.4g}" for name in names]
 
     def _draw(self, loop: Loop, left: list[str]) -> None:
-        """Draw the bar. In a narrow terminal the rate is shortened, then metrics are left out, the last one first."""
+        """Draw the bar. In a narrow terminal it shortens the rate, then omits metrics, starting with the last one."""
         if self._open_line:
             return
         place, numbers, speed = self._place(loop), self._numbers(), rate(loop.rate())
@@ -134,7 +134,7 @@ class Progress(Sink):
             )
 
     def _above(self) -> None:
-        """Make room for a line where the bar is."""
+        """Erase the bar to make room for a line."""
         if self._visible:
             self._visible = False
             self._write(ERASE)
@@ -145,7 +145,7 @@ class Progress(Sink):
 
 
 class _Above:
-    """The program's output: before it the bar is erased, and the bar waits until a line is complete."""
+    """Wraps an output stream of the program: erases the bar before output, and hides it until the line is complete."""
 
     def __init__(self, stream: Any, progress: Progress):
         self._stream, self._progress = stream, progress

@@ -1,4 +1,4 @@
-"""Values that programs report, as numbers and as text."""
+"""Conversion of reported values to numbers and text."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ __all__ = ["duration", "number", "rate"]
 
 
 def number(value: Any) -> float:
-    """A number, or the mean of an array."""
-    import torch  # not above: the launcher, which reads the sinks' registrations, does without it
+    """Return a number, or the mean of an array."""
+    import torch  # not at the top: the launcher imports this module and does not need torch
 
     if isinstance(value, torch.Tensor):
         return value.double().mean().item()
@@ -21,5 +21,5 @@ def number(value: Any) -> float:
 
 
 def rate(per_second: float) -> str:
-    """'12,345 samples/s', '0.52 samples/s'."""
+    """Format a rate as '12,345 samples/s' or '0.52 samples/s'."""
     return f"{per_second:,.0f} samples/s" if per_second >= 10 else f"{per_second:.2g} samples/s"

@@ -1,8 +1,8 @@
-"""Sinks: objects that listen to a training's events and show or record them, each registered under a name.
+"""Sinks: objects that show or record the events of a training, registered by name.
 
-From its registration follow the flag of `neomx run`, the environment variable that carries it to the workers, and what
-`start_from_environment` does there. This file and those of the built-in sinks must not import torch: the launcher reads
-them to build its command line.
+The registration defines the flag of `neomx run`, the environment variable that passes it to the workers, and how
+`start_from_environment` starts the sink there. This module and those of the built-in sinks must not import torch,
+because the launcher imports them to build its command line.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from ..base import MXNetError, suggest
 from ..comm.world import discover
 from ..events import subscribe_each
 
-GROUP = "neomx.sinks"  # the entry points of packages that bring sinks: the sink's name = the module that registers it
+GROUP = "neomx.sinks"  # entry points of packages with sinks: sink name = module that registers it
 PREFIX = "NEOMX_SINK_"
-_OLDER = {"progress": "NEOMX_PROGRESS", "tensorboard": "NEOMX_TENSORBOARD"}  # variables from before the prefix
+_OLDER = {"progress": "NEOMX_PROGRESS", "tensorboard": "NEOMX_TENSORBOARD"}  # older variables without the prefix
 
 
 class Sink(ABC):
-    """Listens to events (listed in `mx.monitor`) from when it is made until `close`."""
+    """Listens to events (listed in `mx.monitor`) from its creation until `close`."""
 
     _stops: tuple[Callable[[], None], ...] = ()
 
     @classmethod
     @abstractmethod
     def open(cls, value: str, rank: int, workers: int) -> Sink:
-        """Make the sink of worker `rank` of `workers`. `value` is what its option was given, "" for a switch.
+        """Create the sink of worker `rank` of `workers`. `value` is the value of its option, "" for a switch.
 
-        Raise MXNetError if it cannot work, for example because a package is missing: that ends the program.
+        Raise MXNetError if it cannot work, for example because a package is missing. That ends the program.
         """
 
     def listen(self, **listeners: Callable[..., Any]) -> None:
-        """Call each listener, with the event's fields as keywords, for the event of its name.
+        """Call each listener for the event of its name, with the event's fields as keywords.
 
-        A listener that raises does not end the training: the error is logged and this sink stops listening.
+        An exception in a listener does not end the training: it is logged, and this sink stops listening.
         """
         guarded = {name: self._guarded(name, listener) for name, listener in listeners.items()}
         self._stops = (*self._stops, *subscribe_each(**guarded))
 
     def close(self) -> None:
-        """Stop listening. A sink that has something left to write overrides this and calls it first."""
+        """Stop listening. A sink with pending output overrides this method and calls it first."""
         for stop in self._stops:
             stop()
         self._stops = ()
@@ -59,7 +59,7 @@ class Sink(ABC):
             try:
                 listener(**fields)
             except Exception as error:
-                Sink.close(self)  # not the subclass's, which would use what has just failed
+                Sink.close(self)  # not the subclass's, which might use what has just failed
                 _warn(f"{type(self).__name__} failed at the event {event!r} and was stopped: {_text(error)}")
 
         return call
@@ -67,29 +67,29 @@ class Sink(ABC):
 
 @dataclass(frozen=True)
 class Registration:
-    """How a sink is asked for, and where it runs."""
+    """How a sink is requested, and where it runs."""
 
     name: str
     sink: type[Sink]
     help: str
-    metavar: str | None  # what stands for its value in the help; None: a switch, without a value
+    metavar: str | None  # name of its value in the help; None for a switch, which has no value
     ranks: Literal["all", "first"]
-    default: bool  # whether `neomx run` starts it without being asked
-    parse: Callable[[str], str]  # checks the value and makes it valid on every worker
+    default: bool  # whether `neomx run` starts it by default
+    parse: Callable[[str], str]  # validates the value and makes it valid on every worker
     variable: str
 
     def requested(self, environ: Mapping[str, str]) -> str | None:
-        """The value that the environment asks for it with; None if it does not."""
+        """Return its value from the environment, or None if it is not requested."""
         value = environ.get(self.variable, "")
         if self.metavar is None:
             return None if value in ("", "0") else ""
         return value or None
 
     def open(self, value: str, rank: int, workers: int) -> Sink | None:
-        """Start it on worker `rank`, instead of the one that runs; None where it does not run."""
+        """Start it on worker `rank`, replacing a running one. Return None if it does not run on this worker."""
         if self.ranks == "first" and rank != 0:
             return None
-        here = max(rank, 0)  # -1: the store has not handed it out yet
+        here = max(rank, 0)  # -1: not assigned by the store yet
         return process.start(f"sink {self.name}", lambda: self.sink.open(value, here, workers))
 
 
@@ -106,28 +106,30 @@ def register_sink(
     default: bool = False,
     parse: Callable[[str], str] = str,
 ) -> Callable[[_Class], _Class]:
-    """Register a Sink, as a decorator of its class: `neomx run --name` starts it, and so does `mx.monitor.start(name)`.
+    """Register a Sink class, as a decorator.
+
+    `neomx run --name` and `mx.monitor.start(name)` then start it.
 
     - `help`: one line for `neomx run --help`.
-    - `metavar`: what its value is called there (`DIR`), if it has one; without it the option is a switch.
-    - `ranks`: "all" workers run it, or the "first" only.
-    - `default`: whether `neomx run` starts it unless told `--no-name`; for switches.
-    - `parse`: applied to the value by the launcher, for example `os.path.abspath`; raises ValueError if it is invalid.
+    - `metavar`: the name of its value there (`DIR`), if it has one; without it the option is a switch. - `ranks`: "all"
+    to run it on all workers, "first" to run it on worker 0. - `default`: for switches, whether `neomx run` starts it
+    unless `--no-name` is given. - `parse`: applied to the value by the launcher, for example `os.path.abspath`. It
+    raises ValueError for invalid values.
 
-    The environment variable NEOMX_SINK_NAME, with the value or with 1, starts it too, under any launcher.
+    The environment variable NEOMX_SINK_NAME, set to the value or to 1, starts it under any launcher.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-        raise MXNetError(f"register_sink expects a name of lower-case letters, digits and '-', received {name!r}")
+        raise MXNetError(f"register_sink expects a name of lowercase letters, digits and '-', received {name!r}")
     if ranks not in ("all", "first"):
         raise MXNetError(f"register_sink({name!r}): ranks must be 'all' or 'first', received {ranks!r}")
     if default and metavar is not None:
-        raise MXNetError(f"register_sink({name!r}): default=True is for switches, and this one takes a {metavar}")
+        raise MXNetError(f"register_sink({name!r}): default=True is for switches, but this sink takes a {metavar}")
 
     def register(sink: _Class) -> _Class:
         if not (isinstance(sink, type) and issubclass(sink, Sink)):
             raise MXNetError(f"register_sink({name!r}) expects a subclass of mx.monitor.Sink, received {sink!r:.80}")
         before = _registered.get(name)
-        if before is not None and _path(before.sink) != _path(sink):  # the same one again: a cell that is run twice
+        if before is not None and _path(before.sink) != _path(sink):  # equal paths: a notebook cell was run again
             raise MXNetError(f"the sink {name!r} is already registered by {_path(before.sink)}: choose another name")
         _registered[name] = Registration(name, sink, help, metavar, ranks, default, parse, _variable(name))
         return sink
@@ -136,14 +138,14 @@ def register_sink(
 
 
 def registered() -> list[Registration]:
-    """All sinks registered so far, in order."""
+    """Return all registered sinks, in order of registration."""
     return list(_registered.values())
 
 
 def load_plugins(wanted: Callable[[str], bool] = lambda name: True) -> None:
-    """Import the modules named by the entry points `neomx.sinks`, of the sinks that are `wanted`.
+    """Import the modules in the entry points `neomx.sinks` for the sinks that are `wanted`.
 
-    One that cannot be imported, or does not register its sink, is left out with a warning.
+    A module that cannot be imported, or does not register its sink, is skipped with a warning.
     """
     for point in metadata.entry_points(group=GROUP):
         if point.name in _registered or not wanted(point.name):
@@ -158,9 +160,9 @@ def load_plugins(wanted: Callable[[str], bool] = lambda name: True) -> None:
 
 
 def start(name: str, value: str | os.PathLike[str] = "") -> Sink | None:
-    """Start a registered sink, instead of the one of this name that runs, until the program ends or it is closed.
+    """Start a registered sink, replacing a running one of this name, until the program ends or it is closed.
 
-    `value` is what its flag would be given, nothing for a switch. Returns None on workers where it does not run.
+    `value` is the value of its flag, empty for a switch. Returns None on workers where it does not run.
     """
     load_plugins(lambda each: each == name)
     found = _registered.get(name)
@@ -170,14 +172,14 @@ def start(name: str, value: str | os.PathLike[str] = "") -> Sink | None:
     text = os.fspath(value)
     if bool(text) != (found.metavar is not None):
         expected = "no value" if found.metavar is None else f"a value ({found.metavar})"
-        raise MXNetError(f"the sink {name!r} takes {expected}, received {text!r}")
+        raise MXNetError(f"the sink {name!r} expects {expected}, received {text!r}")
     world = discover()
     return found.open(found.parse(text) if text else "", world.rank, world.size)
 
 
 def start_from_environment(environ: Mapping[str, str] = os.environ) -> list[Sink]:
-    """Start what the launcher asked for: NEOMX_PROGRESS=1, NEOMX_TENSORBOARD=DIR, NEOMX_SINK_NAME for others."""
-    if multiprocessing.parent_process():  # a loader's process
+    """Start the sinks that the launcher requested in NEOMX_PROGRESS, NEOMX_TENSORBOARD or NEOMX_SINK_NAME."""
+    if multiprocessing.parent_process():  # a process of a DataLoader
         return []
     world = discover(environ)
     if world.role != "worker":
@@ -186,7 +188,7 @@ def start_from_environment(environ: Mapping[str, str] = os.environ) -> list[Sink
     if asked:
         load_plugins(lambda name: _variable(name) in asked)
     for variable in sorted(asked - {each.variable for each in registered()}):
-        _warn(f"{variable} asks for a sink that is not registered here: is its package installed on this machine?")
+        _warn(f"{variable} requests a sink that is not registered here: is its package installed on this machine?")
     started = []
     for each in registered():
         value = each.requested(environ)
@@ -194,7 +196,7 @@ def start_from_environment(environ: Mapping[str, str] = os.environ) -> list[Sink
             continue
         try:
             started.append(each.open(value, world.rank, world.size))
-        except MXNetError:  # says what the user is to do
+        except MXNetError:  # already tells the user what to do
             raise
         except Exception as error:
             _warn(f"the sink {each.name!r} cannot be started: {_text(error)}")

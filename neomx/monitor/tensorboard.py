@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, in a directory for each worker: what is reported, the rate, and where a step's time goes."""
+"""Writes scalars for TensorBoard, in a directory for each worker: reported values, the rate, and the time of a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _writer(directory: str) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise MXNetError('writing for TensorBoard needs its package: pip install "neomx[tensorboard]"') from error
+        raise MXNetError('TensorBoard output needs its package: pip install "neomx[tensorboard]"') from error
     return SummaryWriter(log_dir=directory)
 
 
@@ -28,12 +28,13 @@ def _writer(directory: str) -> Any:
     parse=os.path.abspath,
 )
 class TensorBoard(Sink):
-    """Writes `directory`/worker-`rank`, from when it is made until `close`.
+    """Writes to `directory`/worker-`rank`, from its creation until `close`.
 
-    Reported values are written as they come. Once in `every` seconds, and at an epoch's end, the means since the last
-    time: `samples_per_second`, of all workers where that is known, else of this one; and the seconds of a step by what
-    they went to: `seconds/step`, from one step's end to the next one's, with all that it takes; `seconds/forward`,
-    `seconds/backward`; `seconds/waiting` for other workers to come; `seconds/communication` that backward did not hide.
+    Reported values are written immediately. Every `every` seconds, and at the end of an epoch, it writes means since
+    the last time: `samples_per_second`, of all workers if known, else of this one, and the seconds per step by
+    activity: `seconds/step`, the total from the end of one step to the end of the next; `seconds/forward` and
+    `seconds/backward`; `seconds/waiting`, for other workers; `seconds/communication`, as far as backward does not hide
+    it.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class TensorBoard(Sink):
 
     @classmethod
     def open(cls, value: str, rank: int, workers: int) -> TensorBoard:
-        """Make the sink of a launched worker."""
+        """Create the sink of a launched worker."""
         return cls(value, rank)
 
     def close(self) -> None:
-        """Write what is left, and close the files."""
+        """Write pending values and close the files."""
         super().close()
         self._flush()
         self._writer.close()

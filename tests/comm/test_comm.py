@@ -1,4 +1,4 @@
-"""The ground of talking: frames among those who hold the secret, the store and its roll call, a process's place."""
+"""The basis of communication: authenticated frames, the store with its roll call, the place of a process in its job."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ SECRET = b"s" * 32
 
 @pytest.fixture
 def pair():
-    """A function that gives both ends of a new connection, or the error of each."""
+    """Return a function that opens a connection and returns both ends, or the error of each."""
     made = []
 
     def make(**how):
@@ -73,7 +73,7 @@ def certificate(tmp_path_factory):
 
 
 @pytest.mark.parametrize("encrypted", [False, True])
-def test_frames_go_from_memory_to_memory(encrypted, certificate, pair):
+def test_frames_are_copied_between_tensor_memory(encrypted, certificate, pair):
     caller, called = pair(tls=certificate if encrypted else None)
     assert called.peer == {"name": "worker 7"}
     sent = torch.randn(300_000)
@@ -91,13 +91,13 @@ def test_frames_go_from_memory_to_memory(encrypted, certificate, pair):
         called.receive(timeout=LIMIT)
 
 
-def test_who_does_not_hold_the_secret_is_refused_and_told(pair):
+def test_wrong_secret_is_refused_on_both_sides(pair):
     caller, called = pair(secret_of_caller=b"other")
-    assert "does not hold" in str(caller) and "secret" in str(caller)
+    assert "the secrets differ" in str(caller)
     assert isinstance(called, wire.Refused) and "secret" in str(called)
 
 
-def test_a_peer_without_tls_is_refused(certificate):
+def test_peer_without_tls_is_refused(certificate):
     listening = wire.listen()
     refused = []
     stop = listener.serve(listening, SECRET, certificate, lambda c: None, refused.append)
@@ -111,14 +111,14 @@ def test_a_peer_without_tls_is_refused(certificate):
     "header",
     [b"GET / HTTP/1.1\r\nHo", struct.pack("<4sBxxxIQ", b"NMX2", 1, 1 << 30, 0), b"\0" * 20],
 )
-def test_what_is_no_frame_is_refused(header, pair):
+def test_invalid_frame_is_refused(header, pair):
     caller, called = pair()
     caller.write([memoryview(header.ljust(36, b"x"))])
-    with pytest.raises(wire.Refused, match="no frame"):
+    with pytest.raises(wire.Refused, match="invalid data instead of a frame"):
         called.receive(timeout=LIMIT)
 
 
-def test_an_absurd_length_takes_no_memory(pair):
+def test_absurd_length_allocates_no_memory(pair):
     caller, called = pair()
     header = struct.pack("<4sBxxxIQ", b"NMX2", 1, 0, 1 << 60)
     caller.write([memoryview(header + caller._out.tag(header, b""))])
@@ -126,14 +126,14 @@ def test_an_absurd_length_takes_no_memory(pair):
         called.receive(timeout=LIMIT)
 
 
-def test_a_payload_of_another_size_than_expected_is_refused(pair):
+def test_payload_of_unexpected_size_is_refused(pair):
     caller, called = pair()
     caller.send(1, None, b"1234")
     with pytest.raises(wire.Refused, match="4 bytes, expected 8"):
         called.receive(lambda kind, meta, size: memoryview(bytearray(8)), timeout=LIMIT)
 
 
-def test_nobody_there_is_said_with_the_address():
+def test_failed_connection_names_the_address():
     listening = wire.listen()
     address = wire.join_address(*listening.getsockname())
     listening.close()
@@ -141,7 +141,7 @@ def test_nobody_there_is_said_with_the_address():
         wire.connect(address, SECRET, {}, timeout=0.3)
 
 
-def test_a_port_that_is_taken_is_named():
+def test_port_in_use_is_named():
     listening = wire.listen()
     port = listening.getsockname()[1]
     with pytest.raises(wire.WireError, match=f":{port}: Address already in use"):
@@ -159,7 +159,7 @@ def store():
     server.close()
 
 
-def test_values_counts_and_waits(store):
+def test_store_values_counters_and_waits(store):
     client = StoreClient(store.address, SECRET, timeout=LIMIT)
     client.set("a", b"\x00\xff")
     assert client.get("a") == b"\x00\xff" and client.check(["a"]) and not client.check(["a", "b"])
@@ -177,7 +177,7 @@ def test_values_counts_and_waits(store):
     client.close()
 
 
-def test_the_store_refuses_nonsense_and_lives_on(store, caplog):
+def test_store_refuses_invalid_requests_and_keeps_serving(store, caplog):
     stranger = wire.connect(store.address, SECRET, {"name": "stranger", "token": "x"}, service="the job's store")
     stranger.send(1, {"do": "get", "key": 5, "timeout": "x"})
     with pytest.raises(wire.Closed):
@@ -192,7 +192,7 @@ def test_the_store_refuses_nonsense_and_lives_on(store, caplog):
     client.close()
 
 
-def test_a_store_that_ended_is_said(store):
+def test_ended_store_is_named_in_the_error(store):
     client = StoreClient(store.address, SECRET, timeout=LIMIT)
     store.close()
     with pytest.raises(PeerError, match=f"store at {store.address} does not answer"):
@@ -210,7 +210,7 @@ time.sleep(3600)
 """
 
 
-def test_all_know_who_died_who_is_silent_and_who_left(store):
+def test_roll_call_reports_dead_silent_and_left_members(store):
     start = [sys.executable, "-c", DIES, store.address]
     victims = {
         name: subprocess.Popen([*start, name], stdout=subprocess.PIPE, text=True) for name in ("worker 1", "worker 2")
@@ -235,7 +235,7 @@ def test_all_know_who_died_who_is_silent_and_who_left(store):
         assert until(lambda: "worker 2" not in witness.gone)  # it came back
         assert witness.roster()["worker 3"]["state"] == "left"
         said = witness.missing(["worker 1", "worker 3", "worker 4"])
-        assert "worker 1 on" in said and "is gone" in said and "worker 3" in said and "worker 4 never came" in said
+        assert "worker 1 on" in said and "is gone" in said and "worker 3" in said and "worker 4 never connected" in said
         store.mark_gone("worker 2", 7)
         assert until(lambda: "worker 2" in witness.gone)
         assert "code 7" in witness.gone["worker 2"]
@@ -247,16 +247,16 @@ def test_all_know_who_died_who_is_silent_and_who_left(store):
             victim.stdout.close()
 
 
-# ---- places ----
+# ---- the place of a process in its job ----
 
 RUN = {"NEOMX_STORE": "127.0.0.1:5", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
 
-def test_nobody_launched_it():
+def test_process_without_launcher_is_a_single_worker():
     assert discover({}) == World() and World().is_alone
 
 
-def test_neomx_run_says_it_all():
+def test_world_from_neomx_run():
     world = discover({**RUN, "NEOMX_NODE": "1", "NEOMX_NODES": "2", "NEOMX_SECRET": "x" * 16, "NEOMX_TIMEOUT": "7"})
     assert (world.rank, world.size, world.local_rank, world.local_size, world.node, world.nodes) == (3, 4, 1, 2, 1, 2)
     assert (world.store, world.secret, world.timeout, world.host) == ("127.0.0.1:5", b"x" * 16, 7.0, "127.0.0.1")
@@ -264,7 +264,7 @@ def test_neomx_run_says_it_all():
     assert (server.name, server.servers) == ("server 1", 2)
 
 
-def test_torchrun_mpirun_srun_and_mxnets_launcher_are_understood():
+def test_world_from_torchrun_mpirun_srun_and_mxnet_launcher():
     torchrun = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
     torchrun |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "r"}
     world = discover(torchrun)
@@ -294,12 +294,12 @@ def test_torchrun_mpirun_srun_and_mxnets_launcher_are_understood():
 
 
 @pytest.mark.parametrize("bad", [{"RANK": "x"}, {"NEOMX_TIMEOUT": "-1"}, {"NEOMX_TIMEOUT": "soon"}])
-def test_a_variable_without_sense_is_named(bad):
+def test_invalid_variable_is_named(bad):
     with pytest.raises(MXNetError, match=next(iter(bad))):
         discover({**RUN, **bad})
 
 
-def test_slurms_lists_of_hosts():
+def test_slurm_host_lists_are_expanded():
     assert node_names("n[01-03,7],gpu5") == ["n01", "n02", "n03", "n7", "gpu5"]
     assert node_names("a-1,b") == ["a-1", "b"]
     assert node_names("") == []
@@ -312,27 +312,27 @@ def test_slurms_lists_of_hosts():
         ("sys.exit(3)", 3, "its program ended with exit code 3"),
         ("exit(3)", 3, "its program ended with exit code 3"),
         ("sys.exit('no data')", 1, "its program ended with exit code 1"),
-        ("1 / 0", 1, "its program ended by ZeroDivisionError"),
+        ("1 / 0", 1, "its program ended with ZeroDivisionError"),
         ("raise SystemExit(0)", 0, ""),
         ("sys.exit()", 0, ""),
         ("try: sys.exit(3)\nexcept SystemExit as error: sys.exit(error.code - 3)", 0, ""),
         ("threading.Thread(target=lambda: sys.exit(3)).start()", 0, ""),
     ],
 )
-def test_only_a_program_that_ends_by_a_failure_is_noticed(program, code, told):
+def test_only_failing_exits_are_reported(program, code, told):
     begin = "import sys, threading\nfrom neomx.comm import exits\nexits.on_failure(print)\n"
     run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
     assert (run.returncode, run.stdout.strip()) == (code, told), run.stderr
 
 
-def test_the_code_of_a_system_exit_can_still_be_read_and_set():
+def test_system_exit_code_can_still_be_read_and_set():
     begin = "from neomx.comm import exits\nexits.on_failure(print)\nclass Own(SystemExit): pass\n"
     program = "found = Own(4)\nprint(found.code)\nfound.code = 5\nprint(found.code, SystemExit().code)\n"
     run = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=LIMIT)
     assert run.stdout.split() == ["4", "5", "None"] and run.returncode == 0, run.stderr
 
 
-def test_an_interrupt_shows_where_the_program_was_and_not_where_we_wait(tmp_path):
+def test_interrupt_traceback_omits_frames_of_neomx(tmp_path):
     script = """
         from neomx.comm import exits, wire
 
@@ -346,6 +346,6 @@ def test_an_interrupt_shows_where_the_program_was_and_not_where_we_wait(tmp_path
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(script))
     ended = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=LIMIT, env=environment())
-    assert ended.returncode == -signal.SIGINT and ended.stdout == "its program ended by KeyboardInterrupt\n"
+    assert ended.returncode == -signal.SIGINT and ended.stdout == "its program ended with KeyboardInterrupt\n"
     assert 'wire.is_loopback(Name("host"))' in ended.stderr and "wire.py" not in ended.stderr
     assert ended.stderr.endswith("\nKeyboardInterrupt\n")

@@ -1,4 +1,4 @@
-"""mx.dist: in one process, and among real ones."""
+"""mx.dist, in a single process and among several."""
 
 import pathlib
 
@@ -14,13 +14,13 @@ HERE = pathlib.Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("n", [2, 4])
-def test_among_workers(n):
+def test_collectives_among_workers(n):
     with Workers(HERE / "dist_worker.py", n=n) as workers:
         found = workers.results()
     for rank, each in enumerate(found):
         assert "splits must be" in each["ordered"]
         assert each["open after import"] == []
-        assert each["left"] >= max(other["came"] for other in found)  # by the clock of the machine
+        assert each["left"] >= max(other["came"] for other in found)  # by the machine's clock
         assert each["place"] == [rank, n, rank, n, 0, 1]
         if rank % 2 == 0:
             assert each["subgroups"] == [
@@ -41,7 +41,7 @@ def same(x, values):
 
 
 @pytest.mark.usefixtures("alone")
-def test_alone():
+def test_collectives_in_a_single_process():
     assert not dist.is_initialized()
     x = mx.nd.array([[1, 2], [3, 4]], dtype="float16")
     for op in ("sum", "mean", "min", "max", "prod"):
@@ -64,7 +64,7 @@ def test_alone():
 
 
 @pytest.mark.usefixtures("alone")
-def test_nothing_is_recorded_and_arrays_of_a_graph_are_not_written():
+def test_collectives_are_not_recorded_and_refuse_in_place_while_recording():
     x = mx.nd.ones((2,))
     x.attach_grad()
     with mx.autograd.record():

@@ -1,9 +1,9 @@
-"""What happens when something goes wrong in a job: one table, of real jobs under `neomx run`.
+"""Faults in real jobs under `neomx run`, as a table.
 
-A row says what goes wrong, who is told of it and in which words, who finishes all the same, and the launcher's exit
-code. Who is told is told soon, and not only when the time is over that workers wait for each other. After every row no
-process of the job is left, and none of them crashed on its way out.
-Seconds are measured by the processes themselves, from the fault to the error in the program.
+A row describes a fault, which ranks get an error and with which words, which ranks finish nevertheless, and the exit
+code of the launcher. The errors must be raised soon, not only after the timeout for waiting on other workers. After
+every row no process of the job is left, and none of them crashed while exiting. The processes measure the seconds
+from the fault to the error in the program themselves.
 """
 
 import json
@@ -22,37 +22,37 @@ from neomx.ndarray import load
 
 PROGRAM = pathlib.Path(__file__).parents[1] / "workers" / "faulty.py"
 STEPS = 12
-SILENCE = 4.0  # seconds without a sign of life after which a process counts as gone where one is stopped
+SILENCE = 4.0  # NEOMX_SILENCE in rows with a stopped process
 CRASHES = ("terminate called", "Fatal Python error", "core dumped", "Exception ignored", "Segmentation")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A job, what goes wrong in it, and what is to come of that."""
+    """A job, a fault in it, and the expected outcome."""
 
     name: str
     stores: str
     faults: tuple[str, ...]  # WHAT@RANK:STEP
     code: int
     told: dict[int, tuple[str, ...]] = field(default_factory=dict)  # by rank: words of the error that it gets
-    finish: tuple[int, ...] = ()  # the ranks that do all their steps
+    finish: tuple[int, ...] = ()  # the ranks that complete all their steps
     workers: int = 2
     servers: int = 0
     timeout: float = LIMIT
     more: tuple[str, ...] = ()
-    says: str = ""  # words of the launcher
-    last_words: bool = False  # whether nobody has more to say once the first has ended
+    says: str = ""  # words of the launcher's output
+    last_words: bool = False  # whether no process prints anything after the first has ended
 
 
 KILLED, STOPPED = ("worker 1", "process", "gone"), ("worker 1", "process", "not heard from for")
 EXITED = (*KILLED, "exit code 3")
 HOST = socket.gethostname()
 WITHOUT_ROUNDS = "dist_async,dist_stale:1"
-FAILED = f"worker 1 on {HOST} failed first, by "
+FAILED = f"worker 1 on {HOST} failed first, with "
 LOST = f"worker 1 on {HOST} is lost "
 
 ROWS = [
-    # By all-reduce, which cannot go on without a worker: the others are told, and may save their weights.
+    # With all-reduce, which cannot continue without a worker: the others get an error, and may save their weights.
     Row(
         "killed",
         "dist_sync",
@@ -76,11 +76,11 @@ ROWS = [
         "dist_sync",
         ("absent@1:0",),
         1,
-        {0: ("worker 1 never came", "within 3 s")},
+        {0: ("worker 1 never connected", "within 3 s")},
         timeout=3,
         last_words=True,
     ),
-    # The same with servers that update in rounds.
+    # The same with synchronous servers.
     Row("gives up by SystemExit, servers", "dist_sync", ("raise-exit@1:3",), 3, {0: EXITED}, servers=1, says=FAILED),
     Row("killed, servers", "dist_sync", ("kill@1:3",), 137, {0: KILLED}, servers=1, says=FAILED),
     Row(
@@ -101,7 +101,7 @@ ROWS = [
         137,
         {0: ("server 0", "gone"), 1: ("server 0", "gone")},
         servers=2,
-        says=f"server 0 on {HOST} failed first, by signal SIGKILL",
+        says=f"server 0 on {HOST} failed first, with signal SIGKILL",
     ),
     Row(
         "server stopped",
@@ -111,7 +111,7 @@ ROWS = [
         {0: ("server 0", "not heard from for"), 1: ("server 0", "not heard from for")},
         servers=1,
     ),
-    # Without rounds: asynchronous, and at most one step stale, in one job. Training goes on without a worker.
+    # Asynchronous, and with a staleness of one step, in one job. Training continues without a worker.
     Row("killed, no rounds", WITHOUT_ROUNDS, ("kill@1:3",), 0, finish=(0,), servers=1, says=LOST + "(signal SIGKILL)"),
     Row("stopped, no rounds", WITHOUT_ROUNDS, ("stop@1:3",), 0, finish=(0,), servers=1, says="worker 1 is silent"),
     Row("slowed, then leaves early, no rounds", WITHOUT_ROUNDS, ("slow@1:3", "leave@1:9"), 0, finish=(0,), servers=1),
@@ -131,13 +131,13 @@ ROWS = [
         137,
         {0: ("server 0", "gone"), 1: ("server 0", "gone")},
         servers=1,
-        says=f"server 0 on {HOST} failed first, by signal SIGKILL",
+        says=f"server 0 on {HOST} failed first, with signal SIGKILL",
     ),
 ]
 
 
 class Notes:
-    """What the processes of a job wrote down."""
+    """The files that the processes of a job wrote."""
 
     def __init__(self, folder):
         self._folder = folder
@@ -149,11 +149,11 @@ class Notes:
         return (self._folder / f"{name}-{rank}.json").exists()
 
     def fault(self):
-        """When it went wrong: the last of several faults."""
+        """When the fault happened; the last one of several."""
         return max(json.loads(file.read_text())["time"] for file in self._folder.glob("fault-*.json"))
 
     def pids(self):
-        """All processes of the job, servers too."""
+        """All processes of the job, including servers."""
         files = [*self._folder.glob("started-*.json"), *self._folder.glob("roster-*.json")]
         return {pid for file in files for pid in json.loads(file.read_text())["pids"]}
 
@@ -165,7 +165,7 @@ def command(row, folder):
 
 
 def check(row, notes, ended, said):
-    """All that a row promises, the launcher's exit code aside."""
+    """Check all expectations of a row except the exit code of the launcher."""
     seconds = {}
     assert not [word for word in CRASHES if word in said], said
     assert row.says in said, said
@@ -174,7 +174,7 @@ def check(row, notes, ended, said):
         seconds[rank] = caught["time"] - notes.fault()
         assert caught["kind"] == "PeerError"
         assert not [word for word in words if word not in caught["message"]], caught["message"]
-        if "not heard from for" not in words:  # a death is seen, and need not be guessed from silence
+        if "not heard from for" not in words:  # a death is detected directly, not by missing heartbeats
             assert "not heard from" not in caught["message"], caught["message"]
         assert seconds[rank] <= SOON, (seconds, said)
     told = [rank for rank in range(row.workers) if notes.has("caught", rank)]
@@ -188,7 +188,7 @@ def check(row, notes, ended, said):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_fault(row, tmp_path, capfd, monkeypatch):
+def test_fault_is_reported_and_leaves_no_process(row, tmp_path, capfd, monkeypatch):
     if any("stop@" in fault for fault in row.faults):
         monkeypatch.setenv("NEOMX_SILENCE", str(SILENCE))
     monkeypatch.setattr(supervision, "FAREWELL", 0.1 if row.last_words else LIMIT)
@@ -199,10 +199,10 @@ def test_fault(row, tmp_path, capfd, monkeypatch):
     assert code == row.code, out + err
     check(row, notes, ended, out + err)
     if row.told or row.code == 130:
-        # All who were told end at once; what is stopped is killed after the others had their time.
+        # All processes with an error end immediately; a stopped one is killed after the others had their time.
         assert ended - notes.fault() < SOON
     if row.name == "killed":
-        weights = load(str(tmp_path / "weights-0-0.params"))  # the survivor's checkpoint
+        weights = load(str(tmp_path / "weights-0-0.params"))  # the checkpoint of the surviving worker
         assert {array.shape for array in weights.values()} == {(16, 8), (16,), (3, 16), (3,)}
     if row.name == "slowed, then leaves early, no rounds":
         keeps_to_its_bound(notes.read("done", 0)["ended"], notes.read("done", 1)["began"])
@@ -213,14 +213,14 @@ def test_fault(row, tmp_path, capfd, monkeypatch):
 
 
 def keeps_to_its_bound(fast, slow):
-    """Who may be one step ahead ends a step only after the slow one has begun to update in the step before."""
+    """Check that a worker that may be one step ahead ends a step only after the slow one began its previous update."""
     for step in range(2, len(slow)):
         assert fast[step] >= slow[step - 1], step
 
 
 @pytest.fixture
 def meeting(monkeypatch):
-    """A free address on loopback, and a secret that all nodes share."""
+    """Set a secret shared by all nodes and return a free address on loopback."""
     monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
@@ -231,8 +231,8 @@ def on_nodes(number, meeting, timeout, folder, *faults):
     return [str(word) for word in (*where, PROGRAM, folder, "dist_sync", *faults)]
 
 
-def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
-    """There gradients go by TCP, and each node has a launcher."""
+def test_worker_killed_on_another_node_is_reported(meeting, tmp_path, capfd, monkeypatch):
+    """Between nodes gradients are sent over TCP, and each node has a launcher."""
     monkeypatch.setattr(supervision, "FAREWELL", LIMIT)
     fault = ["--fault", "kill@1:3"]
     with launcher(*on_nodes(1, meeting, LIMIT, tmp_path, *fault)) as other:
@@ -246,7 +246,7 @@ def test_a_worker_killed_on_another_node(meeting, tmp_path, capfd, monkeypatch):
     assert row.says in theirs
 
 
-def test_a_port_that_is_taken_is_named_and_nothing_starts(tmp_path, capfd):
+def test_port_in_use_is_named_and_nothing_starts(tmp_path, capfd):
     with socket.create_server(("127.0.0.1", 0)) as sock:
         place = f"127.0.0.1:{sock.getsockname()[1]}"
         began = time.monotonic()
@@ -258,10 +258,10 @@ def test_a_port_that_is_taken_is_named_and_nothing_starts(tmp_path, capfd):
     assert os.listdir(tmp_path) == []
 
 
-def test_a_node_that_never_comes_is_named_and_nothing_starts(meeting, tmp_path, capfd):
+def test_missing_node_is_named_and_nothing_starts(meeting, tmp_path, capfd):
     began = time.monotonic()
     assert main(["run", *on_nodes(0, meeting, 1, tmp_path)]) == 2
     assert time.monotonic() - began < SOON
     said = capfd.readouterr().err
-    assert f"node 1 of 2 did not come to {meeting} within 1 s: nothing was started" in said
+    assert f"timed out after 1 s waiting for node 1 of 2 at {meeting}: nothing was started" in said
     assert os.listdir(tmp_path) == []

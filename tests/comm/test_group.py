@@ -1,4 +1,4 @@
-"""Collectives among real processes: results against closed forms, and what is said when one is lost."""
+"""Collectives among real processes: results against closed forms, and errors after the loss of a process."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SECRET = "s" * 32
 
 
 class Workers:
-    """Some processes of a job, whose store is in this one."""
+    """Some processes of a job whose store is in this process."""
 
     def __init__(self, script, *arguments, n, nodes=1):
         self.store = StoreServer("127.0.0.1", 0, SECRET.encode()).start()
@@ -41,7 +41,7 @@ class Workers:
         return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def results(self):
-        """The last line of each, read as JSON; None for one that was killed."""
+        """The last line of each process, parsed as JSON; None for a killed process."""
         outputs = [process.communicate(timeout=LIMIT) for process in self.processes]
         for process, (_, err) in zip(self.processes, outputs, strict=True):
             assert process.returncode in (0, -signal.SIGKILL), err[-3000:]
@@ -59,7 +59,7 @@ class Workers:
 
 
 @pytest.mark.parametrize(("n", "nodes"), [(2, 1), (4, 1), (4, 2)])
-def test_everything(n, nodes):
+def test_all_collectives(n, nodes):
     with Workers(HERE / "group_worker.py", "everything", n=n, nodes=nodes) as workers:
         found = workers.results()
     for rank, each in enumerate(found):
@@ -75,7 +75,7 @@ def test_everything(n, nodes):
         assert each["listening"] and set(each["listening"]) == {"0100007F"}  # 127.0.0.1
 
 
-def test_those_who_remain_are_told_who_is_lost_and_go_on():
+def test_remaining_workers_learn_which_is_lost_and_continue():
     with Workers(HERE / "group_worker.py", "losses", n=4) as workers:
         stopped = workers.processes[1]
         workers.processes[0].wait(LIMIT)
@@ -97,7 +97,7 @@ def test_those_who_remain_are_told_who_is_lost_and_go_on():
     assert found[0]["sums"] == 3.0
 
 
-def test_a_program_ends_though_gloo_still_waits():
+def test_program_ends_while_gloo_still_waits():
     with Workers(HERE / "group_worker.py", "ends", n=2) as workers:
         worker = workers.processes[0]
         assert worker.stdout.readline() == '"begun"\n'
@@ -126,16 +126,16 @@ def two():
 
 
 @pytest.mark.parametrize("message", ["send to", "recv from"])
-def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_comes_later(two, message):
+def test_failed_message_names_the_lost_worker_before_the_roll_call(two, message):
     (group, other), server = two
     tensor = torch.ones(3)
     received = other.start_recv(torch.zeros(3), 0)
     group.send(tensor, 1)
     received()
     network = group._messages._network
-    other.close()  # the connections end, as when the process dies, and the roll call knows nothing yet
+    other.close()  # the connections end, as if the process died, before the roll call knows it
     with pytest.raises(Broken):
-        network.send(tensor, 1, 0)()  # gloo has noticed
+        network.send(tensor, 1, 0)()  # gloo has detected it
     late = threading.Timer(0.5, lambda: server.mark_gone("worker 1", -9))
     late.start()
     start = {"send to": group.start_send, "recv from": group.start_recv}[message]
@@ -144,7 +144,7 @@ def test_a_message_that_gloo_refuses_names_who_is_gone_though_the_roll_call_come
     late.join()
 
 
-def test_a_group_of_one():
+def test_group_of_one():
     group = open_group(World(), None)
     tensor = torch.arange(6.0).view(2, 3)
     for op in ("sum", "mean", "min", "max", "prod"):
@@ -167,17 +167,17 @@ def test_a_group_of_one():
     ("wrong", "message"),
     [
         (lambda g, t: g.all_reduce_(t, "average"), "op must be one of sum, mean, min, max, prod, received 'average'"),
-        (lambda g, t: g.all_reduce_(t.bool(), "mean"), "booleans have no mean"),
-        (lambda g, t: g.all_reduce_(t.to(torch.complex64), "max"), "complex numbers have no max"),
+        (lambda g, t: g.all_reduce_(t.bool(), "mean"), "mean is not defined for booleans"),
+        (lambda g, t: g.all_reduce_(t.to(torch.complex64), "max"), "max is not defined for complex numbers"),
         (lambda g, t: g.broadcast_(t, 1), "root must be a rank from 0 to 0, received 1"),
         (lambda g, t: g.send(t, 0), "to must be another worker"),
         (lambda g, t: g.recv(t, 5), "from_ must be a rank from 0 to 0, received 5"),
         (
             lambda g, t: g.all_to_all(t, [1]),
-            r"splits must be 1 numbers of rows, in all the first dimension of \(2, 3\)",
+            r"splits must be 1 row counts whose sum is the first dimension of \(2, 3\)",
         ),
         (lambda g, t: g.reduce_scatter(t[0, 0]), r"received the shape \(\)"),
-        (lambda g, t: g.subgroup([0, 0]), r"different ranks from 0 to 0, received \[0, 0\]"),
+        (lambda g, t: g.subgroup([0, 0]), r"distinct ranks from 0 to 0, received \[0, 0\]"),
         (lambda g, t: g.all_gather_small(torch.empty(1 << 20)), "expected a small CPU tensor"),
     ],
 )
@@ -186,6 +186,6 @@ def test_wrong_arguments(wrong, message):
         wrong(open_group(World(), None), torch.ones(2, 3))
 
 
-def test_the_interface_of_an_address():
+def test_interface_of_an_address():
     assert interface_of("127.0.0.1") == interface_of("localhost") == "lo"
     assert interface_of("203.0.113.77") is None

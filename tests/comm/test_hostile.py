@@ -1,4 +1,4 @@
-"""Peers that mean harm, or are broken: refused with a line in the log, while training goes on unharmed."""
+"""Malicious or broken peers are refused with a line in the log, while training continues unaffected."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from server_jobs import Job
 from neomx.comm import wire
 from neomx.comm.server import messages as m
 
-HEADER = struct.Struct("<4sBxxxIQ")  # as wire.py writes it
+HEADER = struct.Struct("<4sBxxxIQ")  # the header format of the wire
 FAR_NODE, NEAR_NODE = 5, 1
 
 
 @pytest.fixture(scope="module")
 def job():
-    """A job in training, held at step 10, which a guest of the test may join as a second, silent store's worker."""
+    """A job in training, held at step 10, that the test may join as a worker of a second store."""
     with Job(2, 1, "train", apart=True) as job:
         job.await_line("worker 0", "ready")
         job.await_line("worker 1", "ready")
         yield job
         with flooded(job.store.address), flooded(job.store.get("server/0").decode()):
-            job.store.set("attacked", b"")  # training goes on, and ends well, while strangers are at both doors
+            job.store.set("attacked", b"")  # training continues and succeeds while both ports are under attack
             job.finish_all()
 
 
 @contextlib.contextmanager
 def flooded(address):
-    """Strangers open connections, and leave them half open or send noise, as long as the block lasts."""
+    """Open connections within the block, and leave them half open or send invalid data."""
     over = threading.Event()
 
     def flood():
@@ -63,7 +63,7 @@ def address(job):
 
 
 def is_refused(job, address, *words):
-    """The server says so in its log."""
+    """Check that the server logs a refusal with these words."""
     assert until(lambda: all(word in job.log("server 0") for word in words)), job.log("server 0")
 
 
@@ -78,7 +78,7 @@ def is_closed(sock):
 
 
 def is_open(sock):
-    """Whether the server has not closed it so far."""
+    """Whether the server has not closed the connection yet."""
     sock.setblocking(False)
     try:
         while sock.recv(4096):
@@ -93,7 +93,7 @@ def caller(address):
     return socket.create_connection((host, port), timeout=LIMIT)
 
 
-# ---- before the secret is proved ----
+# ---- before authentication ----
 
 
 def test_random_bytes_are_refused(job, address):
@@ -103,12 +103,12 @@ def test_random_bytes_are_refused(job, address):
     is_refused(job, address, "does not hold the job's secret")
 
 
-def test_a_wrong_secret_is_refused(job, address):
+def test_wrong_secret_is_refused(job, address):
     with pytest.raises(wire.WireError, match="secret"):
         wire.connect(address, b"a guess", {"rank": 0, "space": 0, "staleness": 0}, timeout=LIMIT)
 
 
-def test_a_recorded_hello_is_of_no_use(job, address):
+def test_replayed_hello_is_refused(job, address):
     said = record_hello(job, address)
     with caller(address) as sock:
         sock.sendall(said)
@@ -117,7 +117,7 @@ def test_a_recorded_hello_is_of_no_use(job, address):
 
 
 def record_hello(job, address):
-    """All that a worker's side says when it connects, recorded on the way."""
+    """Record all that a worker sends when it connects."""
     with socket.create_server(("127.0.0.1", 0)) as between, caller(address) as server:
         through = f"127.0.0.1:{between.getsockname()[1]}"
         hello = {"rank": 1, "space": 99, "staleness": 0}
@@ -136,7 +136,7 @@ def record_hello(job, address):
             return proof + worker.recv(4096)
 
 
-def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slots):
+def test_incomplete_hello_or_frame_does_not_block_the_server(job, address, slots):
     connection, slot = slots
     half = guest(job, address, 60, rank=0)
     with caller(address) as sock, contextlib.closing(half):
@@ -144,7 +144,7 @@ def test_half_a_hello_and_half_a_frame_do_not_hold_the_server(job, address, slot
         half._sock.send(HEADER.pack(b"NMX2", m.PUSH, 16, 48) + bytes(16) + b'{"k":')
         connection.send(m.PULL, {"k": [slot]})
         assert connection.receive(timeout=LIMIT).kind == m.READY
-        assert is_open(sock) and is_open(half._sock)  # the answer came while the server waited for the other halves
+        assert is_open(sock) and is_open(half._sock)  # the reply came while the server waited for the other halves
 
 
 # ---- a peer that holds the secret ----
@@ -157,7 +157,7 @@ def guest(job, address, space=1, rank=1, **said):
 
 @pytest.fixture
 def slots(job, address):
-    """A store of its own with one key, 'k', of (4, 3) floats: (connection of worker 0, slot)."""
+    """A separate store with one key, 'k', of (4, 3) floats: (connection of worker 0, slot)."""
     slots.space = getattr(slots, "space", 10) + 1
     connection = guest(job, address, slots.space, rank=0)
     value = torch.arange(12.0)
@@ -175,11 +175,11 @@ def slots(job, address):
         {"rank": "0"},
         {"space": 1 << 40},
         {"staleness": "much"},
-        {"rank": 1, "space": 0},  # worker 1 is there already
-        {"space": 0, "staleness": 3, "rank": 0},  # not what the others' store is
+        {"rank": 1, "space": 0},  # worker 1 is already connected
+        {"space": 0, "staleness": 3, "rank": 0},  # differs from the store of the other workers
     ],
 )
-def test_a_hello_without_sense_is_refused(job, address, hello):
+def test_invalid_hello_is_refused(job, address, hello):
     connection = guest(job, address, **hello)
     with contextlib.closing(connection):
         assert connection.receive(timeout=LIMIT).kind == m.FAILED
@@ -200,7 +200,7 @@ def test_a_hello_without_sense_is_refused(job, address, hello):
     ],
     ids=["noise", "2^60 bytes", "2^31 of JSON", "no JSON", "deep JSON", "unknown kind", "a server's kind"],
 )
-def test_frames_without_sense_end_the_connection(job, address, slots, data):
+def test_invalid_frames_end_the_connection(job, address, slots, data):
     connection, _ = slots
     head, words = data[: HEADER.size], data[HEADER.size :]
     connection._sock.setblocking(True)
@@ -209,7 +209,7 @@ def test_frames_without_sense_end_the_connection(job, address, slots, data):
 
 
 def refused(connection, kind, meta, *payload):
-    """A frame for which the server closes the connection, after it has perhaps said why."""
+    """Send a frame for which the server closes the connection, possibly with an error first."""
     try:
         connection.send(kind, meta, *payload)
         answer = connection.receive(timeout=LIMIT)
@@ -266,12 +266,12 @@ BAD_PUSHES = {
 
 
 @pytest.mark.parametrize("what", BAD_PUSHES)
-def test_what_does_not_fit_a_key_ends_the_connection(job, address, slots, what):
+def test_requests_that_do_not_match_a_key_end_the_connection(job, address, slots, what):
     connection, slot = slots
     refused(connection, *BAD_PUSHES[what](slot))
 
 
-def test_names_of_memory_cannot_reach_files(job, address):
+def test_names_of_shared_memory_cannot_open_files(job, address):
     connection = guest(job, address, 500, rank=0, node=NEAR_NODE)
     connection.send(m.DECLARE, {"keys": [["k", [2], "float32", [[0, 0, 2]], 0, False]]}, torch.zeros(2))
     assert connection.receive(timeout=LIMIT).kind == m.DONE
@@ -285,7 +285,7 @@ def test_names_of_memory_cannot_reach_files(job, address):
     foreign.close()
 
 
-def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(job, address, slots):
+def test_pickled_or_invalid_optimizer_is_refused_with_an_error(job, address, slots):
     connection, _ = slots
     for generation, data in enumerate([b"\x80\x04cos\nsystem\n(S'true'\ntR.", os.urandom(100), b""], 1):
         connection.send(m.OPTIMIZER, {"generation": generation}, data)
@@ -293,7 +293,7 @@ def test_an_optimizer_that_is_a_pickle_or_noise_is_refused_and_its_sender_told(j
         assert answer.kind == m.FAILED and "optimizer" in answer.meta["message"]
 
 
-def test_what_was_refused_is_in_the_log_and_the_server_serves_on(job, address, slots):
+def test_refusals_are_logged_and_the_server_keeps_serving(job, address, slots):
     connection, slot = slots
     connection.send(m.PULL, {"k": [slot]})
     answer = connection.receive(timeout=LIMIT)

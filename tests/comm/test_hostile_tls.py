@@ -1,4 +1,4 @@
-"""Strangers at every port of a job that uses TLS, while it starts and while it trains: the training goes on."""
+"""Unauthenticated peers at every port of a job with TLS, while it starts and trains: the training continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def foreign(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def job(pem, foreign):
-    """A job in training, held at step 10; it ends while strangers are at both ports."""
+    """A job in training, held at step 10, that ends while both ports are under attack."""
     with Job(2, 1, "train", apart=True, tls=pem) as job:
         held = hostile_tls.attack(wire.split_address(job.store.address), foreign)  # while its processes join
         for rank in (0, 1):
@@ -51,13 +51,13 @@ def addresses(job):
 
 @pytest.fixture(params=["store", "server"])
 def target(job, request):
-    """The address of a listener, and what a member calls it."""
+    """The address of a listener, and the service name that members use."""
     address = addresses(job)[request.param]
     return address, stores.SERVICE if request.param == "store" else m.service_name(0, address)
 
 
 def is_closed(sock):
-    """Whether the listener closes it, waited for."""
+    """Wait until the listener closes the connection, and return whether it did."""
     sock.settimeout(LIMIT)
     with contextlib.suppress(ConnectionError, ssl.SSLError):
         while sock.recv(4096):
@@ -66,8 +66,8 @@ def is_closed(sock):
 
 
 def is_open(sock):
-    """Whether the listener has not closed it so far."""
-    with socket.socket(fileno=os.dup(sock.fileno())) as raw:  # without TLS, which knows nothing of the connection
+    """Whether the listener has not closed the connection yet."""
+    with socket.socket(fileno=os.dup(sock.fileno())) as raw:  # plain: TLS does not notice a closed connection
         raw.setblocking(False)
         try:
             while raw.recv(4096):
@@ -85,7 +85,7 @@ def member_gets_in(job, address, service):
 
 
 @pytest.mark.parametrize("act", hostile_tls.CLOSED_AT_ONCE, ids=lambda act: act.__name__)
-def test_who_does_not_speak_as_a_member_is_closed(job, target, foreign, act):
+def test_peer_without_member_protocol_is_disconnected(job, target, foreign, act):
     address, service = target
     with contextlib.closing(act(wire.split_address(address), foreign)) as sock:
         assert is_closed(sock)
@@ -93,34 +93,34 @@ def test_who_does_not_speak_as_a_member_is_closed(job, target, foreign, act):
 
 
 @pytest.mark.parametrize("act", hostile_tls.LEFT_OPEN, ids=lambda act: act.__name__)
-def test_half_a_greeting_keeps_nobody_waiting(job, target, foreign, act):
+def test_incomplete_greeting_does_not_block_members(job, target, foreign, act):
     address, service = target
     with contextlib.closing(act(wire.split_address(address), foreign)) as sock:
         member_gets_in(job, address, service)
-        assert is_open(sock)  # the member came in while the listener waited for the other half
+        assert is_open(sock)  # the member connected while the listener waited for the other half
 
 
 def test_tls_without_the_secret_is_refused(job, target):
     address, service = target
-    with pytest.raises(wire.WireError, match="does not hold its secret"):
+    with pytest.raises(wire.WireError, match="the secrets differ"):
         wire.connect(address, b"a guess of a secret", {}, job.tls, LIMIT, service)
 
 
-def test_the_secret_without_tls_is_refused(job, target):
+def test_secret_without_tls_is_refused(job, target):
     address, service = target
     with pytest.raises(wire.WireError):
         wire.connect(address, job.secret, {}, None, 3.0, service)
     member_gets_in(job, address, service)
 
 
-def test_a_listener_with_a_foreign_certificate_is_refused_by_members(pem, foreign, job):
+def test_members_refuse_a_listener_with_a_foreign_certificate(pem, foreign, job):
     """It may even hold the secret."""
     impostor = stores.StoreServer("127.0.0.1", 0, job.secret, foreign).start()
-    with contextlib.closing(impostor), pytest.raises(wire.WireError, match="shows a certificate that is not in"):
+    with contextlib.closing(impostor), pytest.raises(wire.WireError, match="has a certificate that is not in"):
         wire.connect(impostor.address, job.secret, {}, pem, LIMIT, stores.SERVICE)
 
 
-def test_no_stranger_leaves_a_traceback(job):
+def test_unauthenticated_peers_cause_no_traceback(job):
     assert "Traceback" not in job.logs()
 
 
@@ -143,7 +143,7 @@ TRAINING = """
 """
 
 
-def test_strangers_at_a_worker_that_keeps_the_store(tmp_path, pem, foreign):
+def test_unauthenticated_peers_do_not_stop_a_worker_that_hosts_the_store(tmp_path, pem, foreign):
     with socket.create_server(("127.0.0.1", 0)) as free:
         place = free.getsockname()
     shared = {
@@ -166,7 +166,7 @@ def test_strangers_at_a_worker_that_keeps_the_store(tmp_path, pem, foreign):
     workers, held = [start(0)], []
     try:
         assert until(lambda: is_listening(place) or workers[0].poll() is not None)
-        held += hostile_tls.attack(place, foreign)  # before worker 1 has come
+        held += hostile_tls.attack(place, foreign)  # before worker 1 has connected
         workers.append(start(1))
         assert until(lambda: all((tmp_path / f"steps{rank}").exists() for rank in (0, 1)) or has_ended(workers))
         held += hostile_tls.attack(place, foreign)

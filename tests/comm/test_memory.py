@@ -1,4 +1,4 @@
-"""Shared memory: sums and exchanges among ranks that are threads here, each with a mapping of its own."""
+"""Shared memory: collectives among ranks that are threads here, each with its own mapping."""
 
 import errno
 import os
@@ -16,7 +16,7 @@ from neomx.comm.transport import OPS, Absent, Mismatch
 
 
 class Board:
-    """A store: `get` waits for the key."""
+    """A store whose `get` waits for the key."""
 
     def __init__(self):
         self.values, self.changed = {}, threading.Condition()
@@ -33,7 +33,7 @@ class Board:
 
 
 def among(size, work, **meeting):
-    """What `work(rank, store, settings)` gives on each of `size` ranks."""
+    """Run `work(rank, store, settings)` on each of `size` ranks and return the results."""
     store = Board()
     settings = {"timeout": LIMIT, "check": lambda late: None, **meeting}
     with ThreadPoolExecutor(size) as pool:
@@ -50,7 +50,7 @@ def channels(size, work, **meeting):
 
 
 def values(rank, count, dtype):
-    """Small whole numbers, so that sums and products are exact; never two neighbours alike."""
+    """Small integers, so that sums and products are exact; adjacent ones differ."""
     return ((torch.arange(count) * (rank + 3) + rank) % 5 + 1).to(dtype)
 
 
@@ -93,7 +93,7 @@ def test_all_reduce(size, op):
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_long_tensors_pass_in_chunks_and_all_get_the_same_bits(size):
+def test_long_tensors_are_chunked_and_bitwise_equal(size):
     generator = [torch.Generator().manual_seed(rank) for rank in range(size)]
     inputs = [torch.randn(SEVERAL_CHUNKS, generator=generator[rank]) for rank in range(size)]
 
@@ -105,12 +105,12 @@ def test_long_tensors_pass_in_chunks_and_all_get_the_same_bits(size):
     first, *others = channels(size, work)
     wanted = inputs[0]
     for tensor in inputs[1:]:
-        wanted = wanted + tensor  # in the order of ranks, so to the last bit
+        wanted = wanted + tensor  # in rank order, so bitwise equal
     assert torch.equal(first, wanted)
     assert all(torch.equal(first, other) for other in others)
 
 
-def test_half_precision_is_added_in_single():
+def test_half_precision_is_added_in_single_precision():
     inputs = [torch.tensor([2048.0]), torch.tensor([1.0]), torch.tensor([1.0])]
 
     def work(rank, channel):
@@ -122,7 +122,7 @@ def test_half_precision_is_added_in_single():
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
-def test_broadcast_gather_scatter_and_exchange(size):
+def test_broadcast_gather_scatter_and_all_to_all(size):
     count = SEVERAL_CHUNKS
 
     def work(rank, channel):
@@ -163,7 +163,7 @@ def test_broadcast_gather_scatter_and_exchange(size):
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
-def test_staging_sums_round_after_round(size, dtype):
+def test_staging_sums_repeatedly(size, dtype):
     def work(rank, store, settings):
         for count in (1, 1000, 200_003):
             staging, why = memory.open_area(count, dtype, rank, size, store, f"s{count}", **settings)
@@ -171,18 +171,18 @@ def test_staging_sums_round_after_round(size, dtype):
             for turn in range(5):
                 staging.local.copy_(values(rank + turn, count, dtype))
                 if rank == turn % size:
-                    time.sleep(0.002)  # each is the slow one once
+                    time.sleep(0.002)  # each rank is the slow one once
                 result = staging.reduce()
-                staging.local.fill_(77)  # allowed at once
+                staging.local.fill_(77)  # allowed immediately
                 if rank == (turn + 1) % size:
-                    time.sleep(0.002)  # reading late is allowed too
+                    time.sleep(0.002)  # late reading is allowed too
                 assert torch.equal(result, sum(values(other + turn, count, dtype) for other in range(size)))
         return True
 
     assert all(among(size, work))
 
 
-def test_staging_hands_its_slice_to_the_other_hosts():
+def test_staging_passes_its_slice_to_other_hosts():
     def work(rank, store, settings):
         staging, _ = memory.open_area(1000, torch.float32, rank, 2, store, "s", cross=lambda t: t.mul_(3), **settings)
         staging.local.fill_(rank + 1)
@@ -192,7 +192,7 @@ def test_staging_hands_its_slice_to_the_other_hosts():
         assert torch.equal(result, torch.full((1000,), 9.0))
 
 
-def test_one_that_does_not_come_is_named_when_the_time_is_over():
+def test_timeout_names_the_missing_rank():
     def work(rank, channel):
         if rank == 1:
             return None
@@ -204,7 +204,7 @@ def test_one_that_does_not_come_is_named_when_the_time_is_over():
     assert "[1]" in str(Absent([1], 1.0))
 
 
-def test_waiting_asks_whether_the_others_live():
+def test_waiting_checks_whether_other_ranks_are_gone():
     def check(late):
         raise MXNetError(f"gone: {late()}")
 
@@ -216,7 +216,7 @@ def test_waiting_asks_whether_the_others_live():
     channels(2, work, check=check)
 
 
-def test_waiting_is_cheap():
+def test_waiting_uses_little_cpu():
     def work(rank, channel):
         if rank == 1:
             time.sleep(0.5)
@@ -230,7 +230,7 @@ def test_waiting_is_cheap():
     assert waited > 0.4 and cost < waited / 5
 
 
-def test_different_calls_are_told_apart():
+def test_different_calls_raise_mismatch():
     def work(rank, channel):
         channel.barrier(b"barrier")
         with pytest.raises(Mismatch) as caught:
@@ -241,7 +241,7 @@ def test_different_calls_are_told_apart():
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_full_memory_is_told_to_all(size, monkeypatch):
+def test_memory_exhaustion_is_reported_to_all_ranks(size, monkeypatch):
     def full(fd, start, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -250,7 +250,7 @@ def test_full_memory_is_told_to_all(size, monkeypatch):
     assert all(channel is None and "No space left" in why for channel, why in answers)
 
 
-def test_one_that_cannot_open_the_memory_is_told_to_all(monkeypatch):
+def test_failure_to_open_memory_is_reported_to_all_ranks(monkeypatch):
     def refuse(place, nbytes):
         raise OSError("another container")
 
@@ -259,7 +259,7 @@ def test_one_that_cannot_open_the_memory_is_told_to_all(monkeypatch):
     assert answers == [(None, "another container")] * 3
 
 
-def test_memory_has_no_name_in_any_folder():
+def test_shared_memory_has_no_path():
     """So that even SIGKILL at any moment leaves nothing behind."""
     seen = []
 
@@ -274,17 +274,17 @@ def test_memory_has_no_name_in_any_folder():
     assert second.tensor(100, 6, torch.uint8).tolist() == [7] * 5 + [0]
     path, name = seen[0].split()
     assert path.startswith("/proc/") and not any(name in os.listdir(folder) for folder in ("/dev/shm", "/tmp"))
-    assert not os.path.exists(path) or name not in os.readlink(path)  # it is closed: only the mappings remain
+    assert not os.path.exists(path) or name not in os.readlink(path)  # closed: only the mappings remain
 
 
-def test_another_containers_file_is_not_taken_for_the_memory(tmp_path):
+def test_file_of_another_container_is_not_mapped(tmp_path):
     with open(tmp_path / "other", "wb") as other, pytest.raises(OSError, match="different containers"):
         memory._attach(f"/proc/{os.getpid()}/fd/{other.fileno()} neomx-0123".encode(), memory.PAGE)
     with pytest.raises(OSError, match="No space left"):
         memory._attach(b"!No space left on device", memory.PAGE)
 
 
-def test_a_system_without_memfd_has_no_shared_memory(monkeypatch):
+def test_without_memfd_there_is_no_shared_memory(monkeypatch):
     monkeypatch.delattr(os, "memfd_create")
     answers = among(2, lambda rank, store, settings: memory.open_channel(rank, 2, store, "c", **settings))
-    assert answers == [(None, "this system has no memfd_create")] * 2
+    assert answers == [(None, "this system does not have memfd_create")] * 2

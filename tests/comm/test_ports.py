@@ -1,4 +1,4 @@
-"""What of a job listens on ports: nothing of workers that share memory, and nothing that a flood of strangers stops."""
+"""Listening ports of a job: workers that share memory have none, and a flood of connections stops no process."""
 
 import contextlib
 import os
@@ -54,7 +54,7 @@ def run(directory, text, *arguments, **options):
     )
 
 
-def test_workers_of_one_host_that_train_by_all_reduce_listen_on_no_port(tmp_path):
+def test_all_reduce_workers_of_one_host_listen_on_no_port(tmp_path):
     job = run(
         tmp_path,
         """
@@ -70,8 +70,8 @@ def test_workers_of_one_host_that_train_by_all_reduce_listen_on_no_port(tmp_path
     assert sorted(out.split("\n"))[-2:] == ["[1] ports []", "ports []"], out
 
 
-def test_a_message_waits_for_nobody_but_its_receiver(tmp_path):
-    """The first message opens gloo: not among all, and not before the receiver has made other calls."""
+def test_message_waits_only_for_its_receiver(tmp_path):
+    """The first message opens gloo between two workers only, and the receiver may make other calls first."""
     job = run(
         tmp_path,
         """
@@ -94,7 +94,7 @@ def test_a_message_waits_for_nobody_but_its_receiver(tmp_path):
     assert "[1] received [1.0, 1.0, 1.0] 1" in out and "[2] ports []" in out
 
 
-def test_torchs_own_group_is_opened_by_its_first_call(tmp_path):
+def test_torch_default_group_is_opened_by_its_first_call(tmp_path):
     job = run(
         tmp_path,
         """
@@ -117,11 +117,11 @@ def test_torchs_own_group_is_opened_by_its_first_call(tmp_path):
 
 
 def limited():
-    """As in a shell whose soft limit is low."""
+    """Set a low soft limit, as a shell may have."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
 
-def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
+def test_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
     job = run(
         tmp_path,
         f"""
@@ -148,10 +148,10 @@ def test_a_flood_of_connections_to_gloo_does_not_end_a_worker(tmp_path):
     assert sorted(out.split("\n"))[-2:] == ["[1] trained", "trained"]
 
 
-def test_a_process_without_descriptors_is_told_so():
+def test_failure_report_mentions_exhausted_descriptors():
     failure = Failure("worker 1", -signal.SIGABRT, "here", ["gloo: accept: Too many open files"])
     assert (
-        "no file descriptors left: raise the hard limit" in failure.report()
+        "ran out of file descriptors: raise the hard limit" in failure.report()
         and failure.summary().count("raise the hard limit") == 1
     )
     assert "descriptors" not in Failure("worker 1", 1, "here", ["something else"]).report()
@@ -182,7 +182,7 @@ def servers_of(pid):
 
 
 def attack(port, held):
-    """Connect and go, connect and say nothing, connect and talk nonsense."""
+    """Connect and close, connect and send nothing, connect and send invalid data."""
     for kind in range(60):
         sock = socket.create_connection(("127.0.0.1", port), LIMIT)
         if kind % 3 == 0:
@@ -195,7 +195,7 @@ def attack(port, held):
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tmp_path, monkeypatch, tls):
+def test_unauthenticated_peers_at_every_port_do_not_stop_a_job_on_two_nodes(tmp_path, monkeypatch, tls):
     monkeypatch.setenv("NEOMX_SECRET", "shared by both nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         meeting = f"127.0.0.1:{sock.getsockname()[1]}"
@@ -233,7 +233,7 @@ def test_strangers_at_every_port_of_a_running_job_on_two_nodes_do_not_stop_it(tm
         assert len(ports) >= 4  # the store, the server, and gloo of both workers
         own = {port for job in jobs for pid in (job.pid, *servers_of(job.pid)) for port in ports_of(pid)}
         attack_all(own)
-        for port in set(ports) - own:  # gloo's: neither a proof nor TLS
+        for port in set(ports) - own:  # those of gloo, without authentication or TLS
             attack(port, held)
         attacked = steps()
         assert until(lambda: steps() > attacked + 5 or jobs[0].poll() is not None)

@@ -1,4 +1,4 @@
-"""Rounds among threads that stand for workers: who has no data left takes part in the others' steps."""
+"""Rounds among threads that act as workers: a worker without data takes part in the steps of the others."""
 
 import contextlib
 import threading
@@ -12,7 +12,7 @@ from neomx.comm.rounds import Round, Rounds
 
 
 class Table:
-    """Where threads meet as workers would."""
+    """Where the threads exchange values like workers."""
 
     def __init__(self, size):
         self.size = size
@@ -21,7 +21,7 @@ class Table:
 
 
 class Seat:
-    """One worker's group at the table."""
+    """The group of one worker at the table."""
 
     def __init__(self, table, rank):
         self.table, self.rank, self.size = table, rank, table.size
@@ -44,7 +44,7 @@ class Seat:
 
 
 class Steps:
-    """A stepper that writes down what happens to it."""
+    """A stepper that records its calls."""
 
     def __init__(self):
         self.happened = []
@@ -66,7 +66,7 @@ class Steps:
 
 
 def run(*programs):
-    """Run each program as a worker; what each one's stepper saw, and its error."""
+    """Run each program as a worker. Return the calls of each stepper, and the error of each worker."""
     table = Table(len(programs))
     steppers = [Steps() for _ in programs]
     errors = [None] * len(programs)
@@ -98,11 +98,11 @@ def batches(*counts, pauses=True):
     return program
 
 
-def test_equal_numbers_of_batches_need_nobody_to_stand_by():
+def test_equal_numbers_of_batches_need_no_shadow_steps():
     assert run(batches(4, 4), batches(4, 4)) == ([[], []], [None, None])
 
 
-def test_who_has_fewer_batches_stands_by_and_takes_over_at_the_end():
+def test_worker_with_fewer_batches_shadows_steps_and_then_copies_weights():
     happened, errors = run(batches(4, 4, 3), batches(4), batches(4, 4))
     assert errors == [None] * 3
     assert happened[0] == [("take over", 0)]
@@ -110,14 +110,14 @@ def test_who_has_fewer_batches_stands_by_and_takes_over_at_the_end():
     assert happened[2] == [("shadow", [0], 1.0), ("take over", 0)]
 
 
-def test_a_program_that_ends_early_serves_the_others_to_their_ends():
+def test_program_that_ends_early_shadows_remaining_steps():
     happened, errors = run(batches(2, pauses=False), batches(2, 2))
     assert errors == [None, None]
     assert happened[0] == [("shadow", [1], 1.0), ("take over", 1)]
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_what_all_workers_have_dropped_is_closed(both):
+def test_stepper_released_by_all_workers_is_closed(both):
     def program(drops):
         def work(rounds):
             rounds.step(0, 4)
@@ -134,7 +134,7 @@ def test_what_all_workers_have_dropped_is_closed(both):
     assert happened == ([["closed"], ["closed"]] if both else [[], []])
 
 
-def test_what_one_worker_has_dropped_still_takes_part():
+def test_stepper_released_by_one_worker_still_takes_part():
     def drops(rounds):
         rounds.step(0, 4, 4)
         rounds.release(0)
@@ -159,15 +159,15 @@ def test_trainers_stepped_in_different_orders_are_named():
 @pytest.mark.parametrize(
     ("divisors", "samples", "expected"),
     [
-        ([8, 8], [-1, -1], 8),  # the global batch, said by both
-        ([4, 3], [4, 3], 3.5),  # each its own samples: twice the mean over all seven
+        ([8, 8], [-1, -1], 8),  # the global batch, passed by both
+        ([4, 3], [4, 3], 3.5),  # each passes its own samples: twice the mean over all seven
         ([4, 0], [4, 0], 2),  # the second has none and waits
-        ([8, 0], [3, 0], 8),  # the first says the global batch
-        ([6, 0], [3, 0], 6),  # it may be the global batch, and nothing shows otherwise
+        ([8, 0], [3, 0], 8),  # the first passes the global batch
+        ([6, 0], [3, 0], 6),  # it may be the global batch: nothing shows otherwise
         ([2, 0], [1, 0], 2),
     ],
 )
-def test_what_sums_are_divided_by(divisors, samples, expected):
+def test_divisor_of_summed_gradients(divisors, samples, expected):
     steppers = [0 if divisor else -1 for divisor in divisors]
     assert Round(steppers, divisors, samples, True, False).divisor == expected
 
@@ -175,7 +175,7 @@ def test_what_sums_are_divided_by(divisors, samples, expected):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ([(4, 2), (2, 1)], 1),  # twice its samples, as often as there are workers: the other one's zero counts
+        ([(4, 2), (2, 1)], 1),  # its samples times the number of workers: the zero of the other one counts
         ([(4, 2), (2, 1), (2, 1)], 1),
         ([(4, 2), (4, 1)], 4),  # a constant
         ([(2, 2), (2, 1)], 2),  # a constant, in the end twice its samples
@@ -184,7 +184,7 @@ def test_what_sums_are_divided_by(divisors, samples, expected):
         ([(2, 1)], 2),
     ],
 )
-def test_a_worker_without_data_counts_as_zero_where_divisors_follow_samples(given, expected):
+def test_worker_without_data_counts_as_zero_if_divisors_are_proportional_to_samples(given, expected):
     divided_by = []
 
     def first(rounds):
@@ -203,7 +203,7 @@ def test_a_worker_without_data_counts_as_zero_where_divisors_follow_samples(give
 
 
 def waits(before, after=0):
-    """A program with a barrier of its own between its steps."""
+    """A program with a barrier between its steps."""
 
     def program(rounds):
         for _ in range(before):
@@ -217,7 +217,7 @@ def waits(before, after=0):
     return program
 
 
-RULE = "All workers must call barrier() equally often, and at the same places of their programs"
+RULE = "All workers must call barrier() equally often, and at the same points of their programs"
 
 
 @pytest.mark.parametrize(
@@ -227,25 +227,25 @@ RULE = "All workers must call barrier() equally often, and at the same places of
             waits(1, 2),
             batches(4, 4, 4),
             "worker 0 waited at mx.dist.barrier() while worker 1 made 2 steps without it, and now steps without worker "
-            f"1: the model is not that of one process. {RULE}",
+            f"1: the model differs from that of a single process. {RULE}",
         ),
         (
             waits(1, 2),
             batches(4, 4, 4, pauses=False),
-            "worker 0 called mx.dist.barrier(), worker 1 did not: after 2 steps without worker 0 the program is over "
+            "worker 0 called mx.dist.barrier(), worker 1 did not: after 2 steps without worker 0 the program ended "
             f"there. {RULE}",
         ),
         (
             batches(4, pauses=False),
             waits(1),
-            f"worker 1 called mx.dist.barrier(), worker 0 did not: the program is over there. {RULE}",
+            f"worker 1 called mx.dist.barrier(), worker 0 did not: the program ended there. {RULE}",
         ),
         (waits(1, 2), waits(1, 2), None),
         (waits(1, 2), waits(3, 2), None),  # fewer batches in the first epoch
         (waits(1), waits(3), None),
     ],
 )
-def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning, caplog):
+def test_barrier_not_called_by_all_workers_is_logged_once(first, second, warning, caplog):
     _, errors = run(first, second)
     assert errors == [None, None]
     assert [text for record in caplog.records if "barrier()" in (text := record.getMessage())] == (
@@ -254,7 +254,7 @@ def test_a_barrier_that_not_all_workers_call_is_told_once(first, second, warning
 
 
 @pytest.mark.parametrize("expected", [False, True])
-def test_different_numbers_of_steps_are_told_unless_they_are_expected(expected, caplog):
+def test_different_numbers_of_steps_are_logged_unless_expected(expected, caplog):
     def program(count):
         def work(rounds):
             for _ in range(count):

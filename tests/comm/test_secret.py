@@ -1,4 +1,4 @@
-"""A job's secret where no launcher makes one: the user's own on one host, and no guess on several."""
+"""The secret of a job that has none from its launcher: the user's own on one host, and no default on several."""
 
 import os
 import stat
@@ -37,7 +37,7 @@ ELSEWHERE = {
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch):
-    """A runtime directory of this test's own, and no secret."""
+    """Use a separate runtime directory and no secret."""
     for name in ("NEOMX_SECRET", "NEOMX_INSECURE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -46,7 +46,7 @@ def own(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("launcher", HERE)
-def test_on_one_host_the_secret_is_one_that_only_this_user_can_read(launcher, own, tmp_path):
+def test_on_one_host_the_secret_is_in_a_private_file(launcher, own, tmp_path):
     world = discover(HERE[launcher] | own)
     assert world.secret == discover(HERE[launcher] | own).secret != secret.public(world.job)
     kept = tmp_path / "neomx" / "secret"
@@ -57,7 +57,7 @@ def test_on_one_host_the_secret_is_one_that_only_this_user_can_read(launcher, ow
 
 
 @pytest.mark.parametrize("launcher", ELSEWHERE)
-def test_several_hosts_need_a_secret_or_a_word_that_none_is_wanted(launcher, own, tmp_path):
+def test_several_hosts_need_a_secret_or_insecure(launcher, own, tmp_path):
     with pytest.raises(MXNetError, match=r"several hosts needs a secret.*NEOMX_SECRET.*NEOMX_INSECURE=1"):
         discover(ELSEWHERE[launcher] | own)
     assert discover(ELSEWHERE[launcher] | own | {"NEOMX_SECRET": "s" * 16}).secret == b"s" * 16
@@ -66,23 +66,23 @@ def test_several_hosts_need_a_secret_or_a_word_that_none_is_wanted(launcher, own
     assert not (tmp_path / "neomx").exists()
 
 
-def test_jobs_of_two_users_do_not_meet_under_mpich(own, monkeypatch):
+def test_mpich_jobs_of_two_users_are_separate(own, monkeypatch):
     mine = discover(MPICH | own)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(MXNetError, match="others could have read or written it: expected owner 12345"):
+    with pytest.raises(MXNetError, match="other users may have accessed it: expected owner 12345"):
         discover(MPICH | own)
     theirs = discover(MPICH | {"NEOMX_SECRET": "s" * 16})
     assert (mine.job, mine.store) != (theirs.job, theirs.store)
 
 
 @pytest.mark.parametrize("launcher", ["mpich", "openmpi", "srun", "torchrun"])
-def test_the_address_to_listen_on_can_be_asked_for(launcher):
+def test_listening_address_can_be_configured(launcher):
     given = ELSEWHERE[launcher] | {"NEOMX_SECRET": "s" * 16}
     assert discover(given).host == "192.0.2.9"
     assert discover(given | {"NEOMX_HOST": "192.0.2.7"}).host == "192.0.2.7"
 
 
-def test_without_a_runtime_directory_there_is_one_under_the_temporary_one(tmp_path, monkeypatch):
+def test_secret_directory_falls_back_to_the_temporary_directory(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = discover(MPICH | {"XDG_RUNTIME_DIR": "/none"}).secret
     assert (tmp_path / f"neomx-{os.getuid()}" / "secret").exists()
@@ -90,7 +90,7 @@ def test_without_a_runtime_directory_there_is_one_under_the_temporary_one(tmp_pa
 
 
 @pytest.mark.parametrize("change", ["directory", "file", "link"])
-def test_what_others_could_have_written_is_refused(change, own, tmp_path):
+def test_secret_accessible_to_other_users_is_refused(change, own, tmp_path):
     discover(MPICH | own)
     kept = tmp_path / "neomx" / "secret"
     if change == "directory":
@@ -100,11 +100,11 @@ def test_what_others_could_have_written_is_refused(change, own, tmp_path):
     else:
         kept.parent.rename(tmp_path / "theirs")
         kept.parent.symlink_to(tmp_path / "theirs")
-    with pytest.raises(MXNetError, match="others could have read or written it"):
+    with pytest.raises(MXNetError, match="other users may have accessed it"):
         discover(MPICH | own)
 
 
-def test_processes_that_start_together_agree(own):
+def test_concurrently_started_processes_get_the_same_secret(own):
     program = "from neomx.comm.secret import find; import os; print(find(os.environ, 'job', True).hex())"
     command = [sys.executable, "-c", program]
     environ = os.environ | own | {"PYTHONPATH": ROOT}
@@ -113,36 +113,36 @@ def test_processes_that_start_together_agree(own):
 
 
 @pytest.mark.parametrize(("given", "size"), [("", 0), ("\n", 0), ("short", 5), ("123456789012345\n", 15)])
-def test_a_secret_that_is_empty_or_short_is_refused(given, size, own, tmp_path, capfd):
-    with pytest.raises(MXNetError, match=f"NEOMX_SECRET must hold a secret of at least 16 bytes, received {size}"):
+def test_empty_or_short_secret_is_refused(given, size, own, tmp_path, capfd):
+    with pytest.raises(MXNetError, match=f"NEOMX_SECRET must contain a secret of at least 16 bytes, received {size}"):
         discover(MPICH | own | {"NEOMX_SECRET": given})
     file = tmp_path / "given"
     file.write_text(given)
     place = ["--nnodes", "2", "--node-rank", "1", "--rdzv", "127.0.0.1:9", "--secret-file", str(file)]
     assert main(["run", *place, __file__]) == 2
-    assert f"{file} must hold a secret of at least 16 bytes, received {size}" in capfd.readouterr().err
+    assert f"{file} must contain a secret of at least 16 bytes, received {size}" in capfd.readouterr().err
 
 
-def test_one_host_refuses_such_a_secret_too_and_warns_of_a_file_that_others_may_read(tmp_path, capfd, monkeypatch):
+def test_on_one_host_short_secrets_are_refused_and_readable_files_warned_about(tmp_path, capfd, monkeypatch):
     program, file = tmp_path / "train.py", tmp_path / "given"
     program.write_text("")
     file.write_text("short")
     assert main(["run", "--secret-file", str(file), str(program)]) == 2
-    assert f"{file} must hold a secret of at least 16 bytes, received 5" in capfd.readouterr().err
+    assert f"{file} must contain a secret of at least 16 bytes, received 5" in capfd.readouterr().err
     file.write_text("s" * 16)
     file.chmod(0o644)
     assert main(["run", "--secret-file", str(file), str(program)]) == 0
-    assert f"{file} has mode 0644: other users may use it. chmod 600" in capfd.readouterr().err
+    assert f"{file} has mode 0644: other users may access it. Run chmod 600" in capfd.readouterr().err
     file.chmod(0o600)
     assert main(["run", "--secret-file", str(file), str(program)]) == 0
     assert capfd.readouterr().err == ""
     monkeypatch.setenv("NEOMX_SECRET", "abc")
     assert main(["run", str(program)]) == 2
-    assert "NEOMX_SECRET must hold a secret of at least 16 bytes, received 3" in capfd.readouterr().err
+    assert "NEOMX_SECRET must contain a secret of at least 16 bytes, received 3" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["MASTER_ADDR", "MASTER_PORT"])
-def test_a_world_without_a_place_to_meet_is_refused(missing):
+def test_world_without_rendezvous_address_is_refused(missing):
     given = TORCHRUN | {"MASTER_ADDR": "localhost", "LOCAL_WORLD_SIZE": "2"}
     del given[missing]
     with pytest.raises(MXNetError, match=f"WORLD_SIZE=2 is set and {missing} is not"):
@@ -155,10 +155,10 @@ def test_nodes_on_several_hosts_need_a_secret(capfd, tmp_path, monkeypatch):
     assert main([*place, __file__]) == 2
     assert "several hosts needs a secret" in capfd.readouterr().err
     assert shared_secret(read_job([*place, "--insecure", __file__])) == secret.public("192.0.2.1:9").hex()
-    assert "whoever reaches 192.0.2.1:9 can join" in capfd.readouterr().err
+    assert "any process that reaches 192.0.2.1:9 can join" in capfd.readouterr().err
     file = tmp_path / "given"
     file.write_bytes(os.urandom(32) + b"\xff")
-    with pytest.raises(MXNetError, match="must hold text"):
+    with pytest.raises(MXNetError, match="must contain text"):
         shared_secret(read_job([*place, "--secret-file", str(file), __file__]))
     here = read_job(["run", "--nnodes", "2", "--rdzv", "127.0.0.1:9", __file__])
     assert shared_secret(here) == shared_secret(here) != secret.public("127.0.0.1:9").hex()

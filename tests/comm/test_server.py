@@ -1,4 +1,4 @@
-"""The parameter server with real processes: the numbers of one process, without rounds, and what goes wrong."""
+"""The parameter server with real processes: the results of one process, asynchronous modes, and faults."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import time
 from server_jobs import GO_ON, KILL, STOP, TERMINATE, Job
 
 
-def test_two_workers_and_two_servers_give_the_numbers_of_one_process(tmp_path):
+def test_two_workers_and_two_servers_match_one_process(tmp_path):
     with Job(2, 2, "contract", argument=str(tmp_path)) as job:
         job.finish_all()
 
 
-def test_without_rounds_workers_may_be_slow_die_and_come_back():
+def test_asynchronous_workers_may_be_slow_die_and_reconnect():
     with Job(2, 2, "without_rounds", apart=True) as job:
         job.await_line("worker 0", "three ahead")
         job.await_line("worker 1", "ready")
@@ -26,9 +26,9 @@ def test_without_rounds_workers_may_be_slow_die_and_come_back():
         job.finish_all()
 
 
-def test_stopped_killed_and_lost_processes_are_named_in_time():
+def test_stopped_killed_and_lost_processes_are_named_soon():
     with Job(2, 2, "faults", timeout=3) as job:
-        for number in range(2):  # all that takes long is over before anybody waits for another
+        for number in range(2):  # all slow initialization is done before any worker waits for another
             job.await_line(f"worker {number}", "here")
             job.await_server(number)
         job.store.set("begin", b"")
@@ -48,7 +48,7 @@ def test_stopped_killed_and_lost_processes_are_named_in_time():
         assert job.finish("server 0") == 0, job.log("server 0")
 
 
-def test_a_server_ends_when_it_is_told_to():
+def test_server_ends_on_sigterm():
     with Job(0, 0, "") as job:
         job.workers, job.servers = 2, 1
         job.start("server", 0, ["neomx.kvstore.server", "main"])

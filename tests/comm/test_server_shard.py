@@ -1,4 +1,4 @@
-"""When pushes become updates on a server: rounds, their sums, staleness, who is missed. Without processes."""
+"""When pushes are applied on a server: rounds, their sums, staleness, missing workers. Without processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from neomx.comm.wire import Refused
 
 
 class Recorder:
-    """A rule that adds gradients to weights and remembers who asked for what."""
+    """A rule that adds gradients to weights and records its calls."""
 
     def __init__(self):
         self.calls = []
@@ -51,7 +51,7 @@ def is_ready(shard, rank):
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
-def test_sums_have_the_same_bits_in_whatever_order_workers_come(order):
+def test_sums_are_bitwise_independent_of_arrival_order(order):
     shard, slot = shard_of(3, 0)
     parts = [torch.full((3, 2), value) for value in (1e8, -1e8, 1e-3)]
     for rank in order:
@@ -60,7 +60,7 @@ def test_sums_have_the_same_bits_in_whatever_order_workers_come(order):
     assert shard.rule.calls == [(["k"], {"rank": 0})]  # once, with the settings of worker 0
 
 
-def test_a_later_push_takes_the_place_of_an_earlier_one_until_the_commit():
+def test_later_push_replaces_an_earlier_one_before_the_commit():
     shard, slot = shard_of(2, 0)
     push(shard, 1, torch.ones(3, 2))
     shard.push(0, [slot], [torch.full((3, 2), 7.0)])
@@ -69,14 +69,14 @@ def test_a_later_push_takes_the_place_of_an_earlier_one_until_the_commit():
     assert torch.equal(slot.weight, torch.full((3, 2), 3.0))
 
 
-def test_a_worker_cannot_take_part_twice_in_a_round():
+def test_worker_cannot_take_part_twice_in_a_round():
     shard, _ = shard_of(2, 0)
     push(shard, 0, torch.ones(3, 2))
     with pytest.raises(Refused, match="twice"):
         push(shard, 0, torch.ones(3, 2))
 
 
-def test_what_is_not_pushed_is_zero_and_without_any_push_nothing_is_updated():
+def test_missing_pushes_count_as_zero_and_no_push_updates_nothing():
     shard, slot = shard_of(2, 0)
     push(shard, 0, torch.ones(3, 2))
     shard.commit(1, [slot], {})
@@ -86,7 +86,7 @@ def test_what_is_not_pushed_is_zero_and_without_any_push_nothing_is_updated():
     assert slot.round == 2 and len(shard.rule.calls) == 1
 
 
-def test_without_a_rule_the_sum_takes_the_place_of_the_value():
+def test_without_a_rule_the_sum_replaces_the_value():
     shard, slot = shard_of(2, 0, rule=False)
     for _ in range(2):
         push(shard, 0, torch.ones(3, 2))
@@ -97,14 +97,14 @@ def test_without_a_rule_the_sum_takes_the_place_of_the_value():
     assert slot.weight.tolist() == [[2, 2], [0, 0], [1, 1]]
 
 
-def test_rows_are_merged():
+def test_sparse_rows_are_merged():
     total = merged(
         SparseRows(torch.tensor([1, 4]), torch.ones(2, 2)), SparseRows(torch.tensor([0, 4]), torch.ones(2, 2))
     )
     assert total.indices.tolist() == [0, 1, 4] and total.values[:, 0].tolist() == [1, 1, 2]
 
 
-def test_a_pull_waits_for_the_round_and_names_who_is_late():
+def test_pull_waits_for_the_round_and_names_late_workers():
     shard, _ = shard_of(2, 0)
     assert is_ready(shard, 0)
     push(shard, 0, torch.ones(3, 2))
@@ -115,12 +115,12 @@ def test_a_pull_waits_for_the_round_and_names_who_is_late():
     assert is_ready(shard, 0)
 
 
-def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
+def test_lost_worker_raises_only_where_it_is_needed():
     shard, _ = shard_of(2, 0, timeout=LIMIT)
     push(shard, 1, torch.ones(3, 2))
     shard.gone(1, "it has left")
     push(shard, 0, torch.ones(3, 2))
-    assert is_ready(shard, 0)  # its part was in
+    assert is_ready(shard, 0)  # its part had arrived
     push(shard, 0, torch.ones(3, 2))
     began = time.monotonic()
     with pytest.raises(PeerError, match="worker 1 is gone: it has left; round 2 of key 'k' waits for .* worker 1$"):
@@ -128,7 +128,7 @@ def test_a_worker_that_is_gone_is_told_at_once_to_who_needs_it_only():
     assert time.monotonic() - began < SOON
 
 
-def test_without_rounds_each_push_is_applied_as_it_comes():
+def test_asynchronous_pushes_are_applied_as_they_arrive():
     shard, slot = shard_of(2, None)
     for _ in range(3):
         push(shard, 0, torch.ones(3, 2), {"lr": 1})
@@ -137,7 +137,7 @@ def test_without_rounds_each_push_is_applied_as_it_comes():
     assert slot.weight[0, 0] == 4 and [settings["lr"] for _, settings in shard.rule.calls] == [1, 1, 1, 2]
 
 
-def test_with_bounded_staleness_the_fastest_waits_for_the_slowest_that_lives():
+def test_bounded_staleness_waits_for_the_slowest_connected_worker():
     shard, slot = shard_of(3, 1)
     push(shard, 0, torch.ones(3, 2))
     assert is_ready(shard, 0)
@@ -148,12 +148,12 @@ def test_with_bounded_staleness_the_fastest_waits_for_the_slowest_that_lives():
     shard.gone(2, "it died")
     assert is_ready(shard, 0)
     push(shard, 0, torch.ones(3, 2))
-    shard.join(2)  # late: it starts where the slowest is
+    shard.join(2)  # late: it starts at the count of the slowest
     assert slot.commits == {0: 3, 1: 1, 2: 1}
     assert is_ready(shard, 2)
 
 
-def test_who_comes_back_is_not_taken_for_gone_by_the_end_of_an_earlier_stay():
+def test_end_of_an_old_connection_does_not_remove_a_reconnected_worker():
     shard = Shard(2, 1, timeout=0.2)
     first = shard.join(0)
     with pytest.raises(Refused, match="already"):
@@ -169,7 +169,7 @@ def test_who_comes_back_is_not_taken_for_gone_by_the_end_of_an_earlier_stay():
     assert shard.living == set() and shard.lost == {0: "it left"}
 
 
-def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
+def test_optimizer_error_is_raised_in_all_workers_and_the_shard_survives():
     shard, _ = shard_of(2, 0)
     shard.rule.update = lambda *_: 1 / 0
     for rank in range(2):
@@ -179,22 +179,24 @@ def test_what_an_optimizer_raises_is_told_to_all_and_the_shard_lives():
             is_ready(shard, rank)
 
 
-def test_workers_must_mean_the_same_arrays():
+def test_workers_must_declare_the_same_arrays():
     shard, slot = shard_of(2, 0)
     shard.agree([slot.spec], 1)
-    with pytest.raises(MXNetError, match=r"worker 0 inited it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"):
+    with pytest.raises(
+        MXNetError, match=r"worker 0 initialized it as \(3, 2\) float32 on server 0 .* worker 1 as \(6,\)"
+    ):
         shard.agree([KeySpec("k", (6,), torch.float32, slot.spec.segments)], 1)
-    with pytest.raises(PeerError, match="worker 0 has not inited 'other'"):
+    with pytest.raises(PeerError, match="worker 0 has not initialized 'other'"):
         shard.agree([KeySpec("other", (6,), torch.float32, slot.spec.segments)], 1)
 
 
-def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
+def test_workers_wait_for_actions_of_worker_0_and_get_their_errors():
     shard, _ = shard_of(2, 0)
     with pytest.raises(PeerError, match="worker 0 has not called set_optimizer"):
         shard.once("set_optimizer", 1, 1, None)
     done = []
     shard.once("set_optimizer", 1, 0, lambda: done.append(1))
-    shard.once("set_optimizer", 1, 0, lambda: done.append(2))  # it came back: not again
+    shard.once("set_optimizer", 1, 0, lambda: done.append(2))  # it reconnected: not again
     shard.once("set_optimizer", 1, 1, None)
     assert done == [1]
 
@@ -206,7 +208,7 @@ def test_what_is_done_once_for_all_is_waited_for_and_its_failure_told_to_all():
             shard.once("set_optimizer", 2, rank, act)
 
 
-def test_workers_that_wait_for_each_other_are_told_at_once():
+def test_deadlock_of_workers_raises_immediately():
     shard, slot = shard_of(2, 0, timeout=LIMIT)
     push(shard, 0, torch.ones(3, 2))
     told = []
@@ -223,18 +225,18 @@ def test_workers_that_wait_for_each_other_are_told_at_once():
     waiting.join(SOON)
     assert told == [str(error.value)]
     assert "worker 0 waits because round 1 of key 'k' waits for the push of worker 1" in told[0]
-    assert "worker 1 waits because worker 0 has not inited 'other'" in told[0]
+    assert "worker 1 waits because worker 0 has not initialized 'other'" in told[0]
 
 
-def test_workers_with_stores_of_different_kinds_are_told_which():
+def test_stores_of_different_kinds_are_refused_with_both_kinds():
     service = Service(0, 1, 3, {}, LIMIT, lambda data: Recorder())
     service._welcome({"rank": 0, "space": 0, "staleness": 0})
     for staleness, kind in ((None, "'dist_async'"), (2, "'dist_stale' with staleness=2")):
-        with pytest.raises(Refused, match=f"worker 1 made a store of kind {kind}, others one of kind 'dist_sync'"):
+        with pytest.raises(Refused, match=f"worker 1 created a store of kind {kind}, others one of kind 'dist_sync'"):
             service._welcome({"rank": 1, "space": 0, "staleness": staleness})
 
 
-def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
+def test_large_arrays_are_split_evenly_and_others_go_to_the_least_loaded_server():
     placement = KeyAllocator(3, bound=100)
     assert placement.allocate((100,), 4) == (Segment(0, 0, 100),)
     assert placement.allocate((10,), 4) == (Segment(1, 0, 10),)
@@ -245,19 +247,19 @@ def test_large_arrays_are_split_evenly_and_others_go_where_least_is():
     assert len(placement.allocate((2, 600), 4, whole=True)) == 1
 
 
-def test_rows_stay_whole_however_few_they_are():
+def test_rows_are_never_split():
     placement = KeyAllocator(3, bound=100)
     assert [p[1:] for p in placement.allocate((4, 60), 4)] == [(0, 60), (60, 120), (120, 240)]
     assert placement.loads == [240, 240, 480]
-    assert placement.allocate((2, 60), 4) == (Segment(0, 0, 60), Segment(1, 60, 120))  # where least is kept
+    assert placement.allocate((2, 60), 4) == (Segment(0, 0, 60), Segment(1, 60, 120))  # on the least loaded servers
     assert placement.allocate((1, 600), 4) == (Segment(0, 0, 600),)
     assert placement.allocate((5, 0), 4) == (Segment(1, 0, 0),)
     assert placement.allocate((), 4) == (Segment(1, 0, 1),)
-    with pytest.raises(Refused, match="cut its rows"):
+    with pytest.raises(Refused, match="split its rows"):
         KeySpec.heard(["k", [2, 60], "float32", [[0, 0, 90], [1, 90, 120]], 0, False], 2)
 
 
-def test_shared_memory_is_reached_by_its_name_and_by_nothing_else():
+def test_shared_memory_is_reached_only_by_its_name():
     chunk = arena.Chunk(1000, shared=True)
     name = chunk.name
     there = arena.attach(name, chunk.nbytes)
@@ -273,14 +275,14 @@ def test_shared_memory_is_reached_by_its_name_and_by_nothing_else():
     assert arena.attach(name, there.numel()) is None and there[5] == 7
 
 
-def test_an_arena_grows_by_ever_larger_chunks():
+def test_arena_grows_by_increasing_chunks():
     space = arena.Arena(shared=False)
     places = [space.reserve([100, 60])[0] for _ in range(2000)]
     assert len(set(places)) == 2000 and len(space.chunks) < 12
     assert all(offset % arena.ALIGNMENT == 0 for _, offset in places)
 
 
-def test_without_room_for_shared_memory_it_is_private(monkeypatch):
+def test_memory_is_private_if_shared_memory_is_full(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 

@@ -1,7 +1,7 @@
 """Two machines (network namespaces joined by a link), a launcher on each: the training equals that of one process.
 
-This file is also the script that the workers run. Tolerance: a sum over workers is rounded otherwise than one over the
-whole batch, some roundings of float32 a step.
+This file is also the script that the workers run. The tolerance accounts for rounding: a sum over workers is rounded
+differently from a sum over the whole batch, by a few units of float32 per step.
 """
 
 import os
@@ -39,7 +39,7 @@ def network():
 
 
 def train(optimizer, kvstore, rank, size):
-    """The weights after some steps on this worker's rows of every batch."""
+    """Return the weights after some steps on this worker's rows of every batch."""
     net, loss_of = network(), mx.gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = mx.gluon.Trainer(net.collect_params(), optimizer, dict(OPTIMIZERS[optimizer]), kvstore=kvstore)
     values = np.random.RandomState(11)
@@ -53,7 +53,7 @@ def train(optimizer, kvstore, rank, size):
 
 
 def main(folder, victim=""):
-    """Train with every optimizer and keep the weights; with a victim then train on until that worker dies."""
+    """Train with every optimizer and save the weights. With a victim, then train until that worker dies."""
     kvstore = mx.kv.create("dist_sync")
     rank, size = kvstore.rank, kvstore.num_workers
     weights = {f"{name} {i}": w for name in OPTIMIZERS for i, w in enumerate(train(name, "dist_sync", rank, size))}
@@ -75,12 +75,12 @@ def machines():
 
 @pytest.fixture(scope="module")
 def alone():
-    """The weights of one process."""
+    """The weights of a single process."""
     return {f"{name} {i}": w for name in OPTIMIZERS for i, w in enumerate(train(name, "local", 0, 1))}
 
 
 def launch(machines, workers, *words):
-    """Start the job's command on both machines; their exit codes and all they wrote."""
+    """Run the job's command on both machines. Return the exit codes and all output."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(
@@ -124,13 +124,13 @@ def test_training_on_two_machines_equals_one_process(machines, alone, tmp_path, 
     check_weights(tmp_path, 2 * workers, alone)
 
 
-def test_a_death_on_one_machine_ends_the_job_on_both(machines, alone, tmp_path):
+def test_death_of_a_worker_ends_the_job_on_both_machines(machines, alone, tmp_path):
     codes, written = launch(machines, 1, __file__, str(tmp_path), "1")
     took = time.time() - (tmp_path / "died").stat().st_mtime
     check_weights(tmp_path, 2, alone)
     assert codes == [128 + signal.SIGKILL] * 2, written
     assert [machines.processes(machine) for machine in (0, 1)] == [[], []]
-    assert written.count(f"worker 1 on {machines.names[1]} failed first, by signal SIGKILL") == 2, written
+    assert written.count(f"worker 1 on {machines.names[1]} failed first, with signal SIGKILL") == 2, written
     assert took < SOON, f"{took} s"
 
 

@@ -1,4 +1,4 @@
-"""Waits that can never end are found within seconds, and nothing else is taken for one."""
+"""Deadlocks are detected within seconds, and nothing else is reported as one."""
 
 import contextlib
 import threading
@@ -49,13 +49,13 @@ print("done")
 @pytest.mark.parametrize(
     ("case", "messages"),
     [
-        ("first", ["the first call that all workers make did not complete: worker 1 on", "has ended its program"]),
-        ("ended", ["can never complete", "worker 0: all_reduce; worker 1: its program is over"]),
+        ("first", ["the first call of all workers did not complete: worker 1 on", "has ended its program"]),
+        ("ended", ["can never complete", "worker 0: all_reduce; worker 1: its program has ended"]),
         ("barrier", ["can never complete", "worker 0: all_reduce; worker 1: open the group"]),
         ("step", ["can never complete", "worker 0: all_reduce; worker 1: a training step"]),
     ],
 )
-def test_a_call_that_can_never_complete_says_where_each_worker_is(case, messages, tmp_path):
+def test_deadlocked_call_says_where_each_worker_is(case, messages, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = neomx_run("-n", 2, "--timeout", 10 * LIMIT, tmp_path / "program.py", case)
     assert run.returncode == 1
@@ -63,17 +63,17 @@ def test_a_call_that_can_never_complete_says_where_each_worker_is(case, messages
         assert message in run.stderr, run.stderr
 
 
-def test_slow_workers_are_waited_for(tmp_path):
+def test_slow_workers_are_not_reported_as_deadlocked(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     run = neomx_run("-n", 3, tmp_path / "program.py", "slow")
     assert run.returncode == 0 and run.stdout.count("done") == 3, run.stderr
 
 
-# ---- the circle ----
+# ---- cycles ----
 
 
 class Board:
-    """The values of a store, without its wire."""
+    """The values of a store, without a connection."""
 
     def __init__(self, left=()):
         self.values, self.left = {}, left
@@ -93,7 +93,7 @@ class Board:
 
 @pytest.fixture
 def at_once(monkeypatch):
-    """Every look counts, without waiting a second."""
+    """Make every check count, without waiting a second."""
     monkeypatch.setattr("neomx.comm.waiting._EVERY", 0.0)
 
 
@@ -109,7 +109,7 @@ def in_calls(workers):
         yield
 
 
-def test_a_circle_of_three_is_found_by_all_of_them(at_once):
+def test_cycle_of_three_is_detected_by_all_of_them(at_once):
     board = Board()
     found, workers = [], waits(board, 3)
     with in_calls(workers):
@@ -123,8 +123,8 @@ def test_a_circle_of_three_is_found_by_all_of_them(at_once):
     assert {rank for rank, _ in found} == {0, 1, 2} and {text for _, text in found} == {said}
 
 
-def test_old_words_are_not_believed(at_once):
-    """Worker 1 waited for worker 0 and was stopped then: what it does now is unknown."""
+def test_outdated_entries_are_ignored(at_once):
+    """Worker 1 waited for worker 0 and was then stopped: its current state is unknown."""
     board = Board()
     first, second = workers = waits(board, 2)
     with in_calls(workers):
@@ -133,7 +133,7 @@ def test_old_words_are_not_believed(at_once):
             first.look(lambda: [1])
 
 
-def test_who_waits_for_a_circle_of_others_is_stuck_too(at_once):
+def test_worker_that_waits_for_a_cycle_is_stuck_too(at_once):
     board = Board()
     workers = waits(board, 3)
     with in_calls(workers), pytest.raises(Stuck, match="worker 0: call 0; worker 1: call 1; worker 2: call 2"):
@@ -146,16 +146,16 @@ def test_who_waits_for_a_circle_of_others_is_stuck_too(at_once):
             workers[0].look(lambda: [1])
 
 
-def test_who_came_and_then_left_is_not_waited_for(at_once):
+def test_worker_that_arrived_and_left_is_not_late(at_once):
     board = Board(left=[1])
     worker = Waits(board, 0)
     with worker.during("a"):
         worker.look(lambda: [])
-        with pytest.raises(Stuck, match="worker 1: its program is over"):
+        with pytest.raises(Stuck, match="worker 1: its program has ended"):
             worker.look(lambda: [1])
 
 
-def test_other_threads_do_not_count(at_once):
+def test_waits_of_other_threads_are_ignored(at_once):
     board = Board()
     worker = Waits(board, 0)
 

@@ -1,4 +1,4 @@
-"""Strangers who flood a listener, relays between two members, and members who misbehave or are only busy."""
+"""Floods of a listener, relays between two members, and members that misbehave or are only busy."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Failing:
 
 @contextlib.contextmanager
 def echo(listening, service="echo", tls=None):
-    """A listener that answers each frame with itself."""
+    """A listener that replies to each frame with the same frame."""
 
     def handle(connection):
         while True:
@@ -80,13 +80,13 @@ def is_answered(address, tls=None):
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ECONNABORTED])
-def test_a_listener_outlives_a_failing_accept(number):
+def test_listener_survives_a_failing_accept(number):
     listening = wire.listen()
     with echo(Failing(listening, [OSError(number, os.strerror(number))] * 3)):
         assert is_answered(address_of(listening))
 
 
-def test_a_listener_outlives_a_thread_that_cannot_start(monkeypatch):
+def test_listener_survives_a_thread_that_cannot_start(monkeypatch):
     listening = wire.listen()
     begin, failures = threading.Thread.start, [RuntimeError("can't start new thread")] * 2
 
@@ -110,7 +110,7 @@ sys.stdin.read()
 """
 
 
-def test_more_half_open_connections_than_descriptors_lock_no_member_out():
+def test_members_connect_despite_more_half_open_connections_than_descriptors():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", FEW_DESCRIPTORS], env=environment(), **pipes) as process:
         address = process.stdout.readline().strip()
@@ -124,7 +124,7 @@ def test_more_half_open_connections_than_descriptors_lock_no_member_out():
         process.stdin.close()
 
 
-def test_a_flood_from_the_same_address_locks_no_member_out():
+def test_members_connect_despite_a_flood_from_their_address():
     listening = wire.listen()
     address = address_of(listening)
     over, opened = threading.Event(), []
@@ -148,7 +148,7 @@ def test_a_flood_from_the_same_address_locks_no_member_out():
             thread.join()
 
 
-def test_strangers_get_no_threads():
+def test_unauthenticated_peers_get_no_threads():
     listening = wire.listen()
     with echo(listening), contextlib.ExitStack() as stack:
         before = threading.active_count()
@@ -158,7 +158,7 @@ def test_strangers_get_no_threads():
         assert is_answered(address_of(listening))
 
 
-def test_a_flood_fills_no_log():
+def test_refusals_in_a_flood_are_logged_sparingly():
     listening = wire.listen()
     with echo(listening) as refusals:
         for _ in range(40):
@@ -168,10 +168,10 @@ def test_a_flood_fills_no_log():
                     while sock.recv(100):
                         pass
         assert is_answered(address_of(listening))
-    assert len(refusals) == 11 and "Others are counted" in str(refusals[-1])
+    assert len(refusals) == 11 and "Further refusals are counted" in str(refusals[-1])
 
 
-def test_an_address_is_greeted_so_often_in_a_second_and_its_members_try_again(monkeypatch):
+def test_greetings_per_address_are_limited_and_members_retry(monkeypatch):
     monkeypatch.setattr(listener, "_A_SECOND", 5)
     listening = wire.listen()
     with echo(listening):
@@ -196,7 +196,7 @@ def test_the_whole_greeting_has_one_deadline():
 
         thread = threading.Thread(target=greet)
         thread.start()
-        for _ in range(60):  # each byte comes in time, all of them never
+        for _ in range(60):  # each byte arrives in time, but not all of them
             with contextlib.suppress(OSError):
                 drip.send(b"N")
             if refused.wait(0.1):
@@ -210,7 +210,7 @@ def test_the_whole_greeting_has_one_deadline():
 
 
 class Relay:
-    """Passes bytes on between a caller and a listener, frame by frame once the greeting is over."""
+    """Forwards bytes between a caller and a listener, frame by frame after the greeting."""
 
     GREETING, ANSWER, PROOF = 41, 73, 32
 
@@ -235,12 +235,12 @@ class Relay:
         return start + exactly(self._caller, said) + (exactly(self._caller, size + 16) if size else b"")
 
     def frame(self):
-        """What the caller says next, which goes no further."""
+        """Receive the next frame of the caller without forwarding it."""
         assert self._greeted.wait(LIMIT)
         return self._frame()
 
     def pass_on(self, data):
-        with contextlib.suppress(OSError):  # closed already, by what was passed on before
+        with contextlib.suppress(OSError):  # already closed because of what was forwarded before
             self._called.sendall(data)
 
     def close(self):
@@ -274,7 +274,7 @@ def changed(one, two):
     ],
     ids=["changed", "repeated", "reordered", "left out", "another payload", "another tag"],
 )
-def test_a_relay_cannot_touch_frames(misuse, gmac, monkeypatch):
+def test_relay_cannot_modify_frames(misuse, gmac, monkeypatch):
     if gmac:
         pytest.importorskip("cryptography")
     monkeypatch.setattr("neomx.comm.wire.greeting.has_gmac", lambda: gmac)
@@ -286,11 +286,11 @@ def test_a_relay_cannot_touch_frames(misuse, gmac, monkeypatch):
         for data in misuse(relay.frame(), relay.frame()):
             relay.pass_on(data)
         assert until(lambda: refusals)
-        assert isinstance(refusals[0], wire.Refused) and "authentication fails" in str(refusals[0])
+        assert isinstance(refusals[0], wire.Refused) and "authentication failed" in str(refusals[0])
         caller.close()
 
 
-def test_a_relay_that_only_passes_on_is_no_harm():
+def test_passive_relay_is_harmless():
     listening = wire.listen()
     with echo(listening) as refusals, contextlib.closing(Relay(address_of(listening))) as relay:
         caller = call(relay.address)
@@ -308,7 +308,7 @@ print(_make_certificate(sys.argv[1]))
 """
 
 
-def test_a_jobs_certificate_is_valid_for_clocks_that_differ(tmp_path):
+def test_certificate_of_a_job_tolerates_clock_differences(tmp_path):
     path = str(tmp_path / "job.pem")
     subprocess.run([sys.executable, "-c", CERTIFICATE, path], check=True, env=environment())
     listening = wire.listen()
@@ -320,7 +320,7 @@ def test_a_jobs_certificate_is_valid_for_clocks_that_differ(tmp_path):
     assert os.stat(path).st_mode & 0o077 == 0
 
 
-def test_a_proof_is_for_one_service():
+def test_proof_is_valid_for_one_service():
     listening = wire.listen()
     with echo(listening, service="server 1 at b") as refusals:
         with pytest.raises(wire.WireError, match="is not server 0 at a"):
@@ -328,7 +328,7 @@ def test_a_proof_is_for_one_service():
         assert "another service than server 1" in str(refusals[0])
 
 
-def test_a_weaker_authentication_cannot_be_slipped_in():
+def test_weaker_authentication_cannot_be_negotiated_by_a_relay():
     listening = wire.listen()
     with echo(listening), socket.create_server(("127.0.0.1", 0)) as between:
         errors = []
@@ -358,7 +358,7 @@ def openssl(*arguments):
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
-    """A function that makes the PEM of a host: its key, its certificate, and that of the authority."""
+    """Return a function that creates the PEM file of a host: its key, its certificate, and that of the authority."""
     folder = tmp_path_factory.mktemp("ca")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     openssl(
@@ -376,17 +376,17 @@ def authority(tmp_path_factory):
     return make
 
 
-def test_another_certificate_of_the_same_authority_is_not_accepted(authority):
+def test_another_certificate_of_the_same_authority_is_refused(authority):
     job, other = authority("job"), authority("other")
     listening = wire.listen()
-    with echo(listening, tls=other), pytest.raises(wire.WireError, match="none of this job's hosts"):
+    with echo(listening, tls=other), pytest.raises(wire.WireError, match="not a host of this job"):
         call(address_of(listening), tls=job)
     listening = wire.listen()
     with echo(listening, tls=job):
         assert is_answered(address_of(listening), tls=job)
 
 
-def test_a_proof_under_tls_is_bound_to_the_certificate(authority):
+def test_proof_under_tls_is_bound_to_the_certificate(authority):
     made = Greeting(b"\1" * 33, b"\1" * 33, b"one", "store")
     other = Greeting(b"\1" * 33, b"\1" * 33, b"another", "store")
     assert made.proof(SECRET, b"caller") != other.proof(SECRET, b"caller")
@@ -397,7 +397,7 @@ def test_a_proof_under_tls_is_bound_to_the_certificate(authority):
         assert connection._sock.getpeercert(binary_form=True) == seen
 
 
-# ---- a member that misbehaves ----
+# ---- misbehaving members ----
 
 
 @pytest.fixture
@@ -409,7 +409,7 @@ def store():
 
 @pytest.fixture
 def member(store):
-    """A function that makes members of the store."""
+    """Return a function that creates members of the store."""
     made = []
 
     def join(name):
@@ -422,12 +422,12 @@ def member(store):
         client.close()
 
 
-def test_nobody_leaves_or_dies_for_another(store, member):
+def test_member_cannot_leave_or_fail_for_another(store, member):
     one, other = member("worker 0"), member("worker 1")
     for ask in ({"do": "leave"}, {"do": "beat"}, {"do": "gone", "why": "so"}):
         with pytest.raises(MXNetError):
             other._ask(ask.pop("do"), name="worker 0", **ask)
-    with pytest.raises(MXNetError, match="worker 0 is here already"):
+    with pytest.raises(MXNetError, match="worker 0 is already connected"):
         member("worker 0")
     assert store.roster()["worker 0"].state == "here"
     one.report_gone("task 3 of worker 0", "it failed")
@@ -435,7 +435,7 @@ def test_nobody_leaves_or_dies_for_another(store, member):
     assert store.roster()["worker 0"].state == "left"
 
 
-def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
+def test_keys_belong_to_their_member_until_it_is_gone(store, member):
     one, other = member("server 0"), member("worker 0")
     one.set("server/0", b"here")
     other.set("server/0", b"here")  # nothing changes
@@ -457,14 +457,14 @@ def test_a_members_keys_are_its_own_until_it_is_gone(store, member):
 
 
 def asking(store, ask, **hello):
-    """A connection that says `hello` and asks for something, and waits for no answer."""
+    """Open a connection with `hello` and send a request without waiting for the reply."""
     who = {"name": "x", "token": "t", **hello}
     connection = wire.connect(store.address, SECRET, who, None, LIMIT, SERVICE)
     connection.send(1, ask)
     return connection
 
 
-def test_no_token_owns_the_keys_of_the_process_that_keeps_the_store(store):
+def test_no_token_owns_the_keys_of_the_hosting_process(store):
     store.set("launch/end", b"no")
     with contextlib.closing(asking(store, {"do": "delete", "key": "launch/end"}, token="host")) as connection:
         assert "belongs to another process" in connection.receive(timeout=LIMIT).meta["why"]
@@ -479,7 +479,7 @@ def test_waits_end_with_their_connection(store, member, monkeypatch):
     assert until(lambda: ended, SOON)
 
 
-def test_a_wait_is_for_so_many_keys_and_changes_do_not_look_at_all_of_them(store, member):
+def test_waits_have_a_key_limit_and_changes_check_few_keys(store, member):
     ask = {"do": "wait", "keys": [str(i) for i in range(1 << 17)], "timeout": LIMIT}
     with contextlib.closing(asking(store, ask)) as connection, pytest.raises(wire.Closed):
         connection.receive(timeout=LIMIT)
@@ -501,7 +501,7 @@ def test_a_wait_is_for_so_many_keys_and_changes_do_not_look_at_all_of_them(store
     assert are_there() and not values.lacking(["1", "2"])
 
 
-def test_what_members_call_themselves_reaches_no_terminal_unescaped(store, caplog):
+def test_names_of_members_are_escaped(store, caplog):
     name = "\ud800\n\x1b[2J"
     with contextlib.closing(asking(store, {"do": "nonsense"}, name=name)) as connection:
         with pytest.raises(wire.Closed):
@@ -515,15 +515,15 @@ def test_what_members_call_themselves_reaches_no_terminal_unescaped(store, caplo
     assert not store.roster()
 
 
-def test_a_caller_has_its_connection_once_it_is_greeted_whatever_strangers_do(store, monkeypatch):
-    """Strangers fill the listener after the proofs, before the caller says who it is: it counts as a member already."""
+def test_greeted_caller_keeps_its_connection_in_a_flood(store, monkeypatch):
+    """A flood begins after the proofs, before the caller identifies itself: it already counts as a member."""
     send, opened = wire.Connection.send, []
 
     def flood_first(connection, kind, *said):
         if kind == wire.HELLO:
             place = wire.split_address(store.address)
             opened.extend(socket.create_connection(place, timeout=LIMIT) for _ in range(200))
-            while opened[0].recv(100):  # until the oldest stranger is dropped
+            while opened[0].recv(100):  # until the oldest unauthenticated connection is dropped
                 pass
         send(connection, kind, *said)
 
@@ -534,7 +534,7 @@ def test_a_caller_has_its_connection_once_it_is_greeted_whatever_strangers_do(st
         sock.close()
 
 
-def test_a_store_that_cannot_be_reached_or_trusted_is_named(store, member, monkeypatch):
+def test_unreachable_or_untrusted_store_is_named(store, member, monkeypatch):
     def changed_frame(*_, **__):
         raise wire.Refused("a frame was changed")
 
@@ -583,7 +583,7 @@ def test_settings_must_be_finite(rate):
     assert m.settings({"lr": 0.1, "clip": None}) == {"lr": 0.1, "clip": None}
 
 
-# ---- patience ----
+# ---- silent processes ----
 
 KEEPS = """
 import sys
@@ -593,7 +593,7 @@ sys.stdin.read()
 """
 
 
-def test_a_stopped_store_is_waited_for_and_blames_nobody(monkeypatch):
+def test_stopped_store_is_waited_for_and_keeps_all_members(monkeypatch):
     monkeypatch.setenv("NEOMX_SILENCE", "8")
     pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
     with subprocess.Popen([sys.executable, "-c", KEEPS], env=environment(), text=True, **pipes) as keeper:
@@ -630,9 +630,9 @@ time.sleep(3600)
 
 
 @pytest.mark.parametrize("far", [False, True])
-def test_a_worker_that_holds_the_gil_is_alive(store, member, monkeypatch, far):
+def test_worker_that_holds_the_gil_counts_as_alive(store, member, monkeypatch, far):
     witness = member("worker 0")
-    if far:  # the store is on another host; a process beside the worker sees it run
+    if far:  # the store is on another host; a process on the worker's host sees it run
         monkeypatch.setattr(socket, "gethostname", lambda: "far")
         client = member("node 1")
         monkeypatch.undo()
@@ -646,6 +646,6 @@ def test_a_worker_that_holds_the_gil_is_alive(store, member, monkeypatch, far):
             assert worker.stdout.readline() == "woke\n"
             assert not gone and store.roster()["worker 1"].state == "here"
             os.kill(worker.pid, signal.SIGSTOP)
-            assert until(lambda: "worker 1" in witness.gone, SOON)  # stopped is not busy
+            assert until(lambda: "worker 1" in witness.gone, SOON)  # a stopped process does not count as busy
         finally:
             worker.kill()

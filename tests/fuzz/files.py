@@ -1,7 +1,7 @@
-"""Damaged files for every reader, by a seeded mutator: `python tests/fuzz/files.py --cases 10000 --seed 1`.
+"""Reads files damaged by a seeded mutator with every reader: `python tests/fuzz/files.py --cases 10000 --seed 1`.
 
-A case fails if it raises anything but MXNetError, ends the process, takes longer than a few seconds, or takes more
-memory than allowed. Failures are saved as files; `--replay FILE` reads one again.
+A case fails if it raises any exception except MXNetError, ends the process, takes longer than a few seconds, or uses
+more memory than allowed. Failing files are saved; `--replay FILE` reads one again.
 """
 
 import argparse
@@ -20,27 +20,27 @@ import warnings
 import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-os.environ["OMP_NUM_THREADS"] = "1"  # cases run in forks, in which torch's threads are missing
+os.environ["OMP_NUM_THREADS"] = "1"  # cases run in forked processes, which lack torch's threads
 
 from formats import Format, formats
 
 from neomx.base import MXNetError
 
-MEMORY = 1 << 30  # bytes of addresses that a case may take beyond what the process has
-GROWTH = 300 << 10  # KiB of real memory
-SLOW, STUCK = 4.0, 60.0  # seconds: of the processor, and after which a case is not waited for any longer
-PIXELS = 1 << 20  # the limit of pictures here: what a picture costs is in proportion to it
-KEPT = 3  # files kept of failures at one place
+MEMORY = 1 << 30  # bytes of address space that a case may use in addition
+GROWTH = 300 << 10  # KiB of resident memory
+SLOW, STUCK = 4.0, 60.0  # seconds: processor time of a case, and its timeout
+PIXELS = 1 << 20  # the pixel limit here: the cost of an image is proportional to it
+KEPT = 3  # files kept per location of failures
 
 
 class Run:
-    """The cases of one format, in processes that are started again after one of them failed."""
+    """Runs the cases of one format in a process that is restarted after each failure."""
 
     def __init__(self, name: str, kind: Format, seed: int, folder: str, save: str):
         self.name, self.kind, self.seed, self.folder, self.save = name, kind, seed, folder, save
         self.failures: collections.Counter[str] = collections.Counter()
         self.done = 0
-        self._shared = mmap.mmap(-1, 16)  # number of the case under way, and when it began
+        self._shared = mmap.mmap(-1, 16)  # number of the current case, and its start time
 
     def go(self, first: int, last: int, until: float) -> None:
         """Run the cases [first, last), as far as time allows."""
@@ -50,7 +50,7 @@ class Run:
         self.done = number - first
 
     def _in_a_process(self, first: int, last: int, until: float) -> int:
-        """Where to go on."""
+        """Run cases in a new process and return the number of the next case."""
         self._shared[:] = struct.pack("<qd", first, time.monotonic())
         reader, writer = os.pipe()
         sys.stdout.flush()
@@ -75,7 +75,7 @@ class Run:
         return number + 1
 
     def _watch(self, child: int) -> str | None:
-        """How the process ended, if it did not end well."""
+        """Describe how the process ended, if it failed."""
         while True:
             found, status = os.waitpid(child, os.WNOHANG)
             if found:
@@ -87,13 +87,13 @@ class Run:
             time.sleep(0.02)
 
     def _work(self, first: int, last: int, until: float, out: int) -> None:
-        """In the process: read file after file."""
+        """In the process: read one file after the other."""
         with open("/proc/self/statm") as file:
             limit = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE") + MEMORY
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, 2)  # what libraries say of damaged pictures
+        os.dup2(devnull, 2)  # hide what libraries print about damaged images
         for number in range(first, last):
             begun = time.monotonic()
             if begun > until:
@@ -103,7 +103,7 @@ class Run:
             data = self.kind.case(self.seed, self.name, number)
             before, started = _memory(), time.process_time()
             failure = attempt(self.kind, data, self.folder)
-            taken = time.process_time() - started  # not the wait for a busy machine
+            taken = time.process_time() - started  # excludes waiting on a busy machine
             if failure is None and taken > SLOW:
                 failure = f"took {taken:.1f} s", ""
             if failure is None and _memory() - before > GROWTH:
@@ -114,7 +114,7 @@ class Run:
         self._shared[:] = struct.pack("<qd", last, time.monotonic())
 
     def _kept(self, number: int, what: str, details: str) -> str:
-        """The failure in a line; its file is kept unless there are enough of the kind."""
+        """Describe the failure in one line. Save its file unless there are enough of the kind."""
         what = what[:300]
         self.failures[what] += 0
         path = os.path.join(self.save, f"{self.name}-{self.seed}-{number}")
@@ -134,7 +134,7 @@ def _memory() -> int:
 
 
 def attempt(kind: Format, data: bytes, folder: str) -> tuple[str, str] | None:
-    """What is wrong with how a file is read, in a line and in full; None if all is well."""
+    """Read a file. Return what is wrong in one line and in full, or None."""
     try:
         kind.read(data, folder)
     except MXNetError:
@@ -147,10 +147,10 @@ def attempt(kind: Format, data: bytes, folder: str) -> tuple[str, str] | None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the cases; the exit code is 1 if some failed."""
+    """Run the cases. The exit code is 1 if some failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=2000, help="for each format")
-    parser.add_argument("--seconds", type=float, default=600.0, help="for all formats together")
+    parser.add_argument("--cases", type=int, default=2000, help="number of cases for each format")
+    parser.add_argument("--seconds", type=float, default=600.0, help="time limit for all formats together")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", help="formats, separated by commas")
@@ -170,7 +170,7 @@ def main(argv: list[str] | None = None) -> int:
         runs = [Run(name, known[name], options.seed, folder, options.save) for name in names]
         for run in runs:
             for data in run.kind.seeds:
-                run.kind.read(data, folder)  # what was not damaged is read, and what readers need is loaded
+                run.kind.read(data, folder)  # undamaged files can be read, and readers load what they need
         return _report(runs, options)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The file formats to fuzz: valid files to start from, how to damage them, and all that reads them."""
+"""The file formats to fuzz: valid files to start from, how to damage them, and their readers."""
 
 import contextlib
 import gzip
@@ -23,14 +23,14 @@ from neomx.optimizer.updater import Updater
 
 @dataclass
 class Format:
-    """A kind of file: seeds, a function from (random generator, seed, seeds) to bytes, and one that reads a file."""
+    """A file format: seeds, a function from (random generator, seed, seeds) to bytes, and one that reads a file."""
 
     seeds: list[bytes]
     change: Callable[[random.Random, bytes, list[bytes]], bytes]
     read: Callable[[bytes, str], None]
 
     def case(self, seed: int, name: str, number: int) -> bytes:
-        """The bytes of a case."""
+        """Return the bytes of a case."""
         rng = random.Random(f"{seed} {name} {number}")
         return self.change(rng, rng.choice(self.seeds), self.seeds)
 
@@ -131,7 +131,7 @@ def _states_seeds(folder: str) -> list[bytes]:
 def _change_states(rng: random.Random, data: bytes, seeds: list[bytes]) -> bytes:
     if data[:1] == b"\x80":
         return mutate.mutated_pickle(rng, data, seeds) if rng.random() < 0.7 else mutate.mutated(rng, data, seeds)
-    if rng.random() < 0.6:  # our own: the header is JSON in the first array
+    if rng.random() < 0.6:  # neomx's own: the header is JSON in the first array
         records_, names = params.read(data)
         at = names.index("header")
         found = records_[at]
@@ -148,7 +148,7 @@ def _read_states(data: bytes, folder: str) -> None:
     _ignore(Updater(mx.optimizer.SGD()).restored, _stored(data, folder, "a.states"), weights)
 
 
-# ---- records: an index, and after a mark the file ----
+# ---- records: an index, and after a separator the file ----
 
 _BETWEEN = b"\n--rec--\n"
 
@@ -203,7 +203,7 @@ def _read_source(arguments: tuple) -> None:
 
 
 def _ignore(call, *arguments) -> None:
-    """What may be told of the file: a reader must go on with the next."""
+    """Ignore errors about the file that a reader may raise before it continues with the next record."""
     with contextlib.suppress(MXNetError):
         call(*arguments)
 
@@ -315,7 +315,7 @@ def _read_onnx(data: bytes, folder: str) -> None:
     mx.onnx.import_model(path)
 
 
-# ---- pictures ----
+# ---- images ----
 
 
 def _picture_seeds(folder: str) -> list[bytes]:
@@ -335,7 +335,7 @@ def _bytes(rng: random.Random, data: bytes, seeds: list[bytes]) -> bytes:
 
 
 def formats(folder: str) -> dict[str, Format]:
-    """All formats, by name; seeds are made in `folder`."""
+    """Return all formats by name. Seeds are created in `folder`."""
     table = b"1,2,3\n4.5,-6,7e2\n+8,0,9\n"
     rows = b"1 0:1.5 3:2\n0 1:1\n-1 2:3 4:4 5:5 # words\n2\n"
     found = {

@@ -1,4 +1,4 @@
-"""Damage to bytes: a random generator decides, so that a seed and a number give the same case again."""
+"""Damages bytes with a random generator, so that a seed and a number always give the same case."""
 
 import json
 import random
@@ -30,13 +30,13 @@ WORDS = (
 
 
 def number(rng: random.Random) -> int:
-    """A number that programs stumble over."""
+    """A number that is likely to cause errors."""
     value = rng.choice(NUMBERS if rng.random() < 0.7 else LARGE)
     return -value if rng.random() < 0.2 else value
 
 
 def mutated(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """Bytes with one or several kinds of damage."""
+    """Return bytes with one or several kinds of damage."""
     for _ in range(1 + int(rng.expovariate(0.7))):
         data = rng.choice(_BYTES)(rng, data, others)
     return data
@@ -52,7 +52,7 @@ def _flip(rng, data, others):
 
 
 def _overwrite(rng, data, others):
-    """A number in one of the widths that files have, mostly where one may stand, and mostly near the start."""
+    """Overwrite a number, in a width that files use, mostly aligned and near the start."""
     form = rng.choice(("<B", "<H", "<I", "<I", "<Q", "<Q", ">I", ">H"))
     size = struct.calcsize(form)
     if len(data) < size:
@@ -96,7 +96,7 @@ _BYTES = (_flip, _flip, _overwrite, _overwrite, _overwrite, _cut, _delete, _inse
 
 
 def mutated_json(rng: random.Random, text: bytes) -> bytes:
-    """A JSON document with other values in some places, or with parts removed, moved and repeated."""
+    """Return a JSON document with changed values, or with parts removed, moved and repeated."""
     root = json.loads(text)
     for _ in range(1 + int(rng.expovariate(0.7))):
         places = list(_places(root))
@@ -108,7 +108,7 @@ def mutated_json(rng: random.Random, text: bytes) -> bytes:
             holder[key] = _value(rng, holder[key])
         elif action < 0.75:
             source, at = rng.choice(places)
-            holder[key] = json.loads(json.dumps(source[at]))  # a copy, lest the document contain itself
+            holder[key] = json.loads(json.dumps(source[at]))  # a copy, so that the document does not contain itself
         elif action < 0.85:
             del holder[key]
         elif isinstance(holder, list):
@@ -172,7 +172,7 @@ _OPCODES = (
 
 
 def mutated_pickle(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """A pickle with instructions put in, many times at times."""
+    """Return a pickle with inserted instructions, sometimes many."""
     for _ in range(1 + int(rng.expovariate(0.5))):
         at = rng.randrange(2, max(3, len(data)))
         piece = b"".join(rng.choice(_OPCODES) for _ in range(rng.choice((1, 1, 2, 4))))
@@ -184,7 +184,7 @@ def mutated_pickle(rng: random.Random, data: bytes, others: list[bytes]) -> byte
 
 
 def mutated_text(rng: random.Random, data: bytes, separators: bytes) -> bytes:
-    """Text whose words were exchanged for others, or torn apart."""
+    """Return text with words replaced or split."""
     for _ in range(1 + int(rng.expovariate(0.7))):
         ends = [0, *(i for i, byte in enumerate(data) if byte in separators), len(data)]
         at = rng.randrange(len(ends) - 1)

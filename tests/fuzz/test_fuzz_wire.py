@@ -1,4 +1,4 @@
-"""A short seeded part of the wire's fuzzer."""
+"""A short, seeded part of the fuzzer of the wire."""
 
 import importlib.util
 import pathlib
@@ -16,6 +16,6 @@ def fuzzer():
     return module
 
 
-def test_nothing_breaks_the_wire(fuzzer):
+def test_fuzzed_messages_do_not_break_the_wire(fuzzer):
     done = fuzzer.run(cases=3000, seed=14, seconds=12.0)
     assert all(done.values()), done

@@ -1,8 +1,8 @@
-"""A seeded fuzzer of the wire: greetings, frames, and what the store and a server are told.
+"""A seeded fuzzer of the wire: greetings, frames, and requests to the store and a server.
 
-`python tests/fuzz/wire.py --cases 100000 --seed 1 --seconds 600`. A case fails by an exception other than an
-MXNetError, by a hang, by memory beyond a limit, or by a listener that answers an honest client no more. Each case
-follows from (seed, target, number) alone: `--target store --first 17 --cases 1` repeats one.
+`python tests/fuzz/wire.py --cases 100000 --seed 1 --seconds 600`. A case fails if it raises an exception other than
+MXNetError, hangs, uses too much memory, or if the listener no longer answers an honest client. Each case depends only
+on (seed, target, number): `--target store --first 17 --cases 1` repeats one.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from neomx.comm.wire.greeting import Greeting
 from neomx.kvstore.server import OptimizerRule
 
 SECRET = b"s" * 32
-HANG = 120.0  # seconds after which a case hangs
+HANG = 120.0  # timeout of a case, in seconds
 MEMORY = 1 << 29  # bytes by which this process may grow
-CHECK = 200  # cases between two looks at memory and at honest clients
+CHECK = 200  # cases between two checks of memory and of honest clients
 ODD: list[Any] = [
     *(None, True, False, 0, -1, 1, 2, 7, 255, 1 << 31, 1 << 63, 1 << 70, -(1 << 63), 0.5, 1e308, float("nan")),
     *(float("inf"), "", "k", "\x00", "worker 0", "a" * 300, [], [0], [[]], [0, 0], {}, {"k": [0]}, [None] * 9),
@@ -77,7 +77,7 @@ TOLD: list[tuple[int, Any, bytes]] = [
 
 
 def bent(rng: random.Random, data: bytes) -> bytes:
-    """Bytes, changed in a few places."""
+    """Change bytes in a few positions."""
     out = bytearray(data)
     for _ in range(rng.randint(1, 4)):
         at = rng.randrange(len(out) + 1)
@@ -98,7 +98,7 @@ def bent(rng: random.Random, data: bytes) -> bytes:
 
 
 def odd(rng: random.Random, value: Any) -> Any:
-    """JSON, changed somewhere."""
+    """Change a JSON value somewhere."""
     if isinstance(value, (dict, list)) and value and rng.random() < 0.8:
         value = copy.copy(value)
         key = rng.choice(list(value)) if isinstance(value, dict) else rng.randrange(len(value))
@@ -118,14 +118,14 @@ def maybe(rng: random.Random, value: Any) -> Any:
 
 
 def tcp() -> tuple[socket.socket, socket.socket]:
-    """Both ends of a connection over loopback."""
+    """Return both ends of a connection over loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         caller = socket.create_connection(listening.getsockname())
         return caller, listening.accept()[0]
 
 
 def secured() -> tuple[wire.Connection, wire.Connection]:
-    """Both ends of a connection whose greeting is over."""
+    """Return both ends of a connection after its greeting."""
     greeting = Greeting(b"\0" * 33, b"\0" * 33, b"", "fuzz")
     ends = [wire.Connection(sock) for sock in socket.socketpair()]
     ends[0].secure(*greeting.directions(SECRET))
@@ -134,12 +134,12 @@ def secured() -> tuple[wire.Connection, wire.Connection]:
 
 
 def end(connection: wire.Connection) -> None:
-    """Say no more."""
+    """Stop sending."""
     connection._sock.shutdown(socket.SHUT_WR)
 
 
 def greet_called(rng: random.Random) -> None:
-    """A caller's side of the greeting without the secret, then whatever."""
+    """The caller's side of the greeting without the secret, then random data."""
     caller, called = tcp()
     with caller:
         caller.sendall(bent(rng, b"NEOMX/2\n\1" + rng.randbytes(64) + rng.randbytes(rng.choice([0, 36, 200]))))
@@ -148,7 +148,7 @@ def greet_called(rng: random.Random) -> None:
 
 
 class Answers:
-    """What a caller finds: a listener that says anything."""
+    """A listener that sends anything to a caller."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -166,7 +166,7 @@ class Answers:
 
 
 class Wire:
-    """The targets, and what they keep from case to case."""
+    """The targets, and their state between cases."""
 
     def __init__(self) -> None:
         self.answers = Answers()
@@ -186,18 +186,18 @@ class Wire:
         return Service(0, 1, 2, {"node": 0, "host": "h"}, 0.01, OptimizerRule)
 
     def greet_caller(self, rng: random.Random) -> None:
-        """A caller meets somebody who is not the job."""
+        """A caller connects to a process that does not belong to the job."""
         self.answers.said = bent(rng, b"NEOMX/2\n\1" + rng.randbytes(32) + rng.randbytes(rng.choice([0, 32, 100])))
         wire.connect(self.answers.address, SECRET, {}, timeout=0.0, service="fuzz").close()
 
     def knock(self, rng: random.Random) -> None:
-        """Bytes for a listener that serves others too."""
+        """Send bytes to a listener that serves others too."""
         said = bent(rng, b"NEOMX/2\n\1" + rng.randbytes(64))
         with contextlib.suppress(OSError), socket.create_connection(wire.split_address(self.store.address)) as sock:
             sock.sendall(said)
 
     def frame(self, rng: random.Random) -> None:
-        """A frame that was changed on its way, or that a holder of the keys made up."""
+        """Send a frame that was changed in transit, or that a holder of the keys made up."""
         sender, receiver = secured()
         with contextlib.closing(sender), contextlib.closing(receiver):
             words = bent(rng, json.dumps(maybe(rng, DECLARED)).encode()) if rng.random() < 0.8 else b"[" * 30000
@@ -209,7 +209,7 @@ class Wire:
             receiver.receive(timeout=HANG)
 
     def ask(self, rng: random.Random) -> None:
-        """What a member might ask the store for."""
+        """Send a request that a member might make to the store."""
         caller, called = secured()
         called.peer = maybe(rng, {"name": "worker 1", "token": "t"})
         called.peer = called.peer if isinstance(called.peer, dict) else {}
@@ -217,13 +217,13 @@ class Wire:
             for _ in range(rng.randint(1, 4)):
                 ask = maybe(rng, rng.choice(ASKS))
                 if isinstance(ask, dict) and isinstance(ask.get("timeout"), (int, float)):
-                    ask["timeout"] = min(ask["timeout"], 0)  # a member may wait for long
+                    ask["timeout"] = min(ask["timeout"], 0)  # otherwise a member may wait for long
                 caller.send(rng.choice([1, 1, 1, 9]), ask, rng.randbytes(rng.choice([0, 0, 40])))
             end(caller)
             self.store._talk(called)
 
     def tell(self, rng: random.Random) -> None:
-        """What a worker might tell a server."""
+        """Send a message that a worker might send to a server."""
         if rng.random() < 0.01:
             self.service.close()
             self.service = self.new_service()
@@ -240,7 +240,7 @@ class Wire:
             self.service.handle(called)
 
     def serves(self) -> bool:
-        """Whether the store still answers an honest client, also on a new connection."""
+        """Whether the store still answers an honest client, including on a new connection."""
         key = f"honest/{time.monotonic_ns()}"
         with contextlib.closing(StoreClient(self.store.address, SECRET, timeout=30.0)) as client:
             client.set(key, b"1")
@@ -248,7 +248,7 @@ class Wire:
 
 
 class Faults(logging.Handler):
-    """Exceptions that were caught, and logged as our own faults."""
+    """Collects exceptions that were caught and logged as internal errors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -260,7 +260,7 @@ class Faults(logging.Handler):
 
 
 def run(cases: int, seed: int, seconds: float, only: str = "", first: int = 0) -> dict[str, int]:
-    """Run cases, the targets in turn, until their number or the time is reached; how many of each were run."""
+    """Run cases of the targets in turn, up to a number or a time. Return how many of each were run."""
     log, faults = logging.getLogger("neomx"), Faults()
     log.addHandler(faults)
     log.propagate, before = False, log.propagate
@@ -289,7 +289,7 @@ def run(cases: int, seed: int, seconds: float, only: str = "", first: int = 0) -
                 assert not foreign, f"{where} or up to {CHECK} cases before it: {foreign[0]!r}"
                 grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - size
                 assert grown < MEMORY, f"{where}: this process has grown by {grown} bytes"
-                assert fuzzed.serves(), f"{where}: the store answers no honest client"
+                assert fuzzed.serves(), f"{where}: the store no longer answers an honest client"
     finally:
         faulthandler.cancel_dump_traceback_later()
         threading.excepthook = hook
@@ -303,12 +303,12 @@ def run(cases: int, seed: int, seconds: float, only: str = "", first: int = 0) -
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The runner; 0 if no case failed."""
+    """Run the fuzzer. Return 0 if no case failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=600.0)
-    parser.add_argument("--target", default="", help="only this one")
+    parser.add_argument("--target", default="", help="run only this target")
     parser.add_argument("--first", type=int, default=0, help="the number of the first case")
     args = parser.parse_args(argv)
     began = time.monotonic()

@@ -114,7 +114,7 @@ def test_calls_alone(alone):
             "has not been initialized",
             lambda: hvd.broadcast_parameters(gluon.nn.Dense(1).collect_params()),
         ),
-        (ValueError, "splits must be 1 numbers", lambda: hvd.alltoall(nd.ones(2), splits=[1])),
+        (ValueError, "splits must be 1 row counts", lambda: hvd.alltoall(nd.ones(2), splits=[1])),
         (TypeError, "cannot send", lambda: hvd.broadcast_object({1, 2})),
         (TypeError, "expected an Optimizer", lambda: hvd.DistributedOptimizer("sgd")),
         (
@@ -125,7 +125,7 @@ def test_calls_alone(alone):
         (ValueError, "num_groups", lambda: hvd.DistributedTrainer([], "sgd", num_groups=-1)),
         (ValueError, "hvd.Compression.none or fp16", lambda: hvd.DistributedTrainer([], "sgd", compression="2bit")),
         (ValueError, "is already registered", lambda: hvd.add_process_set(hvd.global_process_set)),
-        (ValueError, "different ranks from 0 to 0", lambda: hvd.add_process_set([0, 1])),
+        (ValueError, "distinct ranks from 0 to 0", lambda: hvd.add_process_set([0, 1])),
         (ValueError, "add_process_set first", lambda: hvd.allreduce(nd.ones(1), process_set=hvd.ProcessSet([0]))),
     ],
 )

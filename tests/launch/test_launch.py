@@ -1,4 +1,4 @@
-"""`neomx run` with real processes on one machine. The scripts do not import neomx, so they start at once."""
+"""`neomx run` with real processes on one machine. The scripts do not import neomx, so they start quickly."""
 
 import io
 import os
@@ -26,7 +26,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def ended(tmp_path, monkeypatch):
-    """The launcher leaves a file when it has seen the end of a process; this gives the code that waits for it."""
+    """Make the launcher write a file when it has noticed the end of a process. Return code that waits for the file."""
     real = supervision.Verdict.ended
 
     def noted(verdict, child):
@@ -39,9 +39,9 @@ def ended(tmp_path, monkeypatch):
     return lambda name: seen.format(str(tmp_path / f"{name} ended"))
 
 
-def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, capfd, tmp_path, monkeypatch):
+def test_each_process_gets_its_environment_and_an_output_prefix(script, capfd, tmp_path, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "elsewhere")
-    monkeypatch.setenv("NEOMX_ROLE", "server")  # another job's
+    monkeypatch.setenv("NEOMX_ROLE", "server")  # of another job
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     path = script("""
         import os, sys
@@ -69,7 +69,7 @@ def test_each_process_is_told_its_place_and_its_output_carries_its_name(script, 
     assert told.format(2) in log and "__main__ script.py" in log and "[2]" not in log
 
 
-def test_the_first_failure_is_named_with_its_code_and_exception_and_its_traceback_is_shown_once(script, capfd, ended):
+def test_first_failure_is_named_with_code_and_exception_and_its_traceback_shown_once(script, capfd, ended):
     path = script(f"""
         import os, sys
         def deep(n):
@@ -79,7 +79,7 @@ def test_the_first_failure_is_named_with_its_code_and_exception_and_its_tracebac
             print("before")
             deep(2)
         exec({ended("worker 1")!r})
-        sys.exit(7)  # what the others do when they learn of it
+        sys.exit(7)  # as the others do when they notice it
     """)
     assert main(["run", "-n", "3", path]) == 1
     out, err = capfd.readouterr()
@@ -87,7 +87,7 @@ def test_the_first_failure_is_named_with_its_code_and_exception_and_its_tracebac
     assert "[1] ValueError: no good\n[1] at all\n" in err and out.count("before") == 1 and "before" not in err
     report = err[err.rindex("neomx: ") :].splitlines()
     assert report[0].startswith("neomx: worker 1 on ")
-    assert report[0].endswith(" failed first, by exit code 1: ValueError: no good")
+    assert report[0].endswith(" failed first, with exit code 1: ValueError: no good")
     assert sorted(report[1].removeprefix("After it: ").split(", ")) == [
         "worker 0 (exit code 7)",
         "worker 2 (exit code 7)",
@@ -102,31 +102,33 @@ def test_the_first_failure_is_named_with_its_code_and_exception_and_its_tracebac
         (["Traceback (most recent call last):", "  x", "KeyError", "", "Traceback (most recent call last):", "  y",
           "ValueError: two"], "ValueError: two"),
         (["said something", "", ""], "said something"),
-        ([], "it printed nothing"),
+        ([], "no output"),
     ],
 )  # fmt: skip
-def test_a_failure_is_summed_up_by_its_exception_or_last_line(lines, words):
-    assert Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, by exit code 3: {words}"
+def test_summary_of_a_failure_has_its_exception_or_last_line(lines, words):
+    assert (
+        Failure("worker 1", 3, "here", lines).summary() == f"worker 1 on here failed first, with exit code 3: {words}"
+    )
 
 
-def test_workers_with_the_same_mistake_are_named_together(script, capfd):
+def test_workers_with_the_same_error_are_named_together(script, capfd):
     path = script("raise ValueError('the same')")
     assert main(["run", "-n", "2", path]) == 1
     report = capfd.readouterr().err.splitlines()[-1]
     assert report in {
-        f"neomx: worker {first}, worker {1 - first} failed with the same error, by exit code 1: ValueError: the same"
+        f"neomx: worker {first}, worker {1 - first} failed with the same error, exit code 1: ValueError: the same"
         for first in (0, 1)
     }
 
 
-def test_a_killed_worker_gives_the_code_that_a_shell_would(script, capfd):
+def test_killed_worker_gives_the_exit_code_of_a_shell(script, capfd):
     path = script("import os; os.kill(os.getpid(), 9)")
     assert main(["run", path]) == 128 + 9
-    assert "worker 0 on " in (err := capfd.readouterr().err) and "by signal SIGKILL" in err
-    assert "it printed nothing\nIf nobody killed it, the system did for lack of memory" in err
+    assert "worker 0 on " in (err := capfd.readouterr().err) and "with signal SIGKILL" in err
+    assert "no output\nIf it was not killed on purpose, the system ran out of memory" in err
 
 
-def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_path, monkeypatch):
+def test_failure_ends_the_other_workers_and_their_descendants(script, capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     started = time.monotonic()
     assert main(["run", "-n", "2", script(FAMILY), str(tmp_path), "fail"]) == 4
@@ -136,7 +138,7 @@ def test_a_failure_ends_the_others_and_all_that_they_started(script, capfd, tmp_
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_leaves_no_process(script, tmp_path, signum, code):
+def test_interrupt_leaves_no_process(script, tmp_path, signum, code):
     with launcher("-n", 2, script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.send_signal(signum)
@@ -146,7 +148,7 @@ def test_an_interrupt_leaves_no_process(script, tmp_path, signum, code):
     assert_gone(pids)
 
 
-def test_a_launcher_that_is_killed_leaves_no_process(script, tmp_path):
+def test_killed_launcher_leaves_no_process(script, tmp_path):
     with launcher("-n", 2, script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.kill()
@@ -154,14 +156,14 @@ def test_a_launcher_that_is_killed_leaves_no_process(script, tmp_path):
     assert_they_go(pids)
 
 
-def test_a_reader_that_goes_away_ends_the_job(script, tmp_path):
+def test_closed_output_pipe_ends_the_job(script, tmp_path):
     with launcher("-n", 2, script("import time\nwhile True: print('x' * 99); time.sleep(0.01)")) as process:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.wait(timeout=LIMIT) == 141
 
 
-def test_a_taken_port_is_named(script, capfd):
+def test_port_in_use_is_named(script, capfd):
     store = StoreServer("127.0.0.1", 0, b"x")
     try:
         assert main(["run", "--rdzv", store.address, script("")]) == 2
@@ -170,7 +172,7 @@ def test_a_taken_port_is_named(script, capfd):
     assert f"cannot listen on {store.address}" in capfd.readouterr().err
 
 
-def test_tls_makes_a_certificate_for_the_job(script, capfd):
+def test_tls_creates_a_certificate_for_the_job(script, capfd):
     path = script("""
         import os, ssl
         path = os.environ["NEOMX_TLS"]
@@ -182,7 +184,7 @@ def test_tls_makes_a_certificate_for_the_job(script, capfd):
     assert mode == "0o100600" and not os.path.exists(path)
 
 
-def test_a_bar_of_rank_0_passes_untouched_and_of_others_its_last_state(script, capfd):
+def test_bar_of_rank_0_is_unchanged_and_of_others_only_the_last_state_is_shown(script, capfd):
     path = script(r"""
         import sys, time
         for i in range(3):
@@ -196,7 +198,7 @@ def test_a_bar_of_rank_0_passes_untouched_and_of_others_its_last_state(script, c
 
 
 def on_a_terminal(monkeypatch, run):
-    """What a terminal shows of it."""
+    """Return what a terminal shows."""
     master, slave = pty.openpty()
     with open(slave, "w") as screen, monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", screen)
@@ -212,7 +214,7 @@ def on_a_terminal(monkeypatch, run):
     return code, shown.decode()
 
 
-def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeypatch, ended, tmp_path):
+def test_on_a_terminal_rank_0_has_a_terminal_and_prefixes_have_colors(script, monkeypatch, ended, tmp_path):
     monkeypatch.delenv("NO_COLOR", raising=False)
     path = script(rf"""
         import os, sys, time
@@ -243,7 +245,7 @@ def test_on_a_terminal_rank_0_has_one_too_and_names_have_colours(script, monkeyp
 
 
 def run_tasks(store, interrupts=None, **commands):
-    """Run bare commands, named 'worker_0' and so on, to the end of the job."""
+    """Run commands, named 'worker_0' and so on, until the job ends."""
     job = new_job()
     environ = {**os.environ, "NEOMX_JOB": job, "NEOMX_NODE": "0"}
     verdict = supervision.Verdict(store)
@@ -272,21 +274,21 @@ def test_servers_end_with_the_workers_and_a_failed_worker_is_marked_gone(store, 
     assert (member.state, member.why) == ("gone", "exit code 3")
 
 
-def test_a_failed_server_is_a_failure(store, capfd, ended):
+def test_failed_server_fails_the_job(store, capfd, ended):
     failure = run_tasks(store, worker_0=ended("server 0"), server_0="raise SystemExit(5)").failure()
     assert (failure.name, failure.code) == ("server 0", 5)
 
 
-def test_where_losses_are_tolerated_the_job_goes_on(store, capfd, ended):
+def test_job_continues_if_losses_are_tolerated(store, capfd, ended):
     store.set(TOLERATES_LOSS, b"1")
     verdict = run_tasks(store, worker_0=ended("worker 1"), worker_1="raise SystemExit(3)")
     assert verdict.failure() is None and [lost.name for lost in verdict.lost] == ["worker 1"]
-    assert "worker 1 on " in (err := capfd.readouterr().err) and "goes on without it" in err
+    assert "worker 1 on " in (err := capfd.readouterr().err) and "continues without it" in err
     assert store.roster()["worker 1"].state == "gone"
-    assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # nobody was left to go on
+    assert run_tasks(store, worker_0="raise SystemExit(3)").failure().code == 3  # no worker was left to continue
 
 
-def test_a_second_ctrl_c_ends_all_at_once(store, tmp_path, capfd, monkeypatch):
+def test_second_ctrl_c_ends_all_immediately(store, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(tree, "PATIENCE", LIMIT)
     ready, done, interrupts = tmp_path / "ready", threading.Event(), supervision.Interrupts()
     stubborn = f"""
@@ -310,27 +312,27 @@ time.sleep(3600)
     finally:
         done.set()
         thread.join()
-    assert time.time() - ready.stat().st_mtime < tree.PATIENCE  # it did not wait for what will not come
+    assert time.time() - ready.stat().st_mtime < tree.PATIENCE  # it did not wait in vain
     assert "SIGINT received: ending all processes" in capfd.readouterr().err
 
 
-def test_a_notebooks_stream_takes_text_only(store, monkeypatch):
+def test_text_only_stream_of_a_notebook_works(store, monkeypatch):
     cell = io.StringIO()
     monkeypatch.setattr(sys, "stdout", cell)
     run_tasks(store, worker_0="print('half \xe4', end='')", worker_1="print('one\\rtwo')")
     assert sorted(cell.getvalue().splitlines()) == ["[0] half ä", "[1] two"]
 
 
-def test_who_ended_for_the_loss_of_another_is_not_the_first(store, capfd, ended):
-    """The others may be quicker to end than the one that they lost."""
+def test_consequence_of_another_failure_is_not_named_first(store, capfd, ended):
+    """Other workers may end faster than the lost one."""
     lost = "import sys; sys.exit('neomx.comm.store.PeerError: worker 1 is gone')"
     verdict = run_tasks(store, worker_0=lost, worker_1=ended("worker 0") + "raise SystemExit(3)")
     assert [failure.name for failure in verdict.failures] == ["worker 0", "worker 1"]
     assert verdict.failure().name == "worker 1"
 
 
-def test_the_launcher_does_not_wait_for_torch(tmp_path):
-    """Nor does it start the sinks that a variable asks for: those are for the workers."""
+def test_launcher_does_not_import_torch(tmp_path):
+    """Nor does it start the sinks that a variable requests, which are for the workers."""
     board = tmp_path / "board"
     command = [sys.executable, "-X", "importtime", "-m", "neomx", "run", "--help"]
     environ = environment(NEOMX_TENSORBOARD=str(board), NEOMX_PROGRESS="1")
@@ -350,7 +352,7 @@ TRAINING = """
 """
 
 
-def test_a_full_disk_under_the_output_does_not_end_the_job(script, tmp_path):
+def test_full_disk_under_the_output_does_not_end_the_job(script, tmp_path):
     done = tmp_path / "done"
     command = [sys.executable, "-m", "neomx", "run", "-n", "2", script(TRAINING), str(done)]
     with open("/dev/full", "wb") as full:
@@ -363,7 +365,7 @@ def test_a_full_disk_under_the_output_does_not_end_the_job(script, tmp_path):
     assert job.returncode == 0 and done.read_text() == "trained"
 
 
-def test_a_full_disk_under_the_logs_does_not_end_the_job(script, tmp_path, capfd):
+def test_full_disk_under_the_logs_does_not_end_the_job(script, tmp_path, capfd):
     logs = tmp_path / "logs"
     logs.mkdir()
     (logs / "worker-1.log").symlink_to("/dev/full")
@@ -375,7 +377,7 @@ def test_a_full_disk_under_the_logs_does_not_end_the_job(script, tmp_path, capfd
     assert "step 199" in (logs / "worker-0.log").read_text()
 
 
-def test_a_server_that_is_told_to_end_is_named(script, capfd):
+def test_terminated_server_is_named(script, capfd):
     path = script("""
         import os, signal
         import neomx as mx
@@ -391,5 +393,5 @@ def test_a_server_that_is_told_to_end_is_named(script, capfd):
     """)
     assert main(["run", "-n", "2", "-s", "1", "--no-progress", path]) == 128 + signal.SIGTERM
     err = capfd.readouterr().err
-    assert "server 0 on " in err and "failed first, by signal SIGTERM" in err
+    assert "server 0 on " in err and "failed first, with signal SIGTERM" in err
     assert "worker 0 on" not in err.partition("failed first")[0].rpartition("neomx:")[2]

@@ -1,4 +1,4 @@
-"""One function on many workers: `mx.dist.launch`."""
+"""One function on several workers: `mx.dist.launch`."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from neomx.comm import byvalue, supervision, tree
 from neomx.comm.call import WorkerError
 from neomx.dist import launch
 
-# A program without a file, as a notebook is: all it defines is known to its own __main__ only.
+# A program without a file, like a notebook: its definitions are only in its own __main__.
 CELLS = """
     import dataclasses, functools, os, threading
     from abc import ABC, abstractmethod
@@ -98,7 +98,7 @@ CELLS = """
 """
 
 
-def test_functions_and_classes_that_only_main_knows():
+def test_functions_and_classes_of_main_can_be_launched():
     text = textwrap.dedent(CELLS)
     ran = subprocess.run(
         [sys.executable, "-"], input=text, env=environment(), capture_output=True, text=True, timeout=LIMIT
@@ -118,11 +118,12 @@ def fails_on_one(directory):
     time.sleep(3600)
 
 
-def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
+def test_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     monkeypatch.setattr(tree, "PATIENCE", 0.5)
     with pytest.raises(
-        WorkerError, match="worker 1 on .* failed first, by exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good"
+        WorkerError,
+        match="worker 1 on .* failed first, with exit code 1(.|\n)*in fails_on_one(.|\n)*ValueError: no good",
     ):
         launch(fails_on_one, n=2, args=(str(tmp_path),))
     files = list(tmp_path.glob("pid*"))
@@ -130,15 +131,15 @@ def test_a_failure_raises_its_traceback_and_leaves_no_process(tmp_path, monkeypa
     assert_gone([int(file.read_text()) for file in files])
 
 
-def test_a_worker_that_dies_without_a_word_is_described(capfd):
+def test_worker_that_dies_without_output_is_described(capfd):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(WorkerError, match="worker 0 on .* failed first, by signal SIGKILL"):
+    with pytest.raises(WorkerError, match="worker 0 on .* failed first, with signal SIGKILL"):
         launch(die)
 
 
-def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
+def test_ctrl_c_is_raised_after_all_workers_have_ended(tmp_path, capfd):
     def wait(directory):
         import time
 
@@ -163,7 +164,7 @@ def test_ctrl_c_is_raised_after_all_have_ended(tmp_path, capfd):
     assert_gone([int((tmp_path / "pid").read_text())])
 
 
-def test_nonsense_is_refused():
+def test_invalid_arguments_are_refused():
     with pytest.raises(ValueError, match="n=0"):
         launch(print, n=0)
     with pytest.raises(ValueError, match="servers=-1"):
@@ -176,7 +177,7 @@ def sent(value):
     return pickle.loads(byvalue.dumps(value))
 
 
-def test_closures_travel_by_value():
+def test_closures_are_pickled_by_value():
     total = [1]
 
     def counter(step=2, *, times=3):
@@ -194,7 +195,7 @@ def test_closures_travel_by_value():
     assert sent(functools.partial(factorial, 4))() == 24
 
 
-def test_local_classes_travel_by_value():
+def test_local_classes_are_pickled_by_value():
     @dataclasses.dataclass(frozen=True)
     class Pair:
         a: int

@@ -1,4 +1,4 @@
-"""What `neomx run` is asked for: read, checked as a whole, refused with the reason. No process is started here."""
+"""The configuration of `neomx run`: parsed, validated as a whole, refused with a reason. Starts no process."""
 
 import os
 import signal
@@ -28,19 +28,19 @@ def asked(text):
     return read_job(["run", *text.split()])
 
 
-def test_options_before_the_script_are_ours_and_after_it_the_scripts():
+def test_options_after_the_script_belong_to_the_script():
     job = asked("-n 2 -s 1 --timeout 30 --env A=b=c train.py -n 7 --epochs 3")
     assert job.command == ["train.py", "-n", "7", "--epochs", "3"]
     assert (job.local_workers, job.servers, job.timeout, job.environ) == (2, 1, 30.0, (("A", "b=c"),))
 
 
-def test_a_module_takes_the_rest_too():
+def test_options_after_the_module_belong_to_the_module():
     job = asked("-n 2 -m pkg.train --lr 1 -m x")
     assert job.module and job.command == ["pkg.train", "--lr", "1", "-m", "x"]
     assert job.python[1:] == ["-m", "pkg.train", "--lr", "1", "-m", "x"]
 
 
-def test_one_worker_and_no_server_is_the_default():
+def test_default_is_one_worker_and_no_server():
     job = asked("train.py")
     assert (job.local_workers, job.servers, job.nodes, job.node) == (1, 0, 1, 0)
 
@@ -48,33 +48,33 @@ def test_one_worker_and_no_server_is_the_default():
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("-n 2", "which program"),
+        ("-n 2", "no program given"),
         ("-n 2 nothing.py", "no such script: nothing.py"),
-        ("-n 0 train.py", "nodes x workers on each = 1 x 0 = 0"),
+        ("-n 0 train.py", "nodes x workers per node = 1 x 0 = 0"),
         ("--nnodes 2 --rdzv h:1 -n -1 train.py", "2 x -1 = -2"),
-        ("-n 99999999 train.py", "more processes than the 65536"),
-        ("-n 60000 train.py", "60000 processes on this machine are too many"),
-        ("-s 60000 train.py", "60001 processes on this machine are too many"),
+        ("-n 99999999 train.py", "exceed the limit of 65536 processes"),
+        ("-n 60000 train.py", "60000 processes are too many for this machine"),
+        ("-s 60000 train.py", "60001 processes are too many for this machine"),
         ("--hosts a:40000,b:40000 train.py", "80000 workers and 0 servers"),
-        ("--timeout nan train.py", "must be above 0; received nan"),
-        ("--timeout inf train.py", "must be above 0; received inf"),
+        ("--timeout nan train.py", "must be a number of seconds above 0; received nan"),
+        ("--timeout inf train.py", "must be a number of seconds above 0; received inf"),
         ("--rdzv h:99999 train.py", "a port up to 65535; received h:99999"),
-        ("--logs /dev/null/x train.py", "--logs /dev/null/x: cannot make this directory: Not a directory"),
+        ("--logs /dev/null/x train.py", "--logs /dev/null/x: cannot create this directory: Not a directory"),
         ("-s -1 train.py", "-s must be 0 or more; received -1"),
-        ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "0 <= 2 < 2"),
-        ("--nnodes 2 train.py", "needs --rdzv host:port"),
+        ("--nnodes 2 --node-rank 2 --rdzv h:1 train.py", "received --node-rank 2 and --nnodes 2"),
+        ("--nnodes 2 train.py", "requires --rdzv host:port"),
         ("--nnodes 2 --rdzv host train.py", "must be host:port"),
-        ("--hosts a:4,b:4 -n 6 train.py", "4 + 4 = 8 workers but -n says 6"),
-        ("--hosts a:4 --nnodes 2 --rdzv h:1 train.py", "either --hosts"),
-        ("--hosts a:x train.py", "cannot read 'a:x'"),
-        ("--hosts a:4,,b train.py", "cannot read ''"),
-        ("--timeout 0 train.py", "must be above 0"),
+        ("--hosts a:4,b:4 -n 6 train.py", "4 + 4 = 8 workers but -n is 6"),
+        ("--hosts a:4 --nnodes 2 --rdzv h:1 train.py", "use --hosts (one command"),
+        ("--hosts a:x train.py", "cannot parse 'a:x'"),
+        ("--hosts a:4,,b train.py", "cannot parse ''"),
+        ("--timeout 0 train.py", "must be a number of seconds above 0"),
         ("--env A train.py", "NAME=VALUE; received 'A'"),
         ("--secret-file none train.py", "--secret-file none: no such file"),
         ("--tls-file none train.py", "none: no such file"),
         ("--secret-file . train.py", "--secret-file .: it is a directory"),
         ("--tls-file . train.py", ": it is a directory"),
-        ("--nnodes 2 --rdzv h:1 --tls train.py", "needs --tls-file"),
+        ("--nnodes 2 --rdzv h:1 --tls train.py", "requires --tls-file"),
         ("--layout data=2,tensor=2 -n 3 train.py", "2 x 1 x 2 x 1 = 4, but there are 3"),
         ("--layout data=2,tensor=2 --hosts a:2,b:3 train.py", "2 x 1 x 2 x 1 = 4, but there are 5"),
         ("--layout data=3 --nnodes 2 --rdzv h:1 train.py", "3 x 1 x 1 x 1 = 3, but there are 2"),
@@ -86,14 +86,14 @@ def test_one_worker_and_no_server_is_the_default():
         ("--layout data=x train.py", "data must be a number, received 'x'"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(text, says, capsys):
+def test_invalid_configuration_is_refused_before_anything_starts(text, says, capsys):
     assert main(["run", *text.split()]) == 2
     assert says in capsys.readouterr().err
 
 
 @pytest.fixture
 def pems(tmp_path):
-    """key.pem and cert.pem, and those of another."""
+    """Create key.pem and cert.pem, and another pair."""
     for name in ("", "other-"):
         key, cert = (str(tmp_path / f"{name}{part}.pem") for part in ("key", "cert"))
         curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=job"]
@@ -106,13 +106,16 @@ def pems(tmp_path):
 @pytest.mark.parametrize(
     ("parts", "says"),
     [
-        (["cert"], "no private key in it; it needs key and certificate in one file: cat key.pem cert.pem > job.pem"),
-        (["key"], "no certificate in it; it needs key and certificate in one file"),
+        (
+            ["cert"],
+            "the file has no private key; expected key and certificate in one file: cat key.pem cert.pem > job.pem",
+        ),
+        (["key"], "the file has no certificate; expected key and certificate in one file"),
         (["key", "other-cert"], "its key does not belong to its first certificate, or one of them is damaged (KEY"),
         (["locked-key", "cert"], "its private key is encrypted; remove the password"),
     ],
 )
-def test_a_tls_file_that_cannot_serve_is_refused_before_anything_starts(parts, says, pems, tmp_path, capsys):
+def test_unusable_tls_file_is_refused_before_anything_starts(parts, says, pems, tmp_path, capsys):
     (tmp_path / "job.pem").write_text(pems(*parts))
     assert main(["run", "--tls-file", str(tmp_path / "job.pem"), "train.py"]) == 2
     assert f"--tls-file {tmp_path / 'job.pem'}: {says}" in capsys.readouterr().err
@@ -120,17 +123,17 @@ def test_a_tls_file_that_cannot_serve_is_refused_before_anything_starts(parts, s
     assert asked(f"--tls-file {tmp_path / 'job.pem'} train.py").tls_file
 
 
-def test_flags_of_neomx_run_after_the_script_are_pointed_out(monkeypatch, capsys):
+def test_flags_of_neomx_run_after_the_script_give_a_hint(monkeypatch, capsys):
     monkeypatch.setattr("neomx.launch.cli.run", lambda job: 0)
     assert main(["run", "train.py", "-n", "2"]) == 0
-    assert "-n comes after train.py, so it goes to the script" in (said := capsys.readouterr().err)
+    assert "-n comes after train.py, so it is passed to the script" in (said := capsys.readouterr().err)
     assert "neomx run -n ... train.py" in said
     assert main(["run", "-n", "1", "train.py", "-n", "2"]) == 0
     assert main(["run", "train.py", "--epochs", "2"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_signal_during_the_start_starts_no_more_processes():
+def test_signal_during_the_start_starts_no_more_processes():
     started, interrupts = [], Interrupts()
 
     class Tree:
@@ -143,14 +146,14 @@ def test_a_signal_during_the_start_starts_no_more_processes():
     assert started == ["server 0", "worker 0", "worker 1"]
 
 
-def test_a_layout_tells_how_many_workers_there_are():
+def test_layout_determines_the_number_of_workers():
     job = asked("--layout data=2,tensor=2 --env A=1 train.py")
     assert (job.local_workers, job.environ) == (4, (("A", "1"), ("NEOMX_LAYOUT", "data=2,tensor=2")))
     assert asked("--layout data=2,tensor=2 --nnodes 2 --rdzv h:1 train.py").local_workers == 2
     assert asked("--layout data=2,tensor=2 -n 4 train.py").local_workers == 4
     job = asked("--layout data=2,tensor=2 --hosts a:1,b:3 train.py")
     assert job.environ == (("NEOMX_LAYOUT", "data=2,tensor=2"),)
-    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it goes through stdin
+    assert "LAYOUT" not in remote_command(job, 1, "h:1")  # it is sent through stdin
 
 
 def test_hosts():
@@ -160,12 +163,12 @@ def test_hosts():
 SLURM = {"SLURM_JOB_NODELIST": "n[03-05]", "SLURM_NNODES": "3", "SLURM_NODEID": "1", "SLURM_JOB_ID": "123456"}
 
 
-def test_slurm_gives_every_node_the_same_rendezvous_and_its_own_rank():
+def test_slurm_nodes_get_the_same_rendezvous_and_their_own_rank():
     assert slurm.place(SLURM) == (3, 1, "n03:23456")
     assert slurm.place({**SLURM, "SLURM_NODEID": "2"}) == (3, 2, "n03:23456")
 
 
-def test_slurm_with_one_node_or_none_is_nothing_special():
+def test_slurm_with_one_node_needs_no_rendezvous():
     assert slurm.place({}) is None
     assert slurm.place({**SLURM, "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "n03"}) is None
 
@@ -175,7 +178,7 @@ def test_slurm_starting_several_launchers_on_a_node_is_refused():
         slurm.place({**SLURM, "SLURM_LOCALID": "1"})
 
 
-def test_slurm_is_found_by_the_command_unless_nodes_are_given(monkeypatch):
+def test_slurm_is_detected_unless_nodes_are_given(monkeypatch):
     for name, value in SLURM.items():
         monkeypatch.setenv(name, value)
     job = asked("-n 4 train.py")

@@ -1,4 +1,4 @@
-"""`neomx run` on several nodes: two launchers on loopback, or over ssh (a stand-in that runs the command here)."""
+"""`neomx run` on several nodes: two launchers on loopback, or over ssh (a substitute that runs the command here)."""
 
 import contextlib
 import signal
@@ -21,7 +21,7 @@ def script(tmp_path):
 
 @pytest.fixture
 def meeting(monkeypatch):
-    """A free address on loopback, and a secret that all nodes share."""
+    """Set a secret shared by all nodes and return a free address on loopback."""
     monkeypatch.setenv("NEOMX_SECRET", "shared by all nodes")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         return f"127.0.0.1:{sock.getsockname()[1]}"
@@ -41,7 +41,7 @@ PLACE = """
 """
 
 
-def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd):
+def test_two_nodes_number_their_workers_consecutively(script, meeting, capfd):
     path = script(PLACE)
     with launcher(*node(1, meeting, "-n", 1, path)) as other:
         assert main(["run", *node(0, meeting, "-n", 2, path)]) == 0
@@ -53,7 +53,7 @@ def test_two_nodes_meet_and_number_their_workers_through(script, meeting, capfd)
     assert theirs.splitlines() == [f"[2] place 2 3 0 1 1 2 {meeting} 127.0.0.1 True"]
 
 
-def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
+def test_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     family = write(tmp_path, FAMILY, "family.py")
     fails = f"""
@@ -67,11 +67,11 @@ def test_a_failure_on_one_node_ends_all_and_is_named_on_all(script, meeting, cap
     ours = capfd.readouterr().err
     assert other.returncode == 1
     for err in (ours, theirs):
-        assert "worker 1 on " in err and "failed first, by exit code 1: last words" in err
+        assert "worker 1 on " in err and "failed first, with exit code 1: last words" in err
     assert_gone(family_of(tmp_path, 1))
 
 
-def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
+def test_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
     path = script(FAMILY)
     ours, theirs = (node(number, meeting, "-n", 1, path, tmp_path) for number in (0, 1))
     with launcher(*ours) as first, launcher(*theirs) as other:
@@ -83,15 +83,15 @@ def test_a_node_that_dies_ends_the_others(script, meeting, capfd, tmp_path):
     assert_they_go(pids)
 
 
-def test_who_does_not_come_is_named(script, meeting, capfd):
+def test_timeout_names_missing_nodes(script, meeting, capfd):
     arguments = node(0, meeting, script(""))
     arguments[arguments.index("--timeout") + 1] = "1"
     assert main(["run", *arguments]) == 2
-    assert f"node 1 of 2 did not come to {meeting} within 1 s" in capfd.readouterr().err
+    assert f"timed out after 1 s waiting for node 1 of 2 at {meeting}" in capfd.readouterr().err
     arguments[3] = "1"
     assert main(["run", *arguments]) == 2
     err = capfd.readouterr().err
-    assert f"node 1 waited 1 s for node 0: cannot connect to {meeting}" in err
+    assert f"node 1 timed out after 1 s waiting for node 0: cannot connect to {meeting}" in err
 
 
 @pytest.mark.parametrize(
@@ -99,13 +99,13 @@ def test_who_does_not_come_is_named(script, meeting, capfd):
     [
         (
             ["--secret-file", "other"],
-            "node 1 cannot join node 0: {} refused this process, which does not hold its secret",
+            "node 1 cannot join node 0: {} refused this process: the secrets differ",
             "does not hold the job's secret",
         ),
-        (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not speak TLS", "speaks TLS, and this process"),
+        (["--tls-file", "pem"], "node 1 cannot join node 0: {} does not use TLS", "uses TLS, but this process"),
     ],
 )
-def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, script, meeting, capfd, tmp_path):
+def test_node_with_different_secret_or_tls_ends_immediately(given, refused, told, script, meeting, capfd, tmp_path):
     (tmp_path / "other").write_text("of another job, and so different")
     (tmp_path / "other").chmod(0o600)
     make_pem(str(tmp_path / "pem"))
@@ -118,24 +118,24 @@ def test_a_node_with_another_secret_or_tls_ends_at_once(given, refused, told, sc
         _, err = first.communicate(timeout=LIMIT)
     ours = capfd.readouterr().err
     assert refused.format(meeting) in ours and ours.count("neomx: ") == 1
-    assert f"node 1 of 2 did not come to {meeting} within 30 s" in err
+    assert f"timed out after 30 s waiting for node 1 of 2 at {meeting}" in err
     assert "1 connections were refused; the first: a peer at 127.0.0.1:" in err and told in err.splitlines()[-1]
 
 
 def can_connect(address):
     with contextlib.suppress(OSError), socket.create_connection(wire.split_address(address)) as sock:
-        sock.recv(128)  # the greeting, unread, would end the connection by a reset, which counts as a refusal
+        sock.recv(128)  # an unread greeting would reset the connection, which counts as a refusal
         return True
     return False
 
 
-def test_a_node_without_its_number_is_told_of_it(script, meeting, capfd):
+def test_node_without_its_rank_gets_a_hint(script, meeting, capfd):
     with contextlib.closing(StoreServer(*wire.split_address(meeting), b"x")):
         assert main(["run", *node(0, meeting, script(""))]) == 2
-    assert "If this is not the first node, give its --node-rank: 1, 2, ..." in capfd.readouterr().err
+    assert "If this is not the first node, pass its --node-rank: 1, 2, ..." in capfd.readouterr().err
 
 
-def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
+def test_blocked_connection_is_named_before_anything_starts(script, meeting, capfd, monkeypatch):
     from neomx.launch import nodes
 
     real = nodes.wire.connect
@@ -158,7 +158,7 @@ def test_a_way_that_is_closed_is_named_before_anything_starts(script, meeting, c
 
 @pytest.fixture
 def fake_ssh(tmp_path, monkeypatch):
-    """Like ssh: another session, joined by pipes only; notes what it was told."""
+    """A substitute for ssh: another session, connected by pipes only. Records its arguments."""
     path = tmp_path / "ssh"
     path.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/told\nshift 2\ncat | setsid sh -c "$*"\n')
     path.chmod(0o755)
@@ -187,14 +187,14 @@ def test_variables_over_ssh_are_on_no_command_line(script, fake_ssh, capfd):
     assert "pass word" not in fake_ssh.read_text() and "TOKEN" not in fake_ssh.read_text()
 
 
-def test_a_failure_over_ssh_gives_the_code_and_the_last_lines(script, fake_ssh, capfd, monkeypatch):
+def test_failure_over_ssh_gives_the_exit_code_and_last_lines(script, fake_ssh, capfd, monkeypatch):
     monkeypatch.setattr(supervision, "FAREWELL", 0.5)
     assert main(["run", "--tls", "--hosts", "localhost:2,127.0.0.1:1", script(PLACE), "fail"]) == 1
     err = capfd.readouterr().err
-    assert err.count("failed first, by exit code 1: last words") == 1
+    assert err.count("failed first, with exit code 1: last words") == 1
 
 
-def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_path):
+def test_unreachable_host_is_named(script, monkeypatch, capfd, tmp_path):
     path = tmp_path / "ssh"
     path.write_text("#!/bin/sh\necho no route to $1 >&2\nexit 255\n")
     path.chmod(0o755)
@@ -205,7 +205,7 @@ def test_a_host_that_cannot_be_reached_is_named(script, monkeypatch, capfd, tmp_
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
+def test_no_process_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
     with launcher("--hosts", "localhost:1,127.0.0.1:1", script(FAMILY), tmp_path) as process:
         pids = family_of(tmp_path, 2)
         process.send_signal(signum)
@@ -214,7 +214,7 @@ def test_nothing_is_left_on_any_host(script, fake_ssh, tmp_path, signum, code):
     assert_they_go(pids) if signum == signal.SIGKILL else assert_gone(pids)
 
 
-def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypatch):
+def test_node_that_lost_the_store_ends_immediately(monkeypatch):
     server = StoreServer("127.0.0.1", 0, b"x").start()
     client = StoreClient(server.address, b"x")
     client.join("node 1")
@@ -225,7 +225,7 @@ def test_a_node_without_the_store_ends_at_once_and_does_not_look_for_it(monkeypa
     patience = []
     real = wire.connect
     monkeypatch.setattr(wire, "connect", lambda *given: patience.append(given[4]) or real(*given))
-    delegate._members()  # as supervise looks whom nobody hears any more; the way to the store breaks here
+    delegate._members()  # as `supervise` checks for silent workers; the connection to the store breaks here
     assert delegate.over(running=True) and patience == []
     assert "does not answer" in delegate.failure().report()
     delegate.announce(signal.SIGHUP)

@@ -1,4 +1,4 @@
-"""`python -m neomx train.py`: a script in one process as plain Python runs it, with `import mxnet` meaning neomx."""
+"""`python -m neomx train.py`: runs a script like plain Python in one process, with `import mxnet` loading neomx."""
 
 import os
 import re
@@ -23,7 +23,7 @@ def run(*arguments, cwd, **variables):
     [
         ([], False),
         (["run", "train.py"], False),
-        (["convert"], False),  # though a file has this name
+        (["convert"], False),  # although a file has this name
         (["nothing"], False),
         (["--help"], False),
         (["train", "run"], True),
@@ -32,7 +32,7 @@ def run(*arguments, cwd, **variables):
         (["-m", "package.module"], True),
     ],
 )
-def test_a_command_wins_over_a_file_unless_that_ends_in_py_or_has_a_path(argv, program, tmp_path, monkeypatch):
+def test_command_takes_precedence_over_a_file_without_suffix_or_path(argv, program, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("train", "convert"):
         (tmp_path / name).touch()
@@ -50,7 +50,7 @@ def test_a_command_wins_over_a_file_unless_that_ends_in_py_or_has_a_path(argv, p
         ("python -m coverage run -m neomx a.py", "a.py", "python -m coverage run"),
     ],
 )
-def test_pythons_own_options_and_debuggers_stay(original, argv, expected):
+def test_options_of_python_and_debuggers_are_kept(original, argv, expected):
     assert command_line(original.split(), argv.split()) == expected.split()
 
 
@@ -68,7 +68,7 @@ PLACE = """
 
 @pytest.mark.parametrize("arguments", [["exit"], ["--lr", "1"]])
 @pytest.mark.parametrize("program", [["sub/script.py"], ["-m", "sub.script"]])
-def test_what_a_script_sees_and_its_end_are_those_of_plain_python(tmp_path, arguments, program):
+def test_script_runs_as_under_plain_python(tmp_path, arguments, program):
     (tmp_path / "sub").mkdir()
     write(tmp_path / "sub", PLACE)
     ours = run("-O", "-m", "neomx", *program, *arguments, cwd=tmp_path)
@@ -77,12 +77,12 @@ def test_what_a_script_sees_and_its_end_are_those_of_plain_python(tmp_path, argu
     assert (ours.returncode, ours.stdout, ours.stderr) == (plain.returncode, plain.stdout, plain.stderr)
 
 
-def test_a_script_that_is_not_there_and_python_without_its_environment(tmp_path):
+def test_missing_script_and_isolated_python_are_reported(tmp_path):
     missing = run("-m", "neomx", "nothing.py", cwd=tmp_path)
     assert missing.returncode == 2 and "can't open file" in missing.stderr
     code = f"import sys; sys.path.insert(0, {environment()['PYTHONPATH']!r}); sys.argv[1:] = ['nothing.py']\n"
     isolated = run("-E", "-c", code + "from neomx.launch.cli import main; sys.exit(main())", cwd=tmp_path)
-    assert isolated.returncode == 2 and "Leave out -E, -I and -S" in isolated.stderr
+    assert isolated.returncode == 2 and "Omit -E, -I and -S" in isolated.stderr
 
 
 CHILDREN = """
@@ -111,7 +111,7 @@ CHILDREN = """
 """
 
 
-def test_the_processes_that_a_script_starts_import_mxnet_too(tmp_path):
+def test_child_processes_of_a_script_import_mxnet_too(tmp_path):
     done = run("-m", "neomx", write(tmp_path, CHILDREN), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[14.0, 126.0] (4, 1)", "fork [2.0, 4.0]", "spawn [2.0, 4.0]"]

@@ -1,4 +1,4 @@
-"""What the user sees: the bar, the lines, TensorBoard's files; all from events, by a clock of our own."""
+"""Displays of progress: the bar, the lines and TensorBoard's files, from events and with a simulated clock."""
 
 import io
 import re
@@ -31,7 +31,7 @@ class Terminal(io.StringIO):
 
 
 def seen(text):
-    """What a terminal shows in the end: erased lines are gone."""
+    """Return what a terminal finally shows, without erased lines."""
     return [re.split(r"\r\x1b\[K", line)[-1] for line in text.split("\n")]
 
 
@@ -42,7 +42,7 @@ def clock():
 
 @pytest.fixture
 def watch(clock, monkeypatch):
-    """Makes a Progress that ends with the test."""
+    """Return a function that creates a Progress and closes it after the test."""
     monkeypatch.setenv("COLUMNS", "100")
     made = []
 
@@ -61,7 +61,7 @@ def train(clock, steps=4, seconds=1.0, loader="train", number=0, samples=None, t
     for step in range(steps):
         clock.now += seconds
         for _ in range(trainers):
-            emit("step", samples=1000, seconds=0.1)  # what is said to step may be anything
+            emit("step", samples=1000, seconds=0.1)  # the argument of step may be anything
         emit("batch", loader=loader, batch=Batch(number, step, steps, 10, total))
     emit("epoch_end", loader=loader, number=number)
 
@@ -72,7 +72,7 @@ def step(clock, number):
     emit("batch", loader="train", batch=Batch(0, number, 9, 1, None))
 
 
-def test_lines_where_there_is_no_terminal(watch, clock):
+def test_progress_lines_without_a_terminal(watch, clock):
     out = io.StringIO()
     watch(out, workers=2, every=2.0)
     mx.monitor.report(loss=0.123456, accuracy=0.5)
@@ -88,14 +88,14 @@ def test_lines_where_there_is_no_terminal(watch, clock):
     ]
 
 
-def test_time_left_counts_the_epochs_to_come(watch, clock):
+def test_time_left_includes_remaining_epochs(watch, clock):
     out = io.StringIO()
     watch(out, epochs=3, every=2.0)
     train(clock, steps=3, seconds=60)
     assert out.getvalue().splitlines()[1] == "epoch 0 of 3, step 2/3, 0.17 samples/s, 7:00 left"
 
 
-def test_samples_of_all_workers_are_known_or_taken_from_their_number(watch, clock):
+def test_total_samples_are_reported_or_estimated_from_the_number_of_workers(watch, clock):
     out = io.StringIO()
     watch(out, workers=4, every=1.0)
     train(clock, steps=1, total=33, samples=33)
@@ -104,7 +104,7 @@ def test_samples_of_all_workers_are_known_or_taken_from_their_number(watch, cloc
     assert "33 samples/s" in lines[0] and "40 samples/s" in lines[2]
 
 
-def test_samples_that_workers_have_said_count_rather_than_their_number(watch, clock):
+def test_reported_samples_take_precedence_over_the_estimate(watch, clock):
     """One of two workers may have no batch."""
     out = io.StringIO()
     watch(out, workers=2, every=1.0)
@@ -119,7 +119,7 @@ def test_samples_that_workers_have_said_count_rather_than_their_number(watch, cl
     assert rates == ["20", "10", "15"]
 
 
-def test_a_loop_that_ends_early_is_not_summed_up_as_an_epoch(watch, clock):
+def test_loop_that_ends_early_is_not_summarized_as_an_epoch(watch, clock):
     out = io.StringIO()
     watch(out, every=100.0)
     emit("epoch", loader="train", number=0, steps=9, samples=None)
@@ -129,7 +129,7 @@ def test_a_loop_that_ends_early_is_not_summed_up_as_an_epoch(watch, clock):
     assert out.getvalue() == "epoch 0: stopped at step 2/9 after 2.0 s, 1 samples/s\n"
 
 
-def test_the_rate_is_that_of_the_last_seconds(watch, clock):
+def test_rate_covers_the_last_seconds(watch, clock):
     out = io.StringIO()
     watch(out, every=1.0)
     emit("epoch", loader=1, number=0, steps=None, samples=None)
@@ -138,10 +138,10 @@ def test_the_rate_is_that_of_the_last_seconds(watch, clock):
         emit("step", samples=10)
         emit("batch", loader=1, batch=Batch(0, step, None, 10, None))
     assert "20 samples/s" in out.getvalue().splitlines()[-1]
-    assert "left" not in out.getvalue()  # nobody knows how many steps there are
+    assert "left" not in out.getvalue()  # the number of steps is unknown
 
 
-def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
+def test_slow_first_batch_does_not_affect_the_estimate(watch, clock):
     out = io.StringIO()
     watch(out, every=0.0)
     clock.now += 60
@@ -156,7 +156,7 @@ def test_a_slow_first_batch_frightens_nobody_for_long(watch, clock):
     ]
 
 
-def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
+def test_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     out = io.StringIO()
     watch(out, every=0.0)
     emit("epoch", loader="train", number=0, steps=2, samples=None)
@@ -172,19 +172,19 @@ def test_a_validation_inside_an_epoch_is_not_an_epoch(watch, clock):
     ]
 
 
-def test_a_pass_without_training_is_not_an_epoch(watch, clock):
-    """`for x, y in loader: net(x); break` before the first epoch, or an evaluation on the training data."""
+def test_pass_without_training_is_not_an_epoch(watch, clock):
+    """For example `for x, y in loader: net(x); break` before the first epoch, or an evaluation on the training data."""
     out = io.StringIO()
     watch(out, every=100.0)
     train(clock, steps=1, trainers=0)
     train(clock, number=1)
     train(clock, trainers=0, number=2)
     train(clock, number=3)
-    train(clock, number=7)  # told by the program: it goes on elsewhere
+    train(clock, number=7)  # set by the program: it continues elsewhere
     assert [line.partition(":")[0] for line in out.getvalue().splitlines()] == ["epoch 0", "epoch 1", "epoch 7"]
 
 
-def test_the_bar_of_an_estimator_has_the_epochs_and_metrics_of_its_log(watch, caplog):
+def test_bar_of_an_estimator_agrees_with_its_log(watch, caplog):
     from neomx.gluon.contrib.estimator import Estimator
 
     net = mx.gluon.nn.Dense(2, in_units=3)
@@ -206,7 +206,7 @@ def test_the_bar_of_an_estimator_has_the_epochs_and_metrics_of_its_log(watch, ca
     assert [(m[1], f"{float(m[2]):.3f}") for m in shown] == [(n, f"{float(value):.3f}") for n, value in ends]
 
 
-def test_a_batch_counts_once_however_many_trainers_step(watch, clock):
+def test_batch_counts_once_for_any_number_of_trainers(watch, clock):
     out = io.StringIO()
     watch(out, every=100.0)
     train(clock, trainers=2)
@@ -219,11 +219,11 @@ def test_a_batch_counts_once_however_many_trainers_step(watch, clock):
     emit("epoch_end", loader="train", number=1)
     assert out.getvalue().splitlines() == [
         "epoch 0: 4 steps in 4.0 s, 10 samples/s",
-        "epoch 1: 3 steps in 4.0 s, 7.5 samples/s",  # nobody knew of the first that it was for training
+        "epoch 1: 3 steps in 4.0 s, 7.5 samples/s",  # the first was not yet known to be for training
     ]
 
 
-def test_steps_without_a_loader_are_summed_up_at_the_end(watch, clock):
+def test_steps_without_a_loader_are_summarized_at_the_end(watch, clock):
     out = io.StringIO()
     progress = watch(out, every=100.0)
     for _ in range(3):
@@ -234,7 +234,7 @@ def test_steps_without_a_loader_are_summed_up_at_the_end(watch, clock):
     assert out.getvalue() == "3 steps in 3.0 s, 7 samples/s\n"
 
 
-def test_a_bar_is_redrawn_in_place_ten_times_a_second_at_most(watch, clock):
+def test_bar_is_redrawn_at_most_ten_times_a_second(watch, clock):
     out = Terminal()
     watch(out)
     mx.monitor.report(loss=1.0)
@@ -247,7 +247,7 @@ def test_a_bar_is_redrawn_in_place_ten_times_a_second_at_most(watch, clock):
     assert re.fullmatch(text, drawings[24])
 
 
-def test_a_bar_fits_its_terminal(watch, clock, monkeypatch):
+def test_bar_fits_its_terminal(watch, clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     out = Terminal()
     out.encoding = "ascii"
@@ -260,7 +260,7 @@ def test_a_bar_fits_its_terminal(watch, clock, monkeypatch):
     assert "#..." in out.getvalue() and "█" not in out.getvalue()
 
 
-def test_a_narrow_terminal_has_a_bar_and_no_cut_words(watch, clock, monkeypatch):
+def test_narrow_terminal_shows_a_bar_without_cut_words(watch, clock, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = Terminal()
     watch(out, epochs=3)
@@ -273,7 +273,7 @@ def test_a_narrow_terminal_has_a_bar_and_no_cut_words(watch, clock, monkeypatch)
     assert re.search(r"░  22%  epoch 1 of 3, step 2/9, 10/s, loss 0.1235, 0:16 left", out.getvalue())
 
 
-def test_what_a_program_prints_stays_and_the_bar_waits_for_the_end_of_its_line(watch, clock, monkeypatch):
+def test_program_output_stays_above_the_bar(watch, clock, monkeypatch):
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     progress = watch(out)
@@ -289,7 +289,7 @@ def test_what_a_program_prints_stays_and_the_bar_waits_for_the_end_of_its_line(w
     assert sys.stdout is out
 
 
-def test_only_the_first_worker_shows_progress(monkeypatch, clock):
+def test_only_worker_0_shows_progress(monkeypatch, clock):
     monkeypatch.setattr(mx.monitor, "discover", lambda: World(rank=1, size=2))
     out = io.StringIO()
     mx.monitor.progress(stream=out)
@@ -308,11 +308,11 @@ class World:
         self.rank, self.size = rank, size
 
 
-def test_reports_take_numbers_arrays_and_metrics():
+def test_report_accepts_numbers_arrays_and_metrics():
     metric = mx.metric.Accuracy()
     metric.update(nd.array([0, 1]), nd.array([[1, 0], [1, 0]]))
     received = []
-    mx.monitor.report(metric, loss="nobody listens, so nobody looks")
+    mx.monitor.report(metric, loss="not evaluated without a listener")
     stop = events.subscribe(lambda _, fields: received.append(fields["values"]), "metrics")
     try:
         x = nd.array([1.0, 3.0])
@@ -336,7 +336,7 @@ def test_times_and_rates_are_readable():
     assert [rate(value) for value in (0.5, 9.94, 12345.6)] == ["0.5 samples/s", "9.9 samples/s", "12,346 samples/s"]
 
 
-def test_forward_and_backward_tell_how_long_they_took():
+def test_forward_and_backward_emit_their_duration():
     received = []
     x = nd.ones((3,))
     x.attach_grad()
@@ -368,7 +368,7 @@ def test_forward_and_backward_tell_how_long_they_took():
     assert x.grad.asnumpy().tolist() == [4, 4, 4]
 
 
-def test_a_backward_inside_the_recording_is_not_forward(monkeypatch):
+def test_backward_inside_recording_does_not_count_as_forward(monkeypatch):
     now = iter(range(100))
     monkeypatch.setattr(autograd, "perf_counter", lambda: next(now))
     received = {}
@@ -384,13 +384,13 @@ def test_a_backward_inside_the_recording_is_not_forward(monkeypatch):
 
 
 def scalars(directory):
-    """{tag: [(step, value)]} of TensorBoard's files."""
+    """Return {tag: [(step, value)]} of TensorBoard's files."""
     loaded = EventAccumulator(str(directory))
     loaded.Reload()
     return {tag: [(e.step, round(e.value, 5)) for e in loaded.Scalars(tag)] for tag in loaded.Tags()["scalars"]}
 
 
-def test_tensorboard_gets_reports_rates_and_times(tmp_path, clock):
+def test_tensorboard_writes_reports_rates_and_times(tmp_path, clock):
     board = mx.monitor.TensorBoard(tmp_path, rank=1, every=2.0, clock=clock)
     emit("epoch", loader="train", number=0, steps=3, samples=None)
     for step in range(3):
@@ -415,13 +415,13 @@ def test_tensorboard_gets_reports_rates_and_times(tmp_path, clock):
     }
 
 
-def test_without_its_package_tensorboard_names_the_extra(monkeypatch, tmp_path):
+def test_missing_tensorboard_package_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(mx.MXNetError, match=r"neomx\[tensorboard\]"):
         mx.monitor.TensorBoard(tmp_path)
 
 
-def test_a_launched_process_starts_what_was_asked_for(tmp_path, capsys):
+def test_launched_process_starts_requested_sinks(tmp_path, capsys):
     """In processes: test_shard_processes.py."""
     assert mx.monitor.start_from_environment({"NEOMX_PROGRESS": "0", "NEOMX_TENSORBOARD": ""}) == []
     sinks = mx.monitor.start_from_environment({"NEOMX_PROGRESS": "1", "NEOMX_TENSORBOARD": str(tmp_path)})

@@ -1,4 +1,4 @@
-"""mx.profiler: the trace of a small program, its table, and what is refused."""
+"""mx.profiler: the trace of a small program, its table, and errors."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from neomx.symbol.lowering import LOWERED
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """Each test begins with nothing profiled, and leaves no file at the end of the session."""
+    """Start each test without a profile, and leave no file at the end of the session."""
     yield
     profiler.set_state("stop")
     profiler._trace.clear()
@@ -37,7 +37,7 @@ def names(events, category):
 
 @pytest.fixture(scope="module")
 def profile(tmp_path_factory):
-    """The events, the table and the JSON of a program that has a bit of everything."""
+    """The events, the table and the JSON of a program with all kinds of events."""
     path = str(tmp_path_factory.mktemp("profile") / "trace.json")
     x = mx.nd.ones((20, 20))
     symbol = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")
@@ -45,7 +45,7 @@ def profile(tmp_path_factory):
     net = mx.gluon.nn.Dense(3)
     net.initialize()
     net.hybridize()
-    net(x)  # both graphs are lowered before the profile begins
+    net(x)  # both graphs are lowered before the profile starts
     mx.nd.tan(x)
     profiler.set_config(filename=path, profile_all=True, aggregate_stats=True)
     profiler.set_state("run")
@@ -82,29 +82,29 @@ def profile(tmp_path_factory):
     return read(path), table, json.loads(as_json)
 
 
-def test_ops_have_mxnets_names(profile):
+def test_ops_have_the_names_of_mxnet(profile):
     ops = names(profile[0], "operator")
     assert ops.count("dot") == 3 and ops.count("_plus_scalar") == 3
     assert ops.count("FullyConnected") == 2  # the executor's and the hybrid layer's
     assert ops.count("exp") == ops.count("cos") == ops.count("relu") == ops.count("sum") == 1
 
 
-def test_what_is_paused_or_stopped_is_left_out(profile):
+def test_paused_or_stopped_code_is_not_profiled(profile):
     assert not {"sin", "tan", "unseen"} & {event["name"] for event in profile[0]}
 
 
-def test_ops_enclose_what_the_engine_runs(profile):
+def test_ops_enclose_kernels_of_the_engine(profile):
     op = next(event for event in profile[0] if event["name"] == "exp")
     kernel = next(event for event in profile[0] if event["name"] == "aten::exp")
     assert op["ts"] <= kernel["ts"] and kernel["ts"] + kernel["dur"] <= op["ts"] + op["dur"]
     assert (op["pid"], op["tid"]) == (kernel["pid"], kernel["tid"])
 
 
-def test_gradients_are_seen(profile):
+def test_backward_ops_are_profiled(profile):
     assert names(profile[0], "backward").count("AddmmBackward0") == 2
 
 
-def test_marks_of_the_program(profile):
+def test_user_defined_tasks_counters_and_markers(profile):
     by_name = {}
     for event in profile[0]:
         by_name.setdefault(event["name"], []).append(event)
@@ -114,7 +114,7 @@ def test_marks_of_the_program(profile):
     (think,) = by_name["think"]
     (exp,) = by_name["exp"]
     assert think["ph"] == "X" and think["dur"] > 0
-    # The two clocks are one to some 10 us; an op takes about that.
+    # The two clocks agree within about 10 us, which is also the duration of an op.
     assert think["ts"] - 1000 < exp["ts"] < think["ts"] + think["dur"] + 1000
     assert [event["args"]["seen"] for event in by_name["seen"]] == [5, 8, 7]
     (here,) = by_name["here"]
@@ -122,13 +122,13 @@ def test_marks_of_the_program(profile):
     assert by_name["inner"][0]["dur"] >= by_name["cos"][0]["dur"]
 
 
-def test_memory_is_a_counter(profile):
+def test_memory_is_recorded_as_a_counter(profile):
     values = [event["args"]["Memory: cpu/0"] for event in profile[0] if event["name"] == "Memory: cpu/0"]
     assert max(values) >= 20 * 20 * 4
     assert profile[2]["Memory"]["Device Storage"]["Memory: cpu/0"]["Max"] == max(values) / 1000
 
 
-def test_a_table_adds_up(profile):
+def test_table_is_consistent_with_the_events(profile):
     sections = dict(re.findall(r"^(\S.*)\n={17}\n(.*\n.*\n(?:.+\n)*)", profile[1], re.MULTILINE))
     assert {"operator", "backward", "train", "train,frame", "event", "Device Storage"} <= set(sections)
     head, rule, *rows = sections["operator"].splitlines()
@@ -141,7 +141,7 @@ def test_a_table_adds_up(profile):
         assert float(average) == pytest.approx(float(total) / int(count), abs=1e-4)
 
 
-def test_json_adds_up(profile):
+def test_json_is_consistent_with_the_table(profile):
     ops = profile[2]["Time"]["operator"]
     assert ops["dot"]["Count"] == 3 and list(ops["dot"]) == ["Count", "Total", "Min", "Max", "Avg"]
     assert [op["Min"] for op in ops.values()] == sorted(op["Min"] for op in ops.values())
@@ -149,12 +149,12 @@ def test_json_adds_up(profile):
     assert profile[2]["Unit"] == {"Time": "ms", "Memory": "kB"}
 
 
-def test_ops_cost_nothing_afterwards(profile):
+def test_profiling_hooks_are_removed_afterwards(profile):
     assert not any(hasattr(op.fn, "plain") for op in OPS.values())
     assert not any(hasattr(value, "plain") for run in LOWERED for value in run.__globals__.values())
 
 
-def test_inference_of_shapes_is_no_op(tmp_path):
+def test_shape_inference_is_not_profiled_as_ops(tmp_path):
     path = tmp_path / "t.json"
     profiler.set_config(filename=str(path))
     profiler.set_state("run")
@@ -164,7 +164,7 @@ def test_inference_of_shapes_is_no_op(tmp_path):
     assert names(read(path), "operator") == []
 
 
-def test_dump_may_go_on(tmp_path):
+def test_profile_can_continue_after_dump(tmp_path):
     path = tmp_path / "t.json"
     profiler.set_config(filename=str(path), aggregate_stats=True)
     profiler.set_state("run")
@@ -182,7 +182,7 @@ def test_dump_may_go_on(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_continuous_dump_writes_at_a_pause(tmp_path):
+def test_continuous_dump_writes_when_paused(tmp_path):
     path = tmp_path / "t.json"
     profiler.set_config(filename=str(path), continuous_dump=True, dump_period=2)
     profiler.set_state("run")
@@ -192,24 +192,24 @@ def test_continuous_dump_writes_at_a_pause(tmp_path):
     assert profiler.dumps() == ""  # no aggregate_stats
 
 
-def test_errors_within_ops_are_the_same_while_profiling(tmp_path):
+def test_op_errors_are_unchanged_while_profiling(tmp_path):
     profiler.set_config(filename=str(tmp_path / "t.json"))
     profiler.set_state("run")
     with pytest.raises(mx.MXNetError, match=r"^dot: .*received lhs: float32\[2, 3\]"):
         mx.nd.dot(mx.nd.ones((2, 3)), mx.nd.ones((2, 3)))
 
 
-def test_each_worker_has_its_file(tmp_path, monkeypatch):
+def test_each_worker_writes_its_own_file(tmp_path, monkeypatch):
     for name, value in {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(trace.session, "is_open", lambda: False)  # of another test in this process
+    monkeypatch.setattr(trace.session, "is_open", lambda: False)  # another test in this process may have opened one
     profiler.set_config(filename=str(tmp_path / "t.json"))
     profiler.set_state("run")
     profiler.dump()
     assert [entry.name for entry in tmp_path.iterdir()] == ["rank1_t.json"]
 
 
-def test_old_names(tmp_path):
+def test_deprecated_names_still_work_with_a_warning(tmp_path):
     path = tmp_path / "old.json"
     with pytest.warns(UserWarning, match="use profiler.set_config"):
         profiler.profiler_set_config("all", str(path))
@@ -223,7 +223,7 @@ def test_old_names(tmp_path):
         profiler.profiler_set_config("most")
 
 
-def test_flags_may_be_words(tmp_path):
+def test_flags_may_be_strings(tmp_path):
     mx.profiler.set_config(filename=str(tmp_path / "p.json"), aggregate_stats="False", profile_all="1")
     assert mx.profiler._config["aggregate_stats"] is False
     assert mx.profiler._config["profile_all"] is True
@@ -253,7 +253,7 @@ def test_bad_input_is_named(tmp_path):
         profiler.Domain("d").new_marker("m").mark("room")
 
 
-def test_spans_without_a_start_or_a_profile_mean_nothing():
+def test_spans_without_start_or_profile_are_ignored():
     task = profiler.Task(profiler.Domain("d"), "t")
     task.stop()
     task.start()
@@ -261,10 +261,10 @@ def test_spans_without_a_start_or_a_profile_mean_nothing():
     assert str(task) == "t" and profiler._trace.is_empty
 
 
-def test_autostart_profiles_programs_from_import_to_exit(tmp_path):
+def test_autostart_profiles_from_import_to_exit(tmp_path):
     environment = {**os.environ, "MXNET_PROFILER_AUTOSTART": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": os.getcwd()}
     for arguments in (["-m", "neomx", "--help"], ["-c", "import neomx as mx; mx.nd.exp(mx.nd.ones(2))"]):
-        assert not os.listdir(tmp_path)  # nothing by the command
+        assert not os.listdir(tmp_path)  # the command itself writes nothing
         command = [sys.executable, *arguments]
         subprocess.run(command, cwd=tmp_path, env=environment, timeout=LIMIT, check=True, capture_output=True)
     assert "exp" in names(read(tmp_path / "profile.json"), "operator")

@@ -1,4 +1,4 @@
-"""Sinks of one's own, through public names alone: registered in the program, or brought by a package's entry point."""
+"""Custom sinks, using only public names: registered in the program, or by a package's entry point."""
 
 import logging
 import os
@@ -13,7 +13,7 @@ import neomx as mx
 from neomx.launch.cli import read_job
 from neomx.launch.run import settings
 
-# A sink that writes what is reported to DIR/RANK-of-WORKERS.
+# A sink that writes reported values to DIR/RANK-of-WORKERS.
 LOG = """
     import os
     import neomx as mx
@@ -37,12 +37,12 @@ LOG = """
 
 @pytest.fixture
 def no_sinks(monkeypatch):
-    """Sinks that a test registers are forgotten after it."""
+    """Remove sinks registered by a test after it."""
     monkeypatch.setattr(mx.monitor.sinks, "_registered", dict(mx.monitor.sinks._registered))
 
 
 class Heard(mx.monitor.Sink):
-    """Keeps what it hears."""
+    """Records the events it receives."""
 
     @classmethod
     def open(cls, value, rank, workers):
@@ -54,7 +54,7 @@ class Heard(mx.monitor.Sink):
 
 
 def plugin(directory, name, module, text):
-    """An installed package with an entry point, as pip would leave it."""
+    """Create an installed package with an entry point, as pip would."""
     write(directory, text, f"{module}.py")
     info = directory / f"{module}-1.0.dist-info"
     info.mkdir(parents=True)
@@ -69,7 +69,7 @@ def neomx_command(*arguments, path=(), **environ):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, env=environ)
 
 
-def test_a_packages_sink_has_a_flag_and_runs_on_every_worker_beside_broken_ones(tmp_path):
+def test_sink_of_a_package_has_a_flag_and_runs_on_every_worker(tmp_path):
     installed = tmp_path / "site"
     installed.mkdir()
     plugin(installed, "lines", "lines_for_neomx", LOG)
@@ -87,12 +87,12 @@ def test_a_packages_sink_has_a_flag_and_runs_on_every_worker_beside_broken_ones(
     script = write(tmp_path, 'import os, neomx as mx\nmx.monitor.report(loss=int(os.environ["RANK"]))')
     run = neomx_command("run", "-n", 2, "--lines", tmp_path, script, path=[installed])
     assert run.returncode == 0, run.stderr
-    assert sorted(run.stderr.splitlines()) == sorted(warnings)  # of the launcher: workers load only what they run
+    assert sorted(run.stderr.splitlines()) == sorted(warnings)  # from the launcher: workers load only what they run
     for rank in range(2):
         assert (tmp_path / f"{rank}-of-2").read_text() == f"{{'loss': {rank}.0}}\nclosed\n"
 
 
-def test_a_programs_own_sink_runs_on_every_worker(tmp_path):
+def test_sink_of_a_program_runs_on_every_worker(tmp_path):
     text = textwrap.dedent(LOG) + 'mx.monitor.start("lines", os.environ["OUT"])\nmx.monitor.report(loss=1)\n'
     run = neomx_command("run", "-n", 2, "--env", f"OUT={tmp_path}", write(tmp_path, text))
     assert run.returncode == 0, run.stderr
@@ -100,7 +100,7 @@ def test_a_programs_own_sink_runs_on_every_worker(tmp_path):
         assert (tmp_path / f"{rank}-of-2").read_text() == "{'loss': 1.0}\nclosed\n"
 
 
-def test_starting_again_replaces_the_sink_before(no_sinks):
+def test_starting_again_replaces_the_running_sink(no_sinks):
     mx.monitor.register_sink("heard", help="keep")(Heard)
     first, second = mx.monitor.start("heard"), mx.monitor.start("heard")
     mx.monitor.report(loss=1)
@@ -109,7 +109,7 @@ def test_starting_again_replaces_the_sink_before(no_sinks):
     assert (first.values, second.values, second.made_with) == ([], [{"loss": 1.0}], ("", 0, 1))
 
 
-def test_the_environment_starts_a_sink_on_the_ranks_that_it_is_for(no_sinks):
+def test_environment_starts_a_sink_on_its_ranks(no_sinks):
     mx.monitor.register_sink("heard-all", help="keep", metavar="X")(Heard)
     mx.monitor.register_sink("heard-first", help="keep", ranks="first")(Heard)
     of_rank = {"NEOMX_STORE": "h:1", "NEOMX_SECRET": "s" * 16, "WORLD_SIZE": "2", "NEOMX_SINK_HEARD_ALL": "3"}
@@ -125,7 +125,7 @@ def test_the_environment_starts_a_sink_on_the_ranks_that_it_is_for(no_sinks):
     assert mx.monitor.start_from_environment({**of_rank, "NEOMX_ROLE": "server"}) == []
 
 
-def test_a_sink_that_is_not_there_or_does_not_start_is_left_out_with_a_warning(no_sinks, caplog):
+def test_missing_or_failing_sink_is_skipped_with_a_warning(no_sinks, caplog):
     class Full(Heard):
         def __init__(self, *_):
             raise OSError("no space\nleft")
@@ -134,14 +134,14 @@ def test_a_sink_that_is_not_there_or_does_not_start_is_left_out_with_a_warning(n
     with caplog.at_level(logging.WARNING, "neomx"):
         assert mx.monitor.start_from_environment({"NEOMX_SINK_FULL": "1", "NEOMX_SINK_GONE": "1"}) == []
     assert [record.getMessage() for record in caplog.records] == [
-        "neomx: NEOMX_SINK_GONE asks for a sink that is not registered here: is its package installed on this machine?",
+        "neomx: NEOMX_SINK_GONE requests a sink that is not registered here: is its package installed on this machine?",
         "neomx: the sink 'full' cannot be started: OSError: no space left",
     ]
     with pytest.raises(OSError, match="no space"):
         mx.monitor.start("full")
 
 
-def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog):
+def test_failing_sink_is_stopped_and_training_continues(no_sinks, caplog):
     calls = []
 
     class Fails(Heard):
@@ -167,22 +167,22 @@ def test_a_sink_that_fails_is_stopped_and_the_training_goes_on(no_sinks, caplog)
     ("call", "says"),
     [
         (lambda: mx.monitor.start("tensorbord"), "no sink 'tensorbord' is registered. Did you mean tensorboard?"),
-        (lambda: mx.monitor.start("tensorboard"), "'tensorboard' takes a value (DIR), received ''"),
-        (lambda: mx.monitor.start("progress", "x"), "'progress' takes no value, received 'x'"),
-        (lambda: mx.monitor.register_sink("Lines", help=""), "lower-case letters, digits and '-', received 'Lines'"),
+        (lambda: mx.monitor.start("tensorboard"), "'tensorboard' expects a value (DIR), received ''"),
+        (lambda: mx.monitor.start("progress", "x"), "'progress' expects no value, received 'x'"),
+        (lambda: mx.monitor.register_sink("Lines", help=""), "lowercase letters, digits and '-', received 'Lines'"),
         (lambda: mx.monitor.register_sink("x", help="", ranks="last"), "'all' or 'first', received 'last'"),
         (lambda: mx.monitor.register_sink("x", help="", metavar="X", default=True), "is for switches"),
         (lambda: mx.monitor.register_sink("x", help="")(int), "expects a subclass of mx.monitor.Sink"),
         (lambda: mx.monitor.register_sink("progress", help="")(Heard), "already registered by neomx.monitor.console"),
     ],
 )
-def test_what_cannot_be_is_refused(call, says):
+def test_invalid_registration_or_start_is_refused(call, says):
     with pytest.raises(mx.MXNetError) as error:
         call()
     assert says in str(error.value)
 
 
-def test_what_workers_and_other_machines_are_told(no_sinks, tmp_path, monkeypatch, capsys):
+def test_sink_options_reach_workers_and_other_machines(no_sinks, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "train.py")
 
@@ -202,9 +202,9 @@ def test_what_workers_and_other_machines_are_told(no_sinks, tmp_path, monkeypatc
     assert told("--no-progress") == {"NEOMX_PROGRESS": "0"} == told("--env", "NEOMX_PROGRESS=0")
     assert told("--tensorboard", "board")["NEOMX_TENSORBOARD"] == str(tmp_path / "board")
     assert told("--heard", "--count", "4")["NEOMX_SINK_COUNT"] == "4"
-    assert "--timeout is another option of neomx run. Set NEOMX_SINK_TIMEOUT" in capsys.readouterr().err
+    assert "--timeout is an option of neomx run. Set NEOMX_SINK_TIMEOUT" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         told("--count", "3")
     assert "argument --count: expected an even number, received 3" in capsys.readouterr().err
-    hosts = told("--no-progress", "--heard", "--hosts", "a:1,b:1")  # these go through ssh's stdin
+    hosts = told("--no-progress", "--heard", "--hosts", "a:1,b:1")  # these are sent through ssh's stdin
     assert hosts == {"NEOMX_PROGRESS": "0", "NEOMX_SINK_HEARD": "1"}

@@ -70,7 +70,7 @@ def run(case, folder, servers=0):
         ("two trainers", "worker 0 steps its Trainer number 0, worker 1 steps its Trainer number 1"),
         ("later", "the same settings: learning_rate is 0.1 on worker 0 and 0.5 on worker 1"),
         ("shape", "_bias (2,) float32, worker 1 has Parameter "),
-        ("layer", "_bias (2,) float32, which worker 0 lacks"),
+        ("layer", "_bias (2,) float32, which worker 0 does not have"),
     ],
 )
 def test_programs_that_differ_are_told_in_what(case, told, servers, tmp_path):
@@ -97,4 +97,4 @@ def test_weights_that_differ_at_the_end_are_told(tmp_path):
     result = run("written", tmp_path)
     assert result.returncode == 0, result.stderr
     assert "the workers end with different weights: " in result.stderr
-    assert "_bias of worker 1 is not that of worker 0. Usually one worker has loaded or changed" in result.stderr
+    assert "_bias of worker 1 differs from worker 0. Usually one worker has loaded or changed" in result.stderr

@@ -1,4 +1,4 @@
-"""Two workers begin under layouts: a Block without values, torch modules, the example that runs under any layout."""
+"""Two workers start under layouts: a Block without values, torch modules, the example that runs under any layout."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def block():
 
 
 def hollow():
-    """How far the values of a Block that `apply` initialises are from those of `initialize`."""
+    """The difference between values of a Block that `apply` initializes and those of `initialize`."""
     mx.random.seed(5)
     one = block()
     one.initialize(mx.init.Xavier())
@@ -52,7 +52,7 @@ def module():
 
 
 def train(layout=None, shard=None):
-    """A torch module after ten steps; gradients are clipped."""
+    """A torch module after ten steps with gradient clipping."""
     net, rank, size = module(), 0, 1
     if layout is not None:
         mx.parallel.apply(net, layout, shard=shard)

@@ -1,6 +1,6 @@
-"""Makes and drops Trainers one after the other; run by test_workers.py on two workers.
+"""Creates and drops Trainers one after the other; run by test_workers.py on two workers.
 
-The second worker has a batch less each time, and drops its Trainer while the first still steps.
+The second worker has one batch fewer each time, and drops its Trainer while the first still steps.
 """
 
 import gc
@@ -34,8 +34,8 @@ counts = []
 for _ in range(5):
     net = train(3 - mx.dist.rank())
     mx.nd.waitall()
-    mx.dist.barrier()  # takes part in the first worker's last step, and has its weights then
-    # The gradient is 1 for each sample, and both workers' are summed: two steps by 2, one by 1.
+    mx.dist.barrier()  # takes part in the last step of the first worker, and then has its weights
+    # The gradient is 1 for each sample, and those of both workers are summed: two steps by 2, one by 1.
     np.testing.assert_allclose(net.weight.data().asnumpy(), 1 - 0.5 * float(sys.argv[1]))
     counts.append(alive())
 assert counts == [1] * 5, counts

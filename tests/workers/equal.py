@@ -1,4 +1,4 @@
-"""Train small networks on this worker's part of every global batch, and write down the weights.
+"""Trains small networks on this worker's part of every global batch, and saves the weights.
 
 equal.py OUT KVSTORE [KEY=VALUE of its create ...]
 """
@@ -22,7 +22,7 @@ CASES = {
 
 
 def network(seed=0):
-    """Three layers, one of them with a 4-D weight, with weights from numpy's random numbers."""
+    """Return three layers, one of them with a 4-D weight, with random weights from numpy."""
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Conv2D(4, 3, in_channels=1, activation="relu"), gluon.nn.Flatten())
     net.add(gluon.nn.Dense(16, activation="tanh", in_units=4 * 6 * 6), gluon.nn.Dense(5, in_units=16))
@@ -40,7 +40,7 @@ def data():
 
 
 def train(kv, hybridize, **how):
-    net = network(seed=kv.rank)  # all must begin with the weights of worker 0
+    net = network(seed=kv.rank)  # all must start with the weights of worker 0
     if hybridize:
         net.hybridize()
     trainer = gluon.Trainer(net.collect_params(), kvstore=kv, **how)

@@ -1,9 +1,9 @@
-"""Train until something goes wrong: each --fault happens to one worker in one step, between backward and the update.
+"""Trains until a fault: each --fault happens to one worker in one step, between backward and the update.
 
     faulty.py FOLDER KVSTORE,... [--fault WHAT@RANK:STEP ...] [--forgiving RANK]
 
-What happened and when is written to FOLDER as NAME-RANK.json. An error is caught, the weights are saved, and it is
-raised again, unless this worker forgives. Step 0 is before a worker joins its job.
+Events and their times are written to FOLDER as NAME-RANK.json. An error is caught, the weights are saved, and it is
+raised again, unless this worker is forgiving. Step 0 is before a worker joins its job.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def options():
 
 
 def note(name, **more):
-    """Write down that something happened, now."""
+    """Write an event with the current time."""
     path = f"{given.folder}/{name}-{RANK}.json"
     with open(path + ".part", "w") as file:
         json.dump({"time": time.time(), **more}, file)
@@ -36,13 +36,13 @@ def note(name, **more):
 
 
 def faults_of(step):
-    """What goes wrong on this worker in this step."""
+    """The faults on this worker in this step."""
     told = [fault.partition("@") for fault in given.fault]
     return [what for what, _, place in told if place == f"{RANK}:{step}"]
 
 
 def await_others():
-    """Until all have imported the library, which takes seconds of a busy machine."""
+    """Wait until all have imported the library, which takes seconds on a busy machine."""
     while not all(os.path.exists(f"{given.folder}/imported-{r}.json") for r in range(int(os.environ["WORLD_SIZE"]))):
         time.sleep(0.05)
 
@@ -61,7 +61,7 @@ def happen(what):
         with contextlib.suppress(SystemExit):
             sys.exit(3)
     if what == "outlast":
-        limit = time.monotonic() + 60  # worker 0 is not done before if it waits for us
+        limit = time.monotonic() + 60  # worker 0 does not finish earlier if it waits for this one
         while not os.path.exists(f"{given.folder}/done-0.json") and time.monotonic() < limit:
             time.sleep(0.05)
     if what == "absent":
@@ -69,7 +69,7 @@ def happen(what):
     if what in ("kill", "stop"):
         os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
     if what == "interrupt":
-        os.kill(os.getppid(), signal.SIGINT)  # the launcher's terminal would
+        os.kill(os.getppid(), signal.SIGINT)  # as the launcher's terminal would
     if what in ("server-kill", "server-stop"):
         os.kill(members()["server 0"]["pid"], {"server-kill": signal.SIGKILL, "server-stop": signal.SIGSTOP}[what])
 
@@ -88,13 +88,13 @@ def network():
 
 
 def create(name):
-    """'dist_stale:1' is one step of staleness."""
+    """Create a store; 'dist_stale:1' has a staleness of one step."""
     name, _, staleness = name.partition(":")
     return mx.kv.create(name, **({"staleness": int(staleness)} if staleness else {}))
 
 
 def train(nets, trainers):
-    """All steps, or fewer if this worker leaves; when each update began and ended."""
+    """Run all steps, or fewer if this worker leaves. Return when each update began and ended."""
     began, ended, pace = [], [], PACE
     x = nd.ones((4, 8)) * (RANK + 1)
     for step in range(1, STEPS + 1):
@@ -126,7 +126,7 @@ def main():
             gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.01}, kvstore=store)
             for net, store in zip(nets, stores, strict=True)
         ]
-        stores[0].barrier()  # all begin together
+        stores[0].barrier()  # all start together
         note("roster", pids=[member["pid"] for name, member in members().items() if not name.startswith("node")])
         began, ended = train(nets, trainers)
     except mx.MXNetError as error:

@@ -1,4 +1,4 @@
-"""Mixed precision and SyncBatchNorm on three workers: what each sees of it is written down.
+"""Mixed precision and SyncBatchNorm on three workers; the results of each are saved.
 
 half.py OUT
 """
@@ -23,7 +23,7 @@ def images(seed=0):
 
 
 def normalised(layer, x, slope):
-    """Two steps: outputs, gradients of data, gamma and beta, and the running averages after them."""
+    """Run two steps. Return outputs, gradients of data, gamma and beta, and the running averages after them."""
     layer.initialize()
     layer.gamma.set_data(nd.array([0.5, 1.0, 2.0]))
     found = []
@@ -39,7 +39,7 @@ def normalised(layer, x, slope):
 
 
 def statistics(rank):
-    """Over all workers, then over two of them, then alone."""
+    """Statistics over all workers, then over two of them, then on one."""
     x, slope = images(), images(1)
     begin, end = SHARES[rank]
     results = {}
@@ -60,7 +60,7 @@ def one_weight(**how):
 
 
 def steps(weight, trainer, factors):
-    """After each step: the weight, the scale and the next one."""
+    """Return the weight, the scale and the next scale after each step."""
     lines = []
     for factor in factors:
         with autograd.record():
@@ -74,11 +74,11 @@ def steps(weight, trainer, factors):
 
 
 def overflows(rank):
-    """One worker's gradient is infinite, in the second step another's."""
+    """One worker's gradient is infinite, in the second step that of another."""
     inf = float("inf")
     factors = [inf if rank == 1 else 1.0, inf if rank == 2 else 1.0, float(rank), 3.0]
     together = steps(*one_weight(kvstore="dist_sync"), factors)
-    # Parameters that no other worker has, as those of a pipeline's stages: nobody's sum tells of the others' overflow.
+    # Parameters that no other worker has, as in pipeline stages: no sum reveals the overflow of the others.
     weight, trainer = one_weight(kvstore=None)
     trainer._amp_agree = amp.loss_scaler.agree(session().group.clone("overflow"))
     return {"together": together, "apart": steps(weight, trainer, factors)}
@@ -104,7 +104,7 @@ def torch_overflows(rank):
 
 
 def uneven(rank):
-    """The last worker has a batch fewer: it takes over the others' scale with their weights."""
+    """The last worker has one batch fewer: it copies the scale of the others with their weights."""
     weight, trainer = one_weight(kvstore="dist_sync")
     trainer._amp_loss_scaler._scale_seq_len = 2
     data = gluon.data.ArrayDataset(np.ones((8, 1), dtype="float32"))

@@ -1,4 +1,4 @@
-"""Mixed precision on two workers under layouts; the weights and scales after some steps are written down.
+"""Mixed precision on two workers under layouts; weights and scales after some steps are saved.
 
 half_layouts.py OUT
 """
@@ -28,7 +28,7 @@ def network():
 
 
 def trained(kind, layout=None, shard=None):
-    """Six steps, the third with infinite gradients in one worker where there is a scale: {name: weight}, (scales)."""
+    """Six steps, with infinite gradients in one worker in the third if there is a scale: {name: weight}, (scales)."""
     how, dtype = kind.split()
     net, parts, part = network(), 1, 0
     if how == "cast":

@@ -1,4 +1,4 @@
-"""Every call of Horovod's API on two workers, against what arithmetic says. Written as for Horovod and MXNet."""
+"""Every call of Horovod's API on two workers, compared with computed values. Written as for Horovod and MXNet."""
 
 import json
 import os
@@ -22,7 +22,7 @@ def raises(kind, words, call, *args, **kwargs):
 
 
 def mine(*shape, dtype="float32"):
-    """An array that is known on every worker: 1, 2, ... on worker 0, the double on worker 1."""
+    """An array with known values on every worker: 1, 2, ... on worker 0, twice that on worker 1."""
     return nd.arange(1, 1 + int(np.prod(shape)), dtype=dtype).reshape(shape) * (hvd.rank() + 1)
 
 
@@ -96,7 +96,7 @@ def alltoall():
     rows, received = hvd.alltoall(mine(3), splits=nd.array(splits, dtype="int32"))
     same(rows, [1, 2, 4, 6] if hvd.rank() == 0 else [2, 3])
     same(received, [1, 3] if hvd.rank() == 0 else [2, 0], "int32")
-    raises(ValueError, "splits must be 2 numbers", hvd.alltoall, mine(3), splits=[1, 1])
+    raises(ValueError, "splits must be 2 row counts", hvd.alltoall, mine(3), splits=[1, 1])
 
 
 def reducescatter():
@@ -123,7 +123,7 @@ def parameters():
     net = mx.gluon.nn.HybridSequential()
     net.add(mx.gluon.nn.Conv2D(3, 3), mx.gluon.nn.Dense(2, in_units=12), mx.gluon.nn.Dense(1))
     net.initialize(mx.init.Xavier(), ctx=[mx.cpu(0), mx.cpu(1)])
-    hvd.broadcast_parameters(net.collect_params(), root_rank=0)  # one of the layers knows its shape, two do not
+    hvd.broadcast_parameters(net.collect_params(), root_rank=0)  # the shape of one layer is known, those of two are not
     net(nd.ones((1, 1, 4, 4)))
     for param in net.collect_params().values():
         for replica in param.list_data():
@@ -149,15 +149,15 @@ def process_sets():
 
 
 def join():
-    if hvd.rank() == 0:  # who has joined counts as zero in sums, and in averages over all
+    if hvd.rank() == 0:  # a joined worker counts as zero in sums, and in averages over all
         same(hvd.allreduce(mine(2), average=False, name="alone"), [1, 2])
         same(hvd.grouped_allreduce([mine(2), mine(3, dtype="int64")])[0], [0.5, 1])
-    assert hvd.join() == 0  # the last one that came
+    assert hvd.join() == 0  # the last one that joined
     if hvd.rank() == 0:
         raises(hvd_error(), "while some workers have joined, here [1]", hvd.allgather, mine(2))
     else:
         raises(hvd_error(), "while some workers have joined, here [1]", hvd.join)
-    if hvd.rank() == 1:  # it has this sum when the other has joined
+    if hvd.rank() == 1:  # it gets this sum when the other has joined
         same(hvd.allreduce(mine(2), average=False), [2, 4])
     assert hvd.join() == 1
 
@@ -189,7 +189,7 @@ def timeline():
 
 
 def different_calls():
-    """It leaves the workers' channel broken."""
+    """Leaves the communication of the workers broken."""
     call = hvd.allreduce if hvd.rank() == 0 else hvd.allgather
     raises(hvd_error(), "the workers must make the same calls in the same order", call, mine(2))
 
@@ -207,7 +207,7 @@ CHECKS += [process_sets, join, timeline, different_calls, shutdown]
 
 if __name__ == "__main__":
     hvd.init()
-    hvd.init()  # once is enough, twice is no harm
+    hvd.init()  # once is enough, twice does no harm
     rank = hvd.rank()
     horovod_training.main()
     for check in CHECKS:

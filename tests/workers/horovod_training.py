@@ -1,4 +1,4 @@
-"""Training by Horovod's API on two workers, against one process with the samples of both."""
+"""Training with Horovod's API on two workers, compared with one process on the samples of both."""
 
 import horovod.mxnet as hvd
 import mxnet as mx
@@ -21,7 +21,7 @@ def mine(batch):
 
 
 def network():
-    """A network whose first weights nobody knows before the first forward, other ones on each worker."""
+    """A network with deferred initialization, with other weights on each worker."""
     mx.random.seed(hvd.rank())
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Conv2D(3, 3, activation="tanh"), gluon.nn.Dense(8, activation="tanh"))
@@ -37,7 +37,7 @@ def backward(net, batch):
 
 
 def pair(hybridize=False):
-    """The network of all workers, which begins as worker 0's, and one to train alone with the same weights."""
+    """Return the network of all workers, which starts with worker 0's weights, and a copy to train alone."""
     together, alone = network(), network()
     hvd.broadcast_parameters(together.collect_params(), root_rank=0)
     for net in (together, alone):
@@ -119,7 +119,7 @@ def optimizer():
 
 
 def module():
-    """A Module with Horovod's optimizer; its gradients leave during backward."""
+    """A Module with Horovod's optimizer; its gradients are sent during backward."""
     weights = []
     for shared in (True, False):
         net = mx.sym.FullyConnected(mx.sym.var("data"), num_hidden=4, name="fc")

@@ -1,9 +1,9 @@
-"""Train small models under every layout that this many workers allow, and write down losses and files.
+"""Trains small models under every layout that this number of workers allows, and saves losses and files.
 
 layouts.py FOLDER matrix [PATTERN] | optimizers | memory | bad
 
-Each worker writes FOLDER/<workers>-<rank>.npz with what it found in every case, and worker 0 FOLDER/<case>.params.
-One process runs the same program: its cases are the models, whole.
+Each worker writes FOLDER/<workers>-<rank>.npz with its results of every case, and worker 0 FOLDER/<case>.params. A
+single process runs the same program on the whole models.
 """
 
 import os
@@ -27,7 +27,7 @@ SIZE = mx.dist.size()
 
 
 def filled(net, seed):
-    """With weights from numpy's random numbers: others on each worker, so that all must take worker 0's."""
+    """Set random weights from numpy: different ones on each worker, so that all must use worker 0's."""
     random = np.random.default_rng(seed)
     if isinstance(net, torch.nn.Module):
         for leaf in net.parameters():
@@ -41,7 +41,7 @@ def filled(net, seed):
 
 
 def mlp():
-    """The prefix gives its Parameters, which a Trainer sorts by name, the same names each time."""
+    """The prefix gives the Parameters, which a Trainer sorts by name, the same names each time."""
     net = gluon.nn.HybridSequential(prefix="mlp_")
     with net.name_scope():
         net.add(gluon.nn.Dense(16, activation="relu", in_units=10), gluon.nn.Dense(9, in_units=16))
@@ -50,7 +50,7 @@ def mlp():
 
 
 class Residual(gluon.HybridBlock):
-    """Two convolutions, added to what came in."""
+    """Two convolutions, added to the input."""
 
     def __init__(self, channels, norm):
         super().__init__()
@@ -65,7 +65,7 @@ class Residual(gluon.HybridBlock):
 
 
 def resnet(norm=gluon.nn.InstanceNorm):
-    """InstanceNorm knows one sample at a time, so that a batch in parts gives what it gives as a whole."""
+    """InstanceNorm works per sample, so that a batch in parts gives the same result as a whole batch."""
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Conv2D(4, 3, strides=2, in_channels=1), Residual(4, norm), Residual(4, norm))
     net.add(gluon.nn.GlobalAvgPool2D(), gluon.nn.Dense(CLASSES, in_units=4))
@@ -73,12 +73,12 @@ def resnet(norm=gluon.nn.InstanceNorm):
 
 
 def resnet_synchronised():
-    """BatchNorm over the batch of all workers is one process's, too."""
+    """BatchNorm over the batch of all workers also matches a single process."""
     return resnet(gluon.contrib.nn.SyncBatchNorm)
 
 
 def gpt2():
-    """31 tokens: no number of workers divides them."""
+    """31 tokens, which no number of workers divides."""
     return GPT2(vocab_size=31, units=16, layers=2, heads=4, max_length=TIME, dropout=0.0)
 
 
@@ -105,8 +105,8 @@ MODELS = {
 
 # ---- how they are trained ----
 
-# The gradient of a key's bias is 0 but for rounding. AdamW with its usual epsilon divides it by its own size, and steps
-# as far as for any other: a larger epsilon keeps rounding small.
+# The gradient of a key's bias is 0 except for rounding. AdamW with its usual epsilon divides it by its own magnitude,
+# and steps as far as for any other gradient. A larger epsilon keeps the effect of rounding small.
 OPTIMIZERS = {
     "sgd": ("sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-3}),
     "adamw": ("adamw", {"learning_rate": 0.01, "epsilon": 1e-3, "wd": 0.01}),
@@ -115,7 +115,7 @@ TORCH_OPTIMIZERS = {
     "sgd": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3}),
     "adamw": (torch.optim.AdamW, {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.01}),
 }
-CLIP = 0.5  # of the gradient of the mean; it is larger in most of the steps
+CLIP = 0.5  # of the gradient of the mean; exceeded in most of the steps
 # (optimizer, micro-batches, whether it clips)
 WAYS = {
     "sgd": ("sgd", 1, False),
@@ -164,7 +164,7 @@ LAYOUTS = {
 
 
 def suits(model, layout, shard):
-    """Convolutions are not divided over a tensor group; statistics of a batch are not those of its parts."""
+    """Convolutions are not divided over a tensor group; statistics of a batch differ from those of its parts."""
     if model == "synchronised":
         return layout.tensor == 1 and layout.pipeline == 1
     if model == "torch":
@@ -173,7 +173,7 @@ def suits(model, layout, shard):
 
 
 def ways(model, workers, shard):
-    """All ways for one model on two workers; others, where each step takes longer, go the most different ones."""
+    """Return all ways for one model on two workers; for others, where each step is slower, the most different ones."""
     if model == "synchronised":
         return ["adamw-clip"]
     if workers == 8 and shard is not None:
@@ -182,7 +182,7 @@ def ways(model, workers, shard):
 
 
 def cases(workers):
-    """(name, model, layout, shard, way) of all."""
+    """Return (name, model, layout, shard, way) of all cases."""
     for model in MODELS:
         for text, shard in LAYOUTS[workers]:
             if suits(model, Layout.parse(text), shard):
@@ -194,12 +194,12 @@ def cases(workers):
 
 
 def share(array, layout):
-    """This worker's samples of every batch."""
+    """Return this worker's samples of every batch."""
     return nd.array(np.split(array, layout.batch_size, axis=1)[layout.batch_rank])
 
 
 def train(net, data, layout, shard, way):
-    """The losses of each step, over this worker's samples or over all: their mean over workers is one process's."""
+    """Return the loss of each step. Its mean over workers is the loss of a single process."""
     optimizer, microbatches, clips = WAYS[way]
     x, y = (share(array, layout) for array in data)
     if isinstance(net, torch.nn.Module):
@@ -215,7 +215,7 @@ def train(net, data, layout, shard, way):
 
 
 def parts(way, layout):
-    """How train_step is told; 1F1B takes at least as many micro-batches as there are stages."""
+    """The arguments of train_step; 1F1B takes at least as many microbatches as there are stages."""
     _, microbatches, clips = WAYS[way]
     clip = CLIP if clips else None
     if microbatches == 1:
@@ -224,7 +224,7 @@ def parts(way, layout):
 
 
 def train_torch(net, x, y, layout, shard, way):
-    """The same for a torch module, with torch's optimizers."""
+    """Like `train`, for a torch module with torch's optimizers."""
     kind, settings = TORCH_OPTIMIZERS[WAYS[way][0]]
     loss = torch.nn.functional.cross_entropy
     if layout.pipeline > 1 or (WAYS[way][1] > 1 and SIZE > 1):
@@ -248,7 +248,7 @@ def train_torch(net, x, y, layout, shard, way):
 
 
 def plain_step(net, loss, trainer, x, y, clips=False):
-    """What a script for one process does."""
+    """A step as in a script for one process."""
     with autograd.record():
         value = loss(net(x), y)
     value.backward()
@@ -336,12 +336,12 @@ def optimizers(folder):
 
 
 def learner(name, kind, path=None):
-    mx.random.seed(3)  # of SGLD's noise
+    mx.random.seed(3)  # for the noise of SGLD
     net = filled(mlp(), seed=mx.dist.rank())
     if path is not None:
         net.load_parameters(f"{path}.params")
     mx.parallel.apply(net, Layout(data=SIZE), shard=kind)
-    params = net.collect_params(".*weight" if name == "groupadagrad" else None)  # which takes matrices alone
+    params = net.collect_params(".*weight" if name == "groupadagrad" else None)  # it supports only matrices
     trainer = gluon.Trainer(params, name, {"learning_rate": 0.05, **SETTINGS.get(name, {})})
     if path is not None:
         trainer.load_states(f"{path}.states")
@@ -367,11 +367,11 @@ def go_on(folder, name, kind, other):
     return steps(net, trainer, range(EARLY, EARLY + LATE))
 
 
-# ---- what a worker holds ----
+# ---- memory of a worker ----
 
 
 def memory(folder):
-    """Bytes of parameters, gradients and states, by the storages of the tensors; of a row of each parameter."""
+    """Bytes of parameters, gradients and states, by the storages of the tensors, and of a row of each parameter."""
     found = {}
     for model in ("mlp", "resnet", "gpt2"):
         for kind in (None, "optimizer", "full"):
@@ -400,16 +400,16 @@ def arrays_in(state):
 
 
 def storage(tensors):
-    """Bytes of the different storages behind tensors; of a DTensor what is here."""
+    """Bytes of the distinct storages of tensors; of a DTensor, the local part."""
     here = [tensor.to_local() if hasattr(tensor, "to_local") else tensor for tensor in tensors]
     return sum({each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in here}.values())
 
 
-# ---- what cannot be ----
+# ---- invalid arguments ----
 
 
 class Homeless(gluon.HybridBlock):
-    """Lists its stages, and forgets one of its layers."""
+    """Lists its stages, but omits one of its layers."""
 
     def __init__(self):
         super().__init__()
@@ -433,7 +433,7 @@ def small(*widths, **how):
 
 
 def message(call, *args, **kwargs):
-    """What it says when it refuses."""
+    """The message of the error that the call raises."""
     try:
         call(*args, **kwargs)
     except (mx.MXNetError, ValueError, TypeError) as error:

@@ -1,8 +1,8 @@
-"""Train under a layout until worker 1 dies or hangs, in the middle of a step.
+"""Trains under a layout until worker 1 dies or hangs in the middle of a step.
 
 layouts_faulty.py FOLDER LAYOUT SHARD kill|hang forward|backward
 
-Worker 1 writes FOLDER/fault when it goes wrong, the others FOLDER/<rank> with the error that they get, and when.
+Worker 1 writes FOLDER/fault at the fault, the others FOLDER/<rank> with the error that they get, and when.
 """
 
 import os
@@ -10,7 +10,7 @@ import sys
 import time
 
 import torch
-import torch.distributed.fsdp  # here, so that no worker is late in the training because it imports
+import torch.distributed.fsdp  # so that no worker is late in the training because of the import
 import torch.distributed.tensor
 
 import neomx as mx
@@ -32,7 +32,7 @@ def happen(*_):
 
 
 class Trap(gluon.Block):
-    """Gives what it gets, until it is armed."""
+    """Returns its input, until it is armed."""
 
     armed = False
 

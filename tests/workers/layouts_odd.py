@@ -1,8 +1,8 @@
-"""Orders of calls and kinds of models under layouts that are not the plain ones; their losses are written down.
+"""Unusual orders of calls and kinds of models under layouts; their losses are saved.
 
 layouts_odd.py FOLDER
 
-Each worker writes FOLDER/<workers>-<rank>.npz; one process runs the same program, where every layout is of one worker.
+Each worker writes FOLDER/<workers>-<rank>.npz; a single process runs the same program with layouts of one worker.
 """
 
 import sys
@@ -22,7 +22,7 @@ ADAM = ("adamw", {"learning_rate": 0.02, "epsilon": 1e-3})
 
 
 def over(line):
-    """All workers along one line of a layout."""
+    """All workers along one dimension of a layout."""
     return Layout(**{line: SIZE})
 
 
@@ -55,13 +55,13 @@ def stepping(net, layout, optimizer=ADAM, **how):
 
 
 def half_precision_in_a_pipeline(folder):
-    """Only the last stage knows the type of the loss."""
+    """Only the last stage knows the dtype of the loss."""
     step = stepping(mlp(8, 8, 4, dtype="bfloat16"), over("pipeline"), schedule="gpipe", cut="parameters")
     return losses(step, over("pipeline"), dtype="bfloat16")
 
 
 def states_of_a_pipeline(folder):
-    """The file has every stage's count of updates, by which Adam corrects its means."""
+    """The file contains the update count of every stage, which Adam uses for bias correction."""
     path = f"{folder}/{SIZE}-pipeline"
     step = stepping(mlp(8, 8, 4), over("pipeline"), schedule="gpipe", cut="parameters")
     found = losses(step, over("pipeline"), steps=2)
@@ -74,7 +74,7 @@ def states_of_a_pipeline(folder):
 
 
 def states_loaded_before_the_layout(folder):
-    """Weights are whole when the states come, and parts when they are first updated."""
+    """Weights are whole when the states are loaded, and parts when they are first updated."""
     path = f"{folder}/{SIZE}-before"
     first = stepping(mlp(8, 8, 4), over("data"))
     found = losses(first, over("data"), steps=2)
@@ -89,7 +89,7 @@ def states_loaded_before_the_layout(folder):
 
 
 def a_step_before_the_layout(folder):
-    """On one worker's samples, the same for all; then gradients meet, and the states are parts."""
+    """A step on one worker's samples, the same for all; then gradients are summed, and the states are parts."""
     net = mlp(8, 8, 4, seed=0)
     trainer = gluon.Trainer(net.collect_params(), *ADAM)
     alone = train_step_alone(net, trainer, *next(batches(Layout())))

@@ -1,4 +1,4 @@
-"""What layouts on two workers really take and exchange, beside what was estimated before; for test_estimate.py.
+"""Measures what layouts on two workers use and exchange, next to the estimates; for test_estimate.py.
 
 measured.py OUT
 """
@@ -63,7 +63,7 @@ STEPS = [
 
 
 class Counted:
-    """The bytes that collectives work on, by kind."""
+    """Counts the bytes in collectives, by kind."""
 
     def __init__(self):
         self.bytes = dict.fromkeys(("all-reduce", "all-gather", "reduce-scatter", "point to point"), 0)
@@ -97,7 +97,7 @@ def nbytes(state):
 
 
 class LocalSaved(Saved):
-    """As Saved, of each worker's parts."""
+    """Like Saved, for each worker's parts."""
 
     def __init__(self, there):
         super().__init__([local(each) for each in there])
@@ -108,7 +108,7 @@ class LocalSaved(Saved):
 
 
 class Live(torch.autograd.graph.saved_tensors_hooks):
-    """The most that autograd keeps at once for backward, but for parameters and inputs."""
+    """The maximum that autograd keeps for backward, without parameters and inputs."""
 
     def __init__(self, there):
         super().__init__(self._hold, lambda held: held.tensor)
@@ -139,7 +139,7 @@ class _Held:
 
 
 def in_steps(make, shape, dtype, labels, layout, how, counted):
-    """Train with train_step, a pipeline or micro-batches."""
+    """Train with train_step, in a pipeline or with microbatches."""
     net = make()
     net.initialize()
     x, y = nd.zeros(shape, dtype=dtype), nd.zeros(labels)
@@ -148,7 +148,7 @@ def in_steps(make, shape, dtype, labels, layout, how, counted):
     step = mx.parallel.train_step(
         net, LOSS, trainer, layout, **how, **({"cut": "parameters"} if layout.pipeline > 1 else {})
     )
-    step(x, y)  # the first also agrees on things
+    step(x, y)  # the first step includes agreements between workers
     counted.bytes = dict.fromkeys(counted.bytes, 0)
     here = [p.data()._data for p in net.collect_params().values() if p.placement.is_here]
     live = Live([*(local(leaf.detach()) for leaf in here), x._data])
@@ -171,7 +171,7 @@ def real(make, shape, dtype, labels, layout, shard, counted):
     mx.parallel.apply(net, layout, shard=shard)
     trainer = gluon.Trainer(net.collect_params(), "adamw", {"learning_rate": 1e-3})
     params = list({id(p): p for p in net.collect_params().values()}.values())
-    for _ in range(2):  # the first also agrees on things
+    for _ in range(2):  # the first step includes agreements between workers
         counted.bytes = dict.fromkeys(counted.bytes, 0)
         there = [p.data()._data for p in params]
         with LocalSaved([*there, x._data]) as saved, autograd.record():

@@ -1,6 +1,6 @@
-"""Modules and a FeedForward trained on this worker's part of each batch, and what they came to: `PROGRAM OUT STORE`.
+"""Trains Modules and a FeedForward on this worker's part of each batch and saves the parameters: `PROGRAM OUT STORE`.
 
-With a store of one process ("local") it is trained on the whole batches, which is what workers must come to.
+With a store of one process ("local") it trains on the whole batches, which gives the expected result.
 """
 
 import os
@@ -26,7 +26,7 @@ def network():
 
 
 def whole(missing=0):
-    """Every global batch, one after the other; of the last steps' samples, the second half may be missing."""
+    """Every global batch; the second half of the samples of the last steps may be missing."""
     random = np.random.default_rng(3)
     data = random.standard_normal((STEPS, GLOBAL, 6)).astype("float32")
     labels = random.integers(0, 4, (STEPS, GLOBAL)).astype("float32")
@@ -46,7 +46,7 @@ def part(store, missing=0):
 
 
 def fit(store, contexts=1, missing=0, epochs=EPOCHS, **options):
-    """The parameters after a training that begins with other weights on every worker."""
+    """Return the parameters after training from different weights on every worker."""
     mx.random.seed(store.rank)
     module = mx.mod.Module(network(), context=[mx.cpu(i) for i in range(contexts)])
     module.fit(part(store, missing), kvstore=store, num_epoch=epochs, initializer=mx.init.Xavier(), **options)
@@ -54,7 +54,7 @@ def fit(store, contexts=1, missing=0, epochs=EPOCHS, **options):
 
 
 def in_buckets(store):
-    """The same through two buckets, which have different weights only in their names."""
+    """The same with two buckets, whose weights differ only in their names."""
     mx.random.seed(store.rank)
     module = mx.mod.BucketingModule(lambda key: (network(), ("data",), ("softmax_label",)), default_bucket_key=1)
     iterator = part(store)
@@ -70,7 +70,7 @@ def in_buckets(store):
 
 
 def resumed(store):
-    """A training that is saved with its optimizer's states, and goes on from files."""
+    """Training that is saved with its optimizer's states and resumed from files."""
     prefix = f"{OUT}-{store.rank}-saved"
     first = fit(store, epochs=1, optimizer_params=SGD)
     first.save_checkpoint(prefix, 1, save_optimizer_states=True)
@@ -80,7 +80,7 @@ def resumed(store):
 
 
 def feed_forward(store):
-    """The older way, whose parameters are attributes."""
+    """The older API, whose parameters are attributes."""
     mx.random.seed(store.rank)
     model = mx.model.FeedForward(network(), num_epoch=EPOCHS, initializer=mx.init.Xavier(), **SGD)
     model.fit(part(store), kvstore=store)

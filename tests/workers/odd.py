@@ -1,4 +1,4 @@
-"""Steps that are not the plain ones, on this worker's part of the samples; the weights of each are written down.
+"""Unusual steps on this worker's part of the samples; the weights of each are saved.
 
 odd.py OUT KVSTORE
 """
@@ -19,7 +19,7 @@ def case(function):
 
 
 def dense(units=3, inputs=4, contexts=None, **how):
-    """A layer with weights that are the same everywhere."""
+    """A layer with the same weights everywhere."""
     net = gluon.nn.Dense(units, in_units=inputs, **how)
     net.initialize(ctx=contexts or [mx.cpu()])
     random = np.random.default_rng(5)
@@ -67,7 +67,7 @@ def a_second_backward_before_the_step(kv):
     net = dense()
     trainer = trainer_of(net, kv)
     for step in range(4):
-        backward(net, mine(samples(4, seed=50 + step), kv))  # written over
+        backward(net, mine(samples(4, seed=50 + step), kv))  # overwritten
         backward(net, mine(samples(4, seed=step), kv))
         trainer.step(4)
     return net
@@ -155,7 +155,7 @@ def sparse_rows(kv):
 
 @case
 def unequal_numbers_of_batches(kv):
-    """Nine samples in batches of two for all: worker 0 has the odd one, and more batches than the others."""
+    """Nine samples in batches of two: worker 0 has the odd one, and more batches than the others."""
     net = dense()
     trainer = trainer_of(net, kv)
     for epoch in range(2):
@@ -172,7 +172,7 @@ def unequal_numbers_of_batches(kv):
 
 @case
 def each_worker_says_its_own_count(kv):
-    """The same with `step(len(batch))`: the sum over workers is divided by the mean of what they say."""
+    """The same with `step(len(batch))`: the sum over workers is divided by the mean of their numbers."""
     net = dense()
     trainer = trainer_of(net, kv)
     for step in range(3):

@@ -1,6 +1,6 @@
-"""Trains small models that once differed from one process; run by test_workers.py on one worker or on several.
+"""Trains small models that once differed from a single process; run by test_workers.py on one or several workers.
 
-Every worker takes its samples of the same global batches, so that weights must be those of one process.
+Every worker uses its samples of the same global batches, so that the weights must match those of a single process.
 """
 
 import sys
@@ -11,19 +11,19 @@ import neomx as mx
 from neomx import autograd, gluon
 
 CASES = {
-    # Rows of more elements than a server's share of an array: they must stay whole, or the lazy update is lost.
+    # Rows of more elements than a server's share of an array: they must stay whole for the lazy update.
     "wide rows": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
     "schedule": ("lbsgd", {"learning_rate": 0.5, "lr_scheduler": (2, 0.5)}),
     "sparse lamb": ("lamb", {"learning_rate": 0.1}),
     "sparse adam": ("adam", {"learning_rate": 0.1}),
-    # One sample for each of two workers in a batch: in the last step the second has none.
+    # One sample for each of two workers in a batch: in the last step the second worker has none.
     "constant": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
     "string keys": ("sgd", {"learning_rate": 0.1}),
     # The second worker never has a batch.
     "no batch": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
-    # The program changes a part of the gradient, by a view of it, after it has left.
+    # The program changes part of the gradient, through a view, after it was sent.
     "view": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
-    # Gradients are summed, then used, in two calls, and in the second batch only the first worker has one.
+    # Gradients are summed and then used in two calls; in the second batch only the first worker has data.
     "two calls": ("sgd", {"learning_rate": 0.1, "momentum": 0.5}),
 }
 
@@ -49,7 +49,7 @@ def dense(batches):
 
 
 def model(name):
-    """A network, and its global batches."""
+    """Return a network and its global batches."""
     if name == "wide rows":
         return embedding(11, 100_000, [[0, 1, 2, 3], [4, 5, 6, 7], [0, 4, 8, 9], [10, 1, 2, 3]])
     if name.startswith("sparse"):
@@ -70,7 +70,7 @@ def two_calls(net, trainer, mine, count):
 
 
 def train(name):
-    """The first columns of the weight after training."""
+    """Return the first columns of the weight after training."""
     rule, params = CASES[name]
     kv = mx.kv.create("dist_sync")
     if name == "string keys":

@@ -1,9 +1,9 @@
-"""Train under layouts with dimensions of the program's own, added by public names alone.
+"""Trains under layouts with custom dimensions, added with public names only.
 
 own_dimension.py FOLDER [LAYOUT ...]
 
-Without layouts it goes by that of `neomx run --layout`. Each worker writes its losses to FOLDER/<layout>-<rank>.npz,
-and each model's first worker FOLDER/<layout>-<member>.params. One process trains the members of an ensemble one after
+Without layouts it uses that of `neomx run --layout`. Each worker writes its losses to FOLDER/<layout>-<rank>.npz, and
+each model's first worker FOLDER/<layout>-<member>.params. A single process trains the members of an ensemble one after
 the other, to FOLDER/alone-<member>.npz and .params.
 """
 
@@ -21,7 +21,7 @@ STEPS, BATCH = 4, 8
 
 @mx.parallel.register_dimension
 class Ensemble(mx.parallel.Dimension):
-    """Members that train apart, on the same samples, each from other values."""
+    """Members that train separately on the same samples, each from different weights."""
 
     name = "ensemble"
     shares_model = False
@@ -36,7 +36,7 @@ class Ensemble(mx.parallel.Dimension):
 
 @mx.parallel.register_dimension
 class Hosts(mx.parallel.Dimension):
-    """Copies of the model, as along data."""
+    """Replicas of the model, as along data."""
 
     name, order = "hosts", 15
     exchanges = "gradients between hosts"
@@ -69,7 +69,7 @@ def torch_module():
 
 
 def batches(layout):
-    """This worker's share of each batch."""
+    """Return this worker's share of each batch."""
     random = np.random.default_rng(1)
     for _ in range(STEPS):
         x, y = (random.standard_normal((BATCH, width)).astype("float32") for width in (6, 4))
@@ -91,7 +91,7 @@ def by_apply(net, layout):
 
 
 def by_step(net, layout):
-    """The losses of the whole batch, by train_step."""
+    """The losses of the whole batch, with train_step."""
     trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.02, "epsilon": 1e-3})
     options = {"microbatches": 2, "schedule": "gpipe", "cut": "parameters", "clip": 0.5}
     step = mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, layout, **options)
@@ -99,7 +99,7 @@ def by_step(net, layout):
 
 
 def by_torch(net, layout):
-    """The losses of the whole batch, of a torch module."""
+    """The losses of the whole batch, with a torch module."""
     make = partial(torch.optim.SGD, lr=0.1)
     optimizer = make(net.parameters()) if layout.size == 1 else make
     step = mx.parallel.train_step(net, torch.nn.functional.mse_loss, optimizer, layout, schedule="gpipe")

@@ -1,7 +1,7 @@
-"""Train small models under layouts with pipelines, and write down losses and weights.
+"""Trains small models under layouts with pipelines, and saves losses and weights.
 
-pipeline.py OUT WORKERS: the cases for so many workers, in OUT-RANK.npz and one .params file for each; with 1 worker the
-same batches and micro-batches in one process.
+pipeline.py OUT WORKERS runs the cases for that number of workers, and writes OUT-RANK.npz and a .params file for each.
+With 1 worker it uses the same batches and microbatches in a single process.
 """
 
 import sys
@@ -17,7 +17,7 @@ from neomx.parallel import Layout, state_dict, train_step
 
 STEPS, SAMPLES, MICRO = 10, 16, 4
 SGD = ("sgd", {"learning_rate": 0.1, "momentum": 0.9})
-ADAMW = ("adamw", {"learning_rate": 0.01, "epsilon": 1e-3})  # larger: rounding of gradients near 0 is not blown up
+ADAMW = ("adamw", {"learning_rate": 0.01, "epsilon": 1e-3})  # large epsilon: does not amplify rounding near 0
 
 
 def mlp():
@@ -43,7 +43,7 @@ class Residual(gluon.HybridBlock):
 
 
 class ResNet(gluon.HybridBlock):
-    """As those of the zoo: features, and output."""
+    """Like those of the model zoo: features, and output."""
 
     def __init__(self):
         super().__init__()
@@ -64,7 +64,7 @@ def gpt2():
 
 
 class Whole(torch.nn.Module):
-    """A Sequential that is not to be cut, as tensor groups divide it."""
+    """A Sequential that is not cut into stages, because tensor groups divide it."""
 
     def __init__(self, part):
         super().__init__()
@@ -97,7 +97,7 @@ class Plain(torch.nn.Module):
 
 
 def bare():
-    """Ends with a piece that has no weights."""
+    """Ends with a piece without weights."""
     net = nn.HybridSequential()
     net.add(nn.Dense(16, in_units=16), nn.Dense(5, in_units=16), nn.Activation("tanh"))
     return net
@@ -124,7 +124,7 @@ MODELS = {
     "bare": (bare, rows(16), labels(5)),
     "bare torch": (bare_torch, rows(16), rows(16)),
 }
-# (model, optimizer, further arguments of train_step); the layout is that of the number of workers
+# (model, optimizer, more arguments of train_step); the layout follows from the number of workers
 CASES = {
     "mlp 1f1b": ("mlp", SGD, {"schedule": "1f1b"}),
     "mlp gpipe": ("mlp", ADAMW, {"schedule": "gpipe", "cut": "parameters"}),
@@ -160,7 +160,7 @@ HYBRIDS = {
 
 
 def cases(workers):
-    """(name, case, layout) of so many workers."""
+    """Return (name, case, layout) for a number of workers."""
     for name, case in CASES.items():
         if workers < 4 or name in ("resnet zero-bubble", "gpt2 interleaved"):
             yield name, case, Layout(pipeline=workers)
@@ -169,7 +169,7 @@ def cases(workers):
 
 
 def train(case, layout, smaller=False, microbatches=MICRO):
-    """The losses, and the model."""
+    """Return the losses and the model."""
     name, optimizer, options = case
     make, x, y = MODELS[name]
     mx.random.seed(3)

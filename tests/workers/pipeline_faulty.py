@@ -1,4 +1,4 @@
-"""Train in a pipeline of three workers until the middle one dies, hangs or raises; write down what the others are told.
+"""Trains in a pipeline of three workers until the middle one dies, hangs or raises; saves the errors of the others.
 
 pipeline_faulty.py FOLDER kill|hang|raise SCHEDULE
 """
@@ -21,7 +21,7 @@ RANK = int(os.environ["RANK"])
 
 
 class Fault(gluon.HybridBlock):
-    """Goes wrong in the third step, in the forward of the second micro-batch."""
+    """Fails in the third step, in the forward of the second microbatch."""
 
     calls = 0
 
@@ -39,7 +39,7 @@ class Fault(gluon.HybridBlock):
 
 
 def await_others():
-    """Until all have imported the library, for which a hanging worker's time would be short."""
+    """Wait until all have imported the library, which may take longer than the timeout."""
     open(f"{FOLDER}/imported-{RANK}", "w").close()
     while not all(os.path.exists(f"{FOLDER}/imported-{rank}") for rank in range(int(os.environ["WORLD_SIZE"]))):
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Tasks of all kinds on four workers, each compared with what one process gives."""
+"""Tasks of all kinds on four workers, compared with a single process."""
 
 import functools
 import re
@@ -44,13 +44,13 @@ def close(found, expected):
 
 
 def share(step, of):
-    """This worker's part of a batch, among the workers of its task."""
+    """Return this worker's part of a batch, among the workers of its task."""
     rank, size = mx.dist.rank(), mx.dist.size()
     return nd.array(X[step][rank::size]), nd.array(of[step][rank::size])
 
 
 def model(seed, kvstore="dist_sync"):
-    """Train one model; its weights."""
+    """Train one model and return its weights."""
     net = dense(2, 5, seed)
     by = trainer(net, kvstore)
     for step in range(STEPS):
@@ -72,7 +72,7 @@ def models_at_once(rank):
 
 
 def a_queue(rank):
-    """Seven tasks for two groups of two: the long one keeps its group, the other does all the rest."""
+    """Seven tasks for two groups of two: the long one occupies its group, the other group runs all the rest."""
 
     def work(number):
         total = mx.dist.all_reduce(torch.ones(1)).item()
@@ -95,7 +95,7 @@ def heavier_first(rank):
 
 
 def heads_on_a_trunk(rank):
-    """Two heads, each trained by its group; the trunk's Trainer was made before, and sums over all workers."""
+    """Two heads, each trained by its group; the trunk's Trainer was created before, and sums over all workers."""
     trunk = dense(4, 5, 3, activation="tanh")
     trunk_trainer = trainer(trunk, "dist_sync")
 
@@ -132,7 +132,7 @@ def heads_in_one_process():
 
 
 def uneven_data(rank):
-    """In a task too, a worker without data takes part in the steps of the others."""
+    """A worker without data takes part in the steps of the others in a task, too."""
 
     def fold():
         data = gluon.data.ArrayDataset(X[0], Y["a"][0])
@@ -150,7 +150,7 @@ def uneven_data(rank):
     with autograd.record():
         loss = LOSS(net(nd.array(X[0])), nd.array(Y["a"][0]))
     loss.backward()
-    trainer(net, None).step(8 / 3)  # what a worker of three says on average
+    trainer(net, None).step(8 / 3)  # the mean over three workers
     close(found["three"], weights(net))
     assert abs(found["one"]["weight"] - found["three"]["weight"]).max().asscalar() > 1e-3  # three steps of three
 
@@ -172,12 +172,12 @@ def layouts(rank):
 
 
 def failures(rank):
-    """One error on every worker, with no wait for the failed one; and afterwards all is as before."""
+    """One error on every worker, without waiting for the failed one; afterwards everything works as before."""
 
     def failing():
         if mx.dist.rank() == 1:
             raise ValueError("no such fold")
-        mx.dist.barrier()  # the other would never come here
+        mx.dist.barrier()  # the other never reaches this
 
     def waits_for_all(everyone):
         mx.dist.all_reduce(torch.ones(1), group=everyone)
@@ -192,12 +192,12 @@ def failures(rank):
     text = refused({"odd": lambda: {"here": [object()]}, **{f"t{n}": outlasts for n in range(6)}})
     assert "task 'odd', on worker 0, failed on worker 0: TypeError" in text, text
     assert "at ['here'][0]" in text and "not begun: 't3', 't4', 't5'" in text, text
-    assert time.monotonic() - began < 180  # the job's limit is 600
+    assert time.monotonic() - began < 180  # the job's timeout is 600
     assert mx.dist.all_reduce(torch.ones(1)).item() == 4.0
 
 
 def outlasts():
-    """A task that lasts until another one has failed, and all who would begin the next one know."""
+    """A task that lasts until another one has failed, and all workers that would start the next one know it."""
     board = re.match(r".*/tasks#[0-9]+", session().group.name)[0]
     session().store.get(f"{board}/failed")
 

@@ -1,4 +1,4 @@
-"""Strategies and compressors that a program adds from outside, on this worker: `PROGRAM OUT`; for test_step.py."""
+"""Strategies and compressors that a program adds, run on this worker: `PROGRAM OUT`; for test_step.py."""
 
 import pathlib
 import sys
@@ -21,7 +21,7 @@ TARGET = np.random.RandomState(2).randint(0, 3, (STEPS, BATCH)).astype("float32"
 
 @mx.step.register_compressor
 class Low(mx.step.Compressor):
-    """Matrices as products of two thin ones, which are summed one after the other: two collectives."""
+    """Matrices as products of two low-rank factors, which are summed one after the other in two collectives."""
 
     kind = "low-rank"
 
@@ -55,7 +55,7 @@ class Low(mx.step.Compressor):
 
 @mx.step.register_compressor
 class Largest(mx.step.Compressor):
-    """Elements above a limit, with their places: messages of a size that differs from worker to worker."""
+    """Elements above a limit, with their indices: messages whose sizes differ between workers."""
 
     kind = "largest"
 
@@ -84,7 +84,7 @@ class Halved(mx.step.AllReduce):
 
 
 class Tenth(mx.step.AllReduce):
-    """Divides by ten times what it is told."""
+    """Divides by ten times the given divisor."""
 
     def step(self, divisor, ignore_stale=False):
         super().step(10 * divisor, ignore_stale)
@@ -138,7 +138,7 @@ def mine():
 
 
 def doubled():
-    """What one process trains on instead of two batches."""
+    """The data of a single process, equivalent to two batches."""
     return [(np.concatenate(DATA[i : i + 2]), np.concatenate(TARGET[i : i + 2])) for i in range(0, STEPS, 2)]
 
 

@@ -1,4 +1,4 @@
-"""Run networks whole and divided over all workers, side by side, and write down what came out.
+"""Runs networks whole and divided over all workers, and saves the results.
 
 tensor.py OUT
 """
@@ -40,7 +40,7 @@ def classes(*shape, count=CLASSES, seed=1):
 
 
 def filled(net):
-    """A Block with weights from numpy's random numbers."""
+    """Set random weights from numpy."""
     net.initialize()
     for at, param in enumerate(net.collect_params().values()):
         param.set_data(nd.array(numbers(*param.shape, seed=at) * 0.1 + ("gamma" in param.name)))
@@ -62,7 +62,7 @@ def divide(net, plan):
 
 
 def train(net, *inputs, loss=None):
-    """Losses of each step, and the weights at last."""
+    """Return the loss of each step, and the final weights."""
     *inputs, y = inputs
     loss = loss or gluon.loss.SoftmaxCrossEntropyLoss()
     trainer = gluon.Trainer(net.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.5})
@@ -71,7 +71,7 @@ def train(net, *inputs, loss=None):
         with autograd.record():
             value = loss(net(*inputs), y)
         value.backward()
-        trainer.step(len(y), ignore_stale_grad=True)  # a BERT has a pooler that its masked model does not use
+        trainer.step(len(y), ignore_stale_grad=True)  # the pooler of a BERT is not used by its masked model
         losses.append(value.asnumpy())
     return np.array(losses), {name: p.data().asnumpy() for name, p in net._collect_params_with_prefix().items()}
 
@@ -89,7 +89,7 @@ def train_torch(net, x, y, loss):
 
 
 def difference(one, other):
-    """(of losses, of weights): the largest."""
+    """Return the largest differences of (losses, weights)."""
     assert one[1].keys() == other[1].keys()
     weights = max(np.abs(one[1][name] - other[1][name]).max() for name in one[1])
     return np.array([np.abs(one[0] - other[0]).max(), weights])
@@ -199,7 +199,7 @@ def with_weights(net, trained):
 
 
 def as_torch(tokens, labels, expected):
-    """The twin trained as a torch module, with the loss for these."""
+    """Train the twin as a torch module, with its loss."""
     twin = divide(gpt2(), "auto").torch()
     losses, weights = train_torch(twin, tokens._data.long(), labels._data.long(), mx.parallel.cross_entropy)
     return difference((losses, weights), (expected[0].mean(1), {n: expected[1][n] for n in weights}))
@@ -239,7 +239,7 @@ def torch_modules(found):
         found["odd sequence"] = str(error)
 
 
-# ---- losses of scores that workers hold together ----
+# ---- losses of scores sharded over workers ----
 
 LOSSES = {
     "plain": ({}, None, (5, 3)),
@@ -279,12 +279,12 @@ def losses(found):
         )
 
 
-# ---- what crosses between workers ----
+# ---- communication between workers ----
 
 
 @contextmanager
 def counting():
-    """The sizes of all that goes through collectives."""
+    """Record the sizes of all tensors in collectives."""
     sizes, originals = [], {}
     for name in ("allreduce", "_allgather_base", "_reduce_scatter_base", "all_gather_single", "reduce_scatter_single"):
         originals[name] = original = getattr(EngineGroup, name)
@@ -326,7 +326,7 @@ def traffic(found, net, tokens, labels):
 
 
 def dropout(found):
-    """Masks are the same on all workers where what they mask is."""
+    """Masks are the same on all workers if the masked values are replicated."""
     net = gluon.nn.HybridSequential()
     net.add(gluon.nn.Dense(16, in_units=12), gluon.nn.Dense(12, in_units=16), gluon.nn.Dropout(0.5))
     divide(filled(net), "auto")

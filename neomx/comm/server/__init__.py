@@ -1,7 +1,7 @@
-"""The parameter server: shards of arrays in server processes, to which workers push and from which they pull.
+"""The parameter server: arrays sharded over server processes, to which workers push and from which they pull.
 
-`shard` decides when pushes become updates, `arena` keeps memory that processes of one host share, `service` answers
-workers, `client` is a worker's side. Only tensors are known here; what an optimizer is, is the kvstore's business.
+`shard` decides when pushes are applied, `arena` manages memory shared by the processes of one host, `service` handles
+requests of workers, `client` is the worker's side. This package works on tensors; optimizers are part of the kvstore.
 """
 
 from .allocation import KeyAllocator

@@ -1,4 +1,4 @@
-"""Which server keeps which elements of an array."""
+"""Allocation of the elements of arrays to servers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def big_array_bound() -> int:
 
 
 class KeyAllocator:
-    """Assigns arrays to servers: large ones in equal segments to all, others to the server that keeps least.
+    """Assigns arrays to servers: large arrays in equal segments to all servers, others to the least loaded server.
 
-    Segments are whole rows, whatever the array: a gradient may come by rows, and what it lacks of a row must not count
-    as zeros. Every worker that allocates the same arrays in the same order gets the same segments.
+    Segments are always whole rows, because a gradient may be row-sparse and missing parts of a row must not count as
+    zeros. Workers that allocate the same arrays in the same order get the same segments.
     """
 
     def __init__(self, servers: int, bound: int | None = None):
@@ -29,7 +29,7 @@ class KeyAllocator:
         self.loads = [0] * servers
 
     def allocate(self, shape: tuple[int, ...], itemsize: int, whole: bool = False) -> tuple[Segment, ...]:
-        """The segments of an array; one segment if it must stay whole."""
+        """Return the segments of an array; a single one if `whole`."""
         size, rows = math.prod(shape), shape[0] if shape else 1
         split = not whole and size > max(self.bound, 0)
         count = min(rows, len(self.loads)) if split else 1
@@ -40,6 +40,6 @@ class KeyAllocator:
         return segments
 
     def add(self, segments: tuple[Segment, ...], itemsize: int, sign: int = 1) -> None:
-        """Count the bytes of segments; with `sign` -1, that they are no longer kept."""
+        """Add the bytes of segments to the loads of their servers, or subtract them if `sign` is -1."""
         for segment in segments:
             self.loads[segment.server] += sign * (segment.stop - segment.start) * itemsize

@@ -1,8 +1,8 @@
-"""A worker's side of the talk with its servers: keys, and where their segments are.
+"""The worker's side of the connection to parameter servers: keys, and where their segments are.
 
-Gradients are copied to the place of their slots in this worker's memory of a chunk. Where a server shares that memory a
-small frame says so; elsewhere the memory is sent. Pushes wait for no answer; one push of a slot must be known to be
-used before the next is written over it.
+Gradients are copied to the position of their slots in this worker's copy of a chunk. If the server shares that memory,
+a small frame announces them; otherwise the memory is sent. Pushes do not wait for a reply, but a slot is overwritten
+only after the server has used its previous push.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from .messages import Key, KeySpec, Segment, Settings, SparseRows
 
 _NOTHING: Settings = {}
 Method = TypeVar("Method", bound=Callable[..., Any])
-_GRACE = 10.0  # seconds after which a server that should have told who is late is late itself
+_GRACE = 10.0  # seconds beyond the timeout after which a server that does not report late workers is itself late
 
 
 def _in_turn(method: Method) -> Method:
-    """A method of Client that one thread at a time may be in."""
+    """Decorator for methods of Client that only one thread may run at a time."""
 
     @functools.wraps(method)
     def turn(self: Client, *args: Any, **kwargs: Any) -> Any:
@@ -45,7 +45,7 @@ def _in_turn(method: Method) -> Method:
 
 
 class RemoteSlot:
-    """One segment of a key: its slot on a server, and the memory on this side."""
+    """One segment of a key: its slot on a server, and its memory on this worker."""
 
     def __init__(self, spec: KeySpec, segment: Segment, server: Server, number: int, chunk: int, offset: int):
         self.spec, self.segment, self.server = spec, segment, server
@@ -54,11 +54,11 @@ class RemoteSlot:
         self.gradient = view(server.gradients[chunk].bytes, offset, shape, spec.dtype)
         self.weight = view(server.weights[chunk], offset, shape, spec.dtype)
         self.nbytes = self.weight.numel() * self.weight.element_size()
-        self.pending = False  # whether the server may still have to read the gradient
+        self.pending = False  # whether the server may not have read the gradient yet
         self.open = False  # whether a push was not committed yet
 
     def part(self, whole: torch.Tensor) -> torch.Tensor:
-        """The elements of this segment in a tensor of the whole array, or flat, in the shape of the slot or flat."""
+        """Return this segment's elements of a tensor that contains the whole array, in its shape or flat."""
         if len(self.spec.segments) == 1:
             return whole
         if whole.shape == self.spec.shape:
@@ -66,7 +66,7 @@ class RemoteSlot:
         return whole[self.segment.start : self.segment.stop]
 
     def copy(self, whole: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(target, source) by which the weight gets to its elements in a tensor of the whole array, or flat."""
+        """Return (target, source) for copying the weight into a tensor of the whole array, in its shape or flat."""
         part = self.part(whole)
         return part, self.weight if self.weight.shape == part.shape else self.weight.view(part.shape)
 
@@ -82,12 +82,12 @@ class Server:
         self.slots: dict[int, RemoteSlot] = {}  # by number
         self.gradients: dict[int, Chunk] = {}
         self.weights: dict[int, torch.Tensor] = {}
-        self.writes: set[int] = set()  # chunks whose gradients the server sees
-        self.reads: set[int] = set()  # chunks whose weights are seen here
-        self.told: Settings = {}  # settings it knows
+        self.writes: set[int] = set()  # chunks whose gradients the server can read directly
+        self.reads: set[int] = set()  # chunks whose weights this worker can read directly
+        self.told: Settings = {}  # settings that the server has
 
     def send(self, kind: int, meta: Any, *buffers: Any) -> None:
-        """Send a frame. To another host in a thread, one after the other: backward goes on while gradients travel."""
+        """Send a frame. To another host it is sent in a thread, in order, so that backward continues meanwhile."""
         if self._courier is None:
             self.connection.send(kind, meta, *buffers)
             return
@@ -96,7 +96,7 @@ class Server:
         self._sent = self._courier.send(lambda: self.connection.send(kind, meta, *buffers))
 
     def close(self) -> None:
-        """Say goodbye, after all that is still on its way, and close the connection."""
+        """Disconnect after all pending frames are sent."""
         with contextlib.suppress(WireError, TimeoutError):
             self.send(m.BYE, None)
             if self._sent is not None:
@@ -106,7 +106,7 @@ class Server:
         self.connection.close()
 
     def news(self, settings: Settings) -> dict[str, Any]:
-        """What to add to a commit so that the server knows these settings."""
+        """Return the fields that tell the server about changed settings."""
         told = self.told
         changed = {
             name: value
@@ -118,7 +118,7 @@ class Server:
 
 
 class Client:
-    """All servers of a store, as one worker talks to them. Threads take turns."""
+    """The connections of one worker to all servers of a store. Thread-safe."""
 
     def __init__(self, servers: list[Server], store: StoreClient, timeout: float, rank: int):
         self.servers, self.rank = servers, rank
@@ -127,7 +127,7 @@ class Client:
         self._turn = threading.RLock()
         self.keys: dict[Key, list[RemoteSlot]] = {}
 
-    # ---- talking ----
+    # ---- communication ----
 
     def _send(self, server: Server, kind: int, meta: Any, *buffers: Any) -> None:
         if self._failure is not None:
@@ -139,7 +139,7 @@ class Client:
             raise self._lost(server, error) from error
 
     def _hear_last_words(self, server: Server) -> None:
-        """A server that closes the connection says why first."""
+        """Raise the reason that a server sends before it closes the connection."""
         with contextlib.suppress(WireError):
             self._receive(server, None, 0.2)
 
@@ -151,7 +151,7 @@ class Client:
         raise PeerError(message) if frame.meta["peer"] else MXNetError(message)
 
     def _answer(self, server: Server, into: Into | None = None) -> Frame:
-        """The next frame of a server: within the limit of time, unless the server is gone."""
+        """Receive the next frame from a server. Raises if the timeout expires or the server is gone."""
         deadline = time.monotonic() + self._timeout + _GRACE
         while True:
             try:
@@ -173,7 +173,7 @@ class Client:
         return self._failure
 
     def _await_news(self, server: Server) -> None:
-        """A connection ends sooner than the roll call knows why."""
+        """Wait until the roll call knows why a server is gone, which is later than the broken connection."""
         deadline = time.monotonic() + NEWS
         with contextlib.suppress(PeerError, KeyError):
             while time.monotonic() < deadline and self._store.roster()[server.name]["state"] == "here":
@@ -190,7 +190,7 @@ class Client:
         return self._gather()
 
     def _gather(self) -> list[Frame]:
-        """An answer of every server; the first refusal is raised when all have answered."""
+        """Collect a reply from every server, then raise the first refusal."""
         frames, refusals = [], []
         for server in self.servers:
             try:
@@ -204,7 +204,7 @@ class Client:
         return frames
 
     def close(self) -> None:
-        """Take leave of all servers."""
+        """Disconnect from all servers."""
         for server in self.servers:
             server.close()
 
@@ -212,7 +212,7 @@ class Client:
 
     @_in_turn
     def declare(self, specs: Sequence[KeySpec], values: Sequence[torch.Tensor]) -> None:
-        """Make keys known; worker 0 gives their first values, flat and contiguous."""
+        """Declare keys. Worker 0 provides their initial values, flat and contiguous."""
         told = {"keys": [spec.told() for spec in specs]}
         for server in self.servers:
             held = [(v, p) for e, v in zip(specs, values, strict=True) for p in e.segments if p.server == server.number]
@@ -238,7 +238,7 @@ class Client:
             found[spec.key].append(RemoteSlot(spec, segment, server, number, chunk, offset))
 
     def _attach(self, server: Server, chunk: int, nbytes: int, name: str) -> None:
-        """Share a chunk with its server where both are on one host and have the room."""
+        """Share a chunk with its server if both are on one host and have enough memory."""
         weights = attach(name, nbytes) if name and server.is_near else None
         gradients = Chunk(nbytes, shared=weights is not None)
         told = {"chunk": chunk, "name": gradients.name, "reads": weights is not None}
@@ -256,9 +256,9 @@ class Client:
     def push(
         self, keys: Sequence[Key], tensors: Sequence[torch.Tensor], commit: bool, settings: Settings = _NOTHING
     ) -> None:
-        """Hand in gradients of the shape of their keys, or flat; with `commit` the step is complete for these keys.
+        """Push gradients in the shape of their keys, or flat. If `commit`, the step is complete for these keys.
 
-        Those of an earlier push that was not committed are replaced.
+        Replaces gradients of an earlier push that was not committed.
         """
         slots = [slot for key in keys for slot in self.keys[key]]
         self._await_use([slot for slot in slots if not slot.open])
@@ -284,7 +284,7 @@ class Client:
 
     @_in_turn
     def push_rows(self, key: Key, rows: SparseRows, commit: bool, settings: Settings = _NOTHING) -> None:
-        """Hand in some rows of a gradient; with `commit` the step is complete for this key."""
+        """Push some rows of a gradient. If `commit`, the step is complete for this key."""
         slots = self.keys[key]
         self._await_use([slot for slot in slots if not slot.open])
         row = slots[0].spec.row
@@ -303,7 +303,10 @@ class Client:
         commit: bool,
         settings: Settings = _NOTHING,
     ) -> None:
-        """Hand in a compressed gradient, (codec, bytes) for each segment; with `commit` its step is complete."""
+        """Push a compressed gradient, (codec, bytes) for each segment.
+
+        If `commit`, the step is complete for this key.
+        """
         slots = self.keys[key]
         self._await_use([slot for slot in slots if not slot.open])
         for slot, (codec, data) in zip(slots, segments, strict=True):
@@ -313,9 +316,9 @@ class Client:
 
     @_in_turn
     def commit(self, keys: Sequence[Key], settings: Settings = _NOTHING, follows: bool = False) -> None:
-        """The step is complete for these keys: what was not pushed of them counts as zero.
+        """Complete the step for these keys. Gradients that were not pushed count as zero.
 
-        Who `follows` takes part in the step of others: their settings hold.
+        If `follows`, this worker only takes part in a step of others, whose settings apply.
         """
         slots = [slot for key in keys for slot in self.keys[key]]
         self._await_use([slot for slot in slots if not slot.open])
@@ -326,7 +329,7 @@ class Client:
                 slot.pending, slot.open = True, False
 
     def _await_use(self, slots: list[RemoteSlot]) -> None:
-        """Wait until the servers are done with what was pushed before."""
+        """Wait until the servers have used earlier pushes."""
         pending = [slot for slot in slots if slot.pending]
         if any(slot.open for slot in pending):
             raise MXNetError(f"key {next(p for p in pending if p.open).spec.key!r} was pushed twice without a commit")
@@ -341,7 +344,7 @@ class Client:
 
     @_in_turn
     def pull(self, keys: Sequence[Key], outs: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Copy the arrays of keys, of their shape or flat, into the tensors given for each, as they become ready."""
+        """Copy the arrays of keys into the tensors given for each, in their shape or flat, as they become ready."""
         targets = {slot: tensors for key, tensors in zip(keys, outs, strict=True) for slot in self.keys[key]}
 
         def copy(ready: list[RemoteSlot]) -> None:
@@ -353,7 +356,7 @@ class Client:
             self._pull(list(targets), copy)
 
     def _pull(self, slots: list[RemoteSlot], take: Callable[[list[RemoteSlot]], None], waits: bool = False) -> None:
-        """Ask all servers at once, and take slots as soon as their servers say that they are ready."""
+        """Ask all servers concurrently, and process slots as soon as their servers report them ready."""
         waiting = {}
         for server, mine in self._by_server(slots):
             self._send(server, m.PULL, {"k": [slot.number for slot in mine], **({"w": 1} if waits else {})})
@@ -370,7 +373,7 @@ class Client:
                     del waiting[server]
 
     def _talking(self, waiting: dict[Server, int]) -> list[Server]:
-        """Those servers that have something to say; if none has for a while, all, so that each is waited for."""
+        """Return the servers with data to receive. After half a second without data, return all of them."""
         if len(waiting) == 1:
             return list(waiting)
         poll = select.poll()
@@ -386,7 +389,7 @@ class Client:
 
     @_in_turn
     def pull_rows(self, key: Key, indices: torch.Tensor) -> torch.Tensor:
-        """Some rows of a key; their numbers rise."""
+        """Return some rows of a key. `indices` must be ascending."""
         slots = self.keys[key]
         spec = slots[0].spec
         out = torch.empty(len(indices), *spec.shape[1:], dtype=spec.dtype)
@@ -405,19 +408,19 @@ class Client:
 
     @_in_turn
     def set_optimizer(self, description: bytes, generation: int) -> None:
-        """Give the servers the rule by which they update; worker 0's counts."""
+        """Set the optimizer of the servers; only that of worker 0 is used."""
         self._ask_all(
             m.OPTIMIZER, {"generation": generation}, [description if self.rank == 0 else b""] * len(self.servers)
         )
 
     @_in_turn
     def states(self) -> list[bytes]:
-        """The optimizer's states on each server."""
+        """Return the optimizer's states on each server."""
         return [bytes(frame.payload) for frame in self._ask_all(m.STATES, {})]
 
     @_in_turn
     def restore(self, states: Sequence[bytes], generation: int) -> None:
-        """Give each server its optimizer's states; worker 0's count."""
+        """Set the optimizer's states on each server; only those of worker 0 are used."""
         self._ask_all(m.RESTORE, {"generation": generation}, states if self.rank == 0 else [b""] * len(self.servers))
 
 
@@ -430,7 +433,7 @@ def _anywhere(kind: int, meta: Any, nbytes: int) -> memoryview:
 
 
 def _runs(slots: list[RemoteSlot]) -> list[list[RemoteSlot]]:
-    """Slots that are neighbours in memory, together."""
+    """Group slots that are adjacent in memory."""
     runs: list[list[RemoteSlot]] = []
     for slot in sorted(slots, key=lambda slot: (slot.chunk, slot.offset)):
         last = runs[-1][-1] if runs else None
@@ -447,7 +450,7 @@ def _memory_of(run: list[RemoteSlot]) -> torch.Tensor:
 
 
 def open_client(world: World, store: StoreClient, space: int, staleness: int | None) -> Client:
-    """Connect to all servers of the job; their addresses are in its store."""
+    """Connect to all servers of the job, whose addresses are in the job's store."""
     servers = []
     hello = {"name": world.name, "rank": world.rank, "space": space, "staleness": staleness, **m.host_of(world)}
     for number in range(world.servers):

@@ -1,7 +1,7 @@
-"""What workers and servers say to each other: kinds of frames, and how what a peer said is checked.
+"""Messages between workers and servers: kinds of frames, and validation of received data.
 
-A frame's JSON names slots (numbers that the server gave to segments of keys); its payload is memory. Nothing that comes
-from a peer is used before it went through one of the functions here.
+A frame's JSON identifies slots by number (assigned by the server to segments of keys). Its payload is raw memory. Data
+from a peer is used only after validation by one of the functions here.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import torch
 from ..wire import Refused
 from ..world import World
 
-# What workers ask for.
-DECLARE = 1  # keys and where their segments are; worker 0 brings the first values
-ATTACH = 2  # which memory of a chunk both sides share
+# Requests of workers.
+DECLARE = 1  # keys and their segments; worker 0 sends the initial values
+ATTACH = 2  # the memory of a chunk that both sides share
 PUSH = 3  # gradients of slots: in shared memory, or as the payload
 COMMIT = 4  # these slots' gradients are complete for this step
-PULL = 5  # tell when slots may be read; the values follow where memory is not shared
+PULL = 5  # report when slots are readable; values are sent if memory is not shared
 PUSH_ROWS = 6  # some rows of one slot's gradient
 PULL_ROWS = 7  # some rows of one slot
 PUSH_CODED = 8  # one slot's gradient, compressed
-OPTIMIZER = 9  # the rule by which pushes update
-STATES = 10  # give the optimizer's states
-RESTORE = 11  # take the optimizer's states
-BYE = 12  # this worker is done
-# What servers answer.
+OPTIMIZER = 9  # the optimizer that applies pushes
+STATES = 10  # get the optimizer's states
+RESTORE = 11  # set the optimizer's states
+BYE = 12  # this worker disconnects
+# Replies of servers.
 DONE = 32
 READY = 33
 FAILED = 34
@@ -47,11 +47,11 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 Key = int | str
-Settings = dict[str, Any]  # of an optimizer, as JSON has them: numbers by name, or lists of (key, number)
+Settings = dict[str, Any]  # of an optimizer, in JSON: numbers by name, or lists of (key, number)
 
 
 class SparseRows(NamedTuple):
-    """Some rows of an array: their numbers, rising, and their values."""
+    """Some rows of an array: their indices in ascending order, and their values."""
 
     indices: torch.Tensor
     values: torch.Tensor
@@ -67,9 +67,9 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class KeySpec:
-    """A key, its array, and the segments it is kept in: whole rows, on a server each, or all of it on one server.
+    """A key, its array, and the segments that store it: whole rows on several servers, or the whole array on one.
 
-    A later generation takes the place of an earlier one.
+    A later generation replaces an earlier one.
     """
 
     key: Key
@@ -77,42 +77,42 @@ class KeySpec:
     dtype: torch.dtype
     segments: tuple[Segment, ...]
     generation: int = 0
-    row_sparse: bool = False  # whether workers gave it by rows, as which optimizers update it
+    row_sparse: bool = False  # whether workers declared it row-sparse; optimizers then update it by rows
 
     @property
     def name(self) -> tuple[Key, int]:
-        """What tells it from all others."""
+        """The unique identifier of the spec."""
         return self.key, self.generation
 
     @property
     def size(self) -> int:
-        """How many elements the whole array has."""
+        """The number of elements of the whole array."""
         return math.prod(self.shape)
 
     @property
     def row(self) -> int:
-        """How many elements a row of the array has."""
+        """The number of elements of a row."""
         return math.prod(self.shape[1:])
 
     def rows_of(self, segment: Segment) -> slice:
-        """The rows of the array that a segment consists of, where the array is split."""
+        """The rows of a segment of a split array."""
         return slice(segment.start // self.row, segment.stop // self.row)
 
     def shape_of(self, segment: Segment) -> tuple[int, ...]:
-        """The shape in which a segment is kept."""
+        """The shape of a segment."""
         if len(self.segments) == 1:
             return self.shape
         rows = self.rows_of(segment)
         return (rows.stop - rows.start, *self.shape[1:])
 
     def told(self) -> list[Any]:
-        """As a frame has it."""
+        """Return the spec as JSON for a frame."""
         segments = [list(segment) for segment in self.segments]
         return [self.key, list(self.shape), NAMES[self.dtype], segments, self.generation, self.row_sparse]
 
     @staticmethod
     def heard(told: Any, servers: int) -> KeySpec:
-        """As it came in a frame, checked."""
+        """Validate a spec from a frame and return it."""
         try:
             key, shape, dtype, segments, generation, row_sparse = told
             spec = KeySpec(
@@ -124,37 +124,37 @@ class KeySpec:
                 row_sparse,
             )
             if not isinstance(row_sparse, bool):
-                raise ValueError(f"expected whether it is row_sparse, received {row_sparse!r:.40}")
+                raise ValueError(f"row_sparse must be a bool, received {row_sparse!r:.40}")
             if not isinstance(key, (int, str)) or isinstance(key, bool) or len(spec.shape) > 32:
-                raise ValueError("a key is an int or a string, of an array of at most 32 dimensions")
+                raise ValueError("expected an int or a string as key, and at most 32 dimensions")
             list(map(whole, spec.shape))
         except (KeyError, TypeError, ValueError) as error:
-            raise Refused(f"no declaration of a key: {told!r:.120} ({error!r:.80})") from None
+            raise Refused(f"invalid declaration of a key: {told!r:.120} ({error!r:.80})") from None
         ends = [0, *(segment.stop for segment in spec.segments)]
         fits = all(segment.start == end for segment, end in zip(spec.segments, ends[:-1], strict=True))
         holders = [segment.server for segment in spec.segments]
         split = len(spec.segments) > 1
         if split and (not spec.size or any(segment.start % spec.row for segment in spec.segments)):
-            raise Refused(f"the segments of key {key!r:.40}, of shape {spec.shape}, cut its rows: {segments!r:.120}")
+            raise Refused(f"the segments of key {key!r:.40}, of shape {spec.shape}, split its rows: {segments!r:.120}")
         if not fits or ends[-1] != spec.size or len({*holders}) < len(holders) or max(holders, default=0) >= servers:
             raise Refused(
-                f"the segments of key {key!r:.40} do not make up an array of shape {spec.shape}: {segments!r:.120}"
+                f"the segments of key {key!r:.40} do not cover an array of shape {spec.shape}: {segments!r:.120}"
             )
         return spec
 
 
 def host_of(world: World) -> dict[str, Any]:
-    """What a process says of where it is."""
+    """Describe where a process runs."""
     return {"node": world.node, "host": socket.gethostname()}
 
 
 def service_name(number: int, address: str) -> str:
-    """What a worker's connection to a server is for, as both of them know it."""
+    """Return the name of the service that a worker connects to, known to both sides."""
     return f"server {number} at {address}"
 
 
 def are_near(one: Any, other: Any) -> bool:
-    """Whether two processes are on one host: by their nodes, or by names where a launcher told no nodes."""
+    """Whether two processes are on one host, by their nodes, or by host names if the launcher did not set nodes."""
     nodes = [each.get("node") for each in (one, other)]
     if all(type(node) is int and node >= 0 for node in nodes):
         return bool(nodes[0] == nodes[1])
@@ -162,31 +162,31 @@ def are_near(one: Any, other: Any) -> bool:
 
 
 def whole(value: Any) -> int:
-    """A number of JSON that is an int, and not negative."""
+    """Validate that a JSON value is a nonnegative int."""
     if type(value) is not int or value < 0:
-        raise ValueError(f"expected a whole number, received {value!r:.40}")
+        raise ValueError(f"expected a nonnegative integer, received {value!r:.40}")
     return value
 
 
 def field(meta: Any, name: str, kind: Any) -> Any:
-    """A field of what a peer said, of that type."""
+    """Return a field of a received message after checking its type."""
     value = meta.get(name) if isinstance(meta, dict) else None
     if not isinstance(value, kind) or kind is int and isinstance(value, bool):
-        raise Refused(f"a frame says {meta!r:.80}: expected {name!r} in it")
+        raise Refused(f"a frame contains {meta!r:.80}: expected the field {name!r}")
     return value
 
 
 def settings(said: Any) -> Settings:
-    """Settings of an optimizer as a worker sent them: numbers by name, or lists of (key, number)."""
+    """Validate the settings of an optimizer that a worker sent: numbers by name, or lists of (key, number)."""
     pairs = [pair for value in _values(said) if isinstance(value, list) for pair in value]
     sound = all(isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], (int, str)) for pair in pairs)
     plain = [value for value in _values(said) if not isinstance(value, list)] + (
         [pair[1] for pair in pairs] if sound else []
     )
     if any(_is_unsound(value) for value in plain):
-        raise Refused(f"settings of an optimizer must be finite and fit 64 bits, received {said!r:.120}")
+        raise Refused(f"settings of an optimizer must be finite and fit in 64 bits, received {said!r:.120}")
     if not sound or not all(value is None or isinstance(value, (bool, int, float)) for value in plain):
-        raise Refused(f"settings must be numbers, or lists of keys and numbers, received {said!r:.120}")
+        raise Refused(f"settings must be numbers, or lists of (key, number), received {said!r:.120}")
     return dict(said)
 
 

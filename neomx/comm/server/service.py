@@ -1,6 +1,6 @@
-"""The server's side of the talk: each worker's frames, checked, become calls of a Shard.
+"""The server's side of the connection: validates each worker's frames and turns them into calls of a Shard.
 
-What a worker says wrongly ends its connection, with a line in the log; the others go on.
+An invalid message ends the connection of that worker and is logged; other workers are not affected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .messages import KeySpec, SparseRows, field
 from .shard import Rule, Shard, Slot
 
 _log = logging.getLogger("neomx")
-_SAMPLE = 256  # elements of a gradient that are looked at for NaN
-_OPTIMIZER_LIMIT = 1 << 24  # bytes that the description of an optimizer may have
+_SAMPLE = 256  # elements of a gradient that are checked for NaN
+_OPTIMIZER_LIMIT = 1 << 24  # maximum bytes of an optimizer's description
 MakeRule = Callable[[bytes], Rule]
 
 
@@ -40,7 +40,7 @@ class Space:
 
 
 class Service:
-    """Serves the stores of a job's workers. `handle` one connection in each thread."""
+    """Serves the stores of a job's workers. Call `handle` in a separate thread for each connection."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Service:
         self._guard = threading.Lock()
 
     def handle(self, connection: Connection) -> None:
-        """Talk with one worker until it goes."""
+        """Serve one worker until it disconnects."""
         try:
             rank, space = self._welcome(connection.peer)
             stay = space.shard.join(rank)
@@ -71,13 +71,13 @@ class Service:
             why = "it has closed its store, as at the end of a program"
         except Refused as error:
             _tell(connection, error)
-            why = f"the server refused what it sent: {error}"
+            why = f"the server refused its message: {error}"
             raise
         except WireError:
             raise
-        except Exception as error:  # a fault of ours with one worker must not end the others
-            _log.exception("server %d failed while talking with %s", self.number, connection)
-            why = f"the server failed while talking with it: {error!r}"
+        except Exception as error:  # an internal error with one worker must not end the others
+            _log.exception("server %d failed while serving %s", self.number, connection)
+            why = f"the server failed while serving it: {error!r}"
         finally:
             space.shard.gone(rank, why, stay)
 
@@ -86,9 +86,9 @@ class Service:
             rank, number = m.whole(hello["rank"]), m.whole(hello["space"])
             staleness = None if hello["staleness"] is None else m.whole(hello["staleness"])
         except (KeyError, ValueError) as error:
-            raise Refused(f"a peer said {hello!r:.80}, not which worker it is: {error!r}") from None
+            raise Refused(f"expected the rank and store of a worker, received {hello!r:.80}: {error!r}") from None
         if rank >= self.workers or number > 1 << 16:
-            raise Refused(f"a peer says it is worker {rank} of {self.workers}, with store {number}")
+            raise Refused(f"a peer claims to be worker {rank} of {self.workers}, with store {number}")
         with self._guard:
             if number not in self._spaces:
                 shard = Shard(self.workers, staleness, self.timeout, self.whereabouts)
@@ -96,41 +96,41 @@ class Service:
             space = self._spaces[number]
         if space.shard.staleness != staleness:
             raise Refused(
-                f"worker {rank} made a store of kind {_kind(staleness)}, others one of kind "
+                f"worker {rank} created a store of kind {_kind(staleness)}, others one of kind "
                 f"{_kind(space.shard.staleness)}. Pass the same kvstore on all workers"
             )
         return rank, space
 
     def lost(self, rank: int, why: str) -> None:
-        """A worker's process is gone, as the roll call knows."""
+        """Handle the loss of a worker's process, as reported by the roll call."""
         with self._guard:
             spaces = list(self._spaces.values())
         for space in spaces:
             space.shard.gone(rank, why)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Release the memory."""
         for space in self._spaces.values():
             space.arena.close()
 
 
 class Guest:
-    """One worker: its gradients' memory, and the frames it sends."""
+    """One worker: the memory of its gradients, and its requests."""
 
     def __init__(self, service: Service, space: Space, rank: int, connection: Connection):
         self.service, self.space, self.shard = service, space, space.shard
         self.rank, self.connection = rank, connection
         self.is_near = m.are_near(connection.peer, service.host)
         self.gradients: dict[int, torch.Tensor] = {}  # by chunk
-        self.writes: set[int] = set()  # chunks whose gradients it writes by itself
-        self.reads: set[int] = set()  # chunks whose weights it reads by itself
+        self.writes: set[int] = set()  # chunks whose gradients the worker writes directly
+        self.reads: set[int] = set()  # chunks whose weights the worker reads directly
         self.views: dict[int, torch.Tensor] = {}  # by slot
         self.settings: m.Settings = {}
         self.pushes = 0
-        self.reported: set[int] = set()  # slots whose NaN was reported
+        self.reported: set[int] = set()  # slots whose NaN was already reported
 
     def talk(self) -> None:
-        """Answer until it says goodbye."""
+        """Handle requests until the worker disconnects."""
         while True:
             frame = self.connection.receive(into=self._into)
             self.shard.hear(self.rank)
@@ -143,19 +143,19 @@ class Guest:
             except MXNetError as error:
                 _tell(self.connection, error)
 
-    # ---- where payloads go ----
+    # ---- memory for payloads ----
 
     def _into(self, kind: int, meta: Any, nbytes: int) -> memoryview:
-        """The memory for a payload, no larger than what the frame is about."""
+        """Return memory for a payload, not larger than the frame requires."""
         if kind not in _HANDLERS and kind != m.BYE:
-            raise Refused(f"{self.connection} sent a frame of kind {kind}, which is none of a worker's")
+            raise Refused(f"{self.connection} sent a frame of unknown kind {kind}")
         if kind != m.BYE and not isinstance(meta, dict):
-            raise Refused(f"{self.connection} said {meta!r:.80}: expected fields by name")
+            raise Refused(f"{self.connection} sent {meta!r:.80}: expected fields by name")
         if kind == m.PUSH and nbytes:
             return self._run(self._slots(meta))
         limit = self._limit(kind, meta) if nbytes else 0
         if nbytes > limit:
-            raise Refused(f"{self.connection} sent {nbytes} bytes in a frame of kind {kind}: at most {limit} are taken")
+            raise Refused(f"{self.connection} sent {nbytes} bytes in a frame of kind {kind}: expected at most {limit}")
         return memoryview(bytearray(nbytes))
 
     def _limit(self, kind: int, meta: Any) -> int:
@@ -173,15 +173,15 @@ class Guest:
     def _rowed(self, meta: Any) -> Slot:
         (slot,) = self._slots(meta, 1)
         if not slot.weight.dim():
-            raise Refused(f"{self.connection} named rows of a number")
+            raise Refused(f"{self.connection} requested rows of a scalar")
         return slot
 
     def _run(self, slots: list[Slot]) -> memoryview:
-        """The memory of neighbouring slots in this worker's gradients, as one."""
+        """Return the memory of adjacent slots in this worker's gradients as one block."""
         first, last = slots[0], slots[-1]
         for slot, following in zip(slots, slots[1:], strict=False):
             if slot.chunk != following.chunk or following.offset - slot.offset - slot.nbytes not in range(64):
-                raise Refused(f"{self.connection} pushed slots that are no neighbours in one payload")
+                raise Refused(f"{self.connection} pushed slots in one payload that are not adjacent")
         memory = self._gradients(first.chunk)
         return as_bytes(memory[first.offset : last.offset + last.nbytes])
 
@@ -194,9 +194,9 @@ class Guest:
         try:
             slots = [self.shard.slots[number] for number in field(meta, "k", list)]
         except (KeyError, TypeError):
-            raise Refused(f"{self.connection} named slots that are not there: {meta!r:.80}") from None
+            raise Refused(f"{self.connection} named slots that do not exist: {meta!r:.80}") from None
         if not slots or len(set(slots)) < len(slots) or len(slots) != (count or len(slots)):
-            raise Refused(f"{self.connection} named slots twice, or none: {meta!r:.80}")
+            raise Refused(f"{self.connection} named a slot twice, or none: {meta!r:.80}")
         return slots
 
     # ---- keys and memory ----
@@ -214,11 +214,11 @@ class Guest:
     def _declared_bytes(self, specs: list[KeySpec]) -> int:
         needed = sum((segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in self._held(specs))
         if needed > _available_memory():
-            raise Refused(f"{self.connection} declared keys of {needed} bytes, more than there is memory for")
+            raise Refused(f"{self.connection} declared keys of {needed} bytes, more than the available memory")
         return needed
 
     def declare(self, frame: Frame) -> None:
-        """Make the slots that worker 0 brings; see that others mean the same ones."""
+        """Create the slots that worker 0 declares; check that other workers declare the same ones."""
         specs = self._specs(frame.meta)
         if self.rank == 0:
             with self.space.declaring:
@@ -234,7 +234,7 @@ class Guest:
         held = self._held(specs)
         sizes = [(segment.stop - segment.start) * spec.dtype.itemsize for spec, segment in held]
         if payload.nbytes != sum(sizes):
-            raise Refused(f"{self.connection} brought {payload.nbytes} bytes for keys of {sum(sizes)}")
+            raise Refused(f"{self.connection} sent {payload.nbytes} bytes, expected {sum(sizes)} for these keys")
         starts = [sum(sizes[:i]) for i in range(len(sizes))]
         fresh = [(e, p, payload[at : at + n]) for (e, p), at, n in zip(held, starts, sizes, strict=True) if e in new]
         places = self.space.arena.reserve([value.nbytes for _, _, value in fresh]) if fresh else []
@@ -248,10 +248,10 @@ class Guest:
         self.shard.create(slots, new)
 
     def attach(self, frame: Frame) -> None:
-        """Map the memory in which the worker leaves its gradients of a chunk."""
+        """Map the memory to which the worker writes its gradients of a chunk."""
         chunk, name = field(frame.meta, "chunk", int), field(frame.meta, "name", str)
         if not 0 <= chunk < len(self.space.arena.chunks):
-            raise Refused(f"{self.connection} names a chunk that is not there: {chunk}")
+            raise Refused(f"{self.connection} named a chunk that does not exist: {chunk}")
         if field(frame.meta, "reads", bool):
             self.reads.add(chunk)
         memory = attach(name, self.space.arena.chunks[chunk].nbytes) if name and self.is_near else None
@@ -264,7 +264,7 @@ class Guest:
     # ---- gradients ----
 
     def _view(self, slot: Slot) -> torch.Tensor:
-        """Where this worker's gradient of a slot is."""
+        """Return this worker's gradient of a slot."""
         found = self.views.get(slot.number)
         if found is None:
             found = view(self._gradients(slot.chunk), slot.offset, slot.weight.shape, slot.weight.dtype)
@@ -272,19 +272,19 @@ class Guest:
         return found
 
     def push(self, frame: Frame) -> None:
-        """Gradients are in this worker's memory now."""
+        """Handle gradients that are in this worker's memory."""
         slots = self._slots(frame.meta)
         if not frame.payload.nbytes and any(slot.nbytes and slot.chunk not in self.writes for slot in slots):
-            raise Refused(f"{self.connection} pushed through memory that it does not share")
+            raise Refused(f"{self.connection} pushed through memory that is not shared")
         views = [self._view(slot) for slot in slots]
         self._sample(slots, views)
         self.shard.push(self.rank, slots, views)
         self._commit_with(frame, slots)
 
     def _sample(self, slots: list[Slot], gradients: list[torch.Tensor]) -> None:
-        """Report NaN and infinity, which spread over a whole array, by looking at some elements of one in turn.
+        """Report NaN and infinity by checking some elements of one array in turn, since they spread over a whole array.
 
-        They are not refused: loss scaling produces them, and the optimizer's rule is applied to them as in MXNet.
+        They are not refused: loss scaling produces them, and the optimizer is applied to them as in MXNet.
         """
         self.pushes += 1
         at = self.pushes % len(slots)
@@ -294,14 +294,14 @@ class Guest:
         flat = gradient.view(-1)
         if not math.isfinite(flat[:: max(1, flat.numel() // _SAMPLE)].double().abs().sum()):
             self.reported.add(slot.number)
-            _log.warning("%s pushed NaN or infinity in key %r (said once for each key)", self.connection, slot.spec.key)
+            _log.warning("%s pushed NaN or infinity in key %r (logged once per key)", self.connection, slot.spec.key)
 
     def push_rows(self, frame: Frame) -> None:
-        """Rows of one slot's gradient: their numbers, then their values."""
+        """Handle rows of one slot's gradient: indices, then values."""
         slot, count = self._rowed(frame.meta), field(frame.meta, "rows", int)
         width = slot.nbytes // max(1, slot.weight.shape[0])
         if count < 0 or frame.payload.nbytes != count * (8 + width):
-            raise Refused(f"{self.connection} pushed {frame.payload.nbytes} bytes as {count} rows of {width}")
+            raise Refused(f"{self.connection} pushed {frame.payload.nbytes} bytes as {count} rows of {width} bytes")
         indices = self._indices(frame.payload[: 8 * count], slot)
         values = torch.empty(count, *slot.weight.shape[1:], dtype=slot.weight.dtype)
         if values.numel():
@@ -311,7 +311,7 @@ class Guest:
 
     def _indices(self, payload: memoryview, slot: Slot) -> torch.Tensor:
         if payload.nbytes % 8:
-            raise Refused(f"{self.connection} sent numbers of rows that are no 64-bit integers")
+            raise Refused(f"{self.connection} sent row indices that are not 64-bit integers")
         found = (
             torch.frombuffer(bytearray(payload), dtype=torch.int64)
             if payload.nbytes
@@ -320,24 +320,25 @@ class Guest:
         ends_well = not len(found) or (found[0] >= 0 and found[-1] < slot.weight.shape[0])
         if not ends_well or bool((found[1:] <= found[:-1]).any()):
             raise Refused(
-                f"{self.connection}: rows of key {slot.spec.key!r:.40} must rise, within {slot.weight.shape[0]}"
+                f"{self.connection}: row indices of key {slot.spec.key!r:.40} must be ascending and below "
+                f"{slot.weight.shape[0]}"
             )
         return found
 
     def push_coded(self, frame: Frame) -> None:
-        """A compressed gradient of one slot."""
+        """Handle a compressed gradient of one slot."""
         (slot,) = self._slots(frame.meta, 1)
         memory = torch.empty_like(slot.weight)
         try:
             codec = compress.make(frame.meta.get("codec"))
             codec.decode(torch.frombuffer(frame.payload, dtype=torch.uint8), memory)
         except (MXNetError, AssertionError, TypeError, ValueError, OverflowError, RuntimeError) as error:
-            raise Refused(f"{self.connection} pushed what cannot be decoded: {error!s:.200}") from error
+            raise Refused(f"{self.connection} pushed a gradient that cannot be decoded: {error!s:.200}") from error
         self.shard.push(self.rank, [slot], [memory])
         self._commit_with(frame, [slot])
 
     def commit(self, frame: Frame) -> None:
-        """The step is complete for these slots."""
+        """Complete the step for these slots."""
         self._commit_with(frame, self._slots(frame.meta), always=True)
 
     def _commit_with(self, frame: Frame, slots: list[Slot], always: bool = False) -> None:
@@ -350,7 +351,7 @@ class Guest:
     # ---- weights ----
 
     def pull(self, frame: Frame) -> None:
-        """Say which slots can be read as soon as they can, and send those that the worker cannot see."""
+        """Report slots as soon as they are readable, and send those in memory that the worker does not share."""
         sends = not frame.meta.get("w")
         for slots in self.shard.ready(self.rank, self._slots(frame.meta)):
             near = [slot for slot in slots if not sends or slot.chunk in self.reads]
@@ -370,15 +371,15 @@ class Guest:
     # ---- the optimizer ----
 
     def optimizer(self, frame: Frame) -> None:
-        """Take the rule that worker 0 brings; others wait for it."""
+        """Set the optimizer sent by worker 0; other workers wait for it."""
         self._once("set_optimizer", frame, lambda data: setattr(self.shard, "rule", self.service.make_rule(data)))
 
     def restore(self, frame: Frame) -> None:
-        """Take the states that worker 0 brings; others wait for them."""
+        """Set the states sent by worker 0; other workers wait for them."""
         self._once("load_optimizer_states", frame, self._restore)
 
     def _restore(self, data: bytes) -> None:
-        slots = {slot.spec.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each
+        slots = {slot.spec.key: slot for slot in self.shard.slots.values()}.values()  # the last generation of each key
         self.shard.required_rule().restore(data, [slot.spec for slot in slots], [slot.weight for slot in slots])
 
     def _once(self, what: str, frame: Frame, act: Callable[[bytes], None]) -> None:
@@ -409,14 +410,14 @@ _HANDLERS: dict[int, Callable[[Guest, Frame], None]] = {
 
 
 def _kind(staleness: int | None) -> str:
-    """Which kvstore has such a bound."""
+    """Return the kvstore with this staleness bound."""
     if staleness is None:
         return "'dist_async'"
     return f"'dist_stale' with staleness={staleness}" if staleness else "'dist_sync'"
 
 
 def _tell(connection: Connection, error: MXNetError) -> None:
-    """Tell a worker what went wrong; if it is no more, nobody needs to know."""
+    """Send an error to a worker, if it is still connected."""
     with contextlib.suppress(WireError):
         connection.send(m.FAILED, {"peer": isinstance(error, PeerError), "message": str(error)})
 

@@ -1,9 +1,9 @@
-"""What one server keeps of one store, and when pushes become updates: synchronous, asynchronous or boundedly stale.
+"""The part of a store on one server, and when pushes are applied: synchronous, asynchronous or with bounded staleness.
 
-Workers push gradients of slots (segments of keys) and commit them. Synchronously a slot's round ends when every worker
-has committed: what they pushed was summed in the order of their ranks, so that the bits do not depend on who came
-first, and the rule is applied once. Otherwise each commit is applied as it comes. Only tensors are known here; the
-rule is given.
+Workers push gradients of slots (segments of keys) and commit them. In synchronous mode a slot's round ends when every
+worker has committed: the gradients are summed in rank order, so that the result does not depend on the order of
+arrival, and the rule is applied once. Otherwise each commit is applied as it arrives. This module works on tensors; the
+rule is passed in.
 """
 
 from __future__ import annotations
@@ -23,57 +23,57 @@ from ..wire import Refused
 from .messages import Key, KeySpec, Segment, Settings, SparseRows
 
 Gradient = torch.Tensor | SparseRows
-Pushed = Gradient | None  # what a worker pushed for a slot; None counts as zero
-_AT_ONCE = 1 << 22  # bytes of weights that are updated before those who wait for them are told
+Pushed = Gradient | None  # gradient of a slot pushed by a worker; None counts as zero
+_AT_ONCE = 1 << 22  # bytes of weights to update before waiting workers are notified
 
 
 class Rule(Protocol):
-    """How gradients change weights."""
+    """Updates weights from gradients, such as an optimizer."""
 
     def update(
         self, specs: list[KeySpec], gradients: list[Gradient], weights: list[torch.Tensor], settings: Settings | None
     ) -> None:
-        """Change weights in place by gradients. Without settings, those that held before hold."""
+        """Update weights in place. If `settings` is None, the previous ones apply."""
 
     def states(self) -> bytes:
-        """What it remembers of its weights."""
+        """Return its state."""
 
     def restore(self, states: bytes, specs: list[KeySpec], weights: list[torch.Tensor]) -> None:
-        """Go on from what `states` gave, if it is of these weights."""
+        """Restore a state returned by `states`, if it belongs to these weights."""
 
 
 class Slot:
-    """A segment of a key: its weight, and what was pushed for the round that is open."""
+    """A segment of a key: its weight, and the gradients pushed in the current round."""
 
     def __init__(self, number: int, spec: KeySpec, segment: Segment, chunk: int, offset: int, weight: torch.Tensor):
         self.number, self.spec, self.segment, self.chunk, self.offset = number, spec, segment, chunk, offset
         self.weight = weight
         self.nbytes = weight.numel() * weight.element_size()
-        self.round = 0  # rounds that were applied
+        self.round = 0  # number of rounds applied
         self.commits: dict[int, int] = defaultdict(int)  # by rank
         self.lock = threading.Lock()
         self._buffer: torch.Tensor | None = None
         self.reset()
 
     def reset(self) -> None:
-        """Open a round."""
+        """Start a new round."""
         self.parts: dict[int, Pushed] = {}
         self.committed: set[int] = set()
         self.sum: Pushed = None
         self.summed = 0
-        self.taken = False  # whether a thread is applying it
-        self.settings: Settings | None = None  # of the first worker that steps
+        self.taken = False  # whether a thread is applying the round
+        self.settings: Settings | None = None  # of the active worker with the lowest rank
         self.teller = sys.maxsize
 
     def take(self, rank: int, part: Pushed) -> None:
-        """Keep what a worker pushed; where it takes the place of an earlier push, the sum begins anew."""
+        """Store a pushed gradient. If it replaces an earlier push, the sum starts again."""
         with self.lock:
             if rank in self.parts:
                 self.sum, self.summed = None, 0
             self.parts[rank] = part
 
     def advance(self) -> None:
-        """Add what has come, in the order of ranks, as far as it goes without a gap."""
+        """Sum the gradients received so far, in rank order up to the first missing one."""
         with self.lock:
             while self.summed in self.parts:
                 self.sum = self._add(self.sum, self.parts[self.summed])
@@ -97,17 +97,17 @@ class Slot:
 
 
 def merged(one: SparseRows, other: SparseRows) -> SparseRows:
-    """The sum of two sets of rows."""
+    """Return the sum of two sets of rows."""
     indices, places = torch.unique(torch.cat([one.indices, other.indices]), return_inverse=True)
     values = torch.zeros(len(indices), *one.values.shape[1:], dtype=one.values.dtype)
     return SparseRows(indices, values.index_add_(0, places, torch.cat([one.values, other.values])))
 
 
 class Shard:
-    """The slots of one store on one server. Each worker's calls come from a thread of its own.
+    """The slots of one store on one server. Each worker's calls come from a separate thread.
 
-    `staleness` 0 is synchronous, None asynchronous; with K above 0 a worker that is more than K commits of a slot ahead
-    of the slowest living one waits before it reads.
+    `staleness` 0 is synchronous, None asynchronous. With K > 0, a worker that is more than K commits of a slot ahead of
+    the slowest connected worker waits before it reads.
     """
 
     def __init__(self, workers: int, staleness: int | None, timeout: float, whereabouts: Callable[[int], str] = str):
@@ -115,7 +115,7 @@ class Shard:
         self.rule: Rule | None = None
         self.directory: dict[
             tuple[Key, int], KeySpec
-        ] = {}  # by key and generation: who is slow still means the old one
+        ] = {}  # by key and generation: slow workers may still use an old one
         self.of_key: dict[tuple[Key, int], Slot] = {}
         self.slots: dict[int, Slot] = {}
         self.generations: dict[str, int] = defaultdict(int)
@@ -128,20 +128,20 @@ class Shard:
         self._changed = threading.Condition()
         self._applying = threading.Lock()
         self._broken = ""
-        self._waits: dict[int, tuple[Callable[[], object], Callable[[], str]]] = {}  # what each worker waits for
+        self._waits: dict[int, tuple[Callable[[], object], Callable[[], str]]] = {}  # by waiting worker
 
     @property
     def synchronous(self) -> bool:
         """Whether pushes are applied in rounds."""
         return self.staleness == 0
 
-    # ---- workers come and go ----
+    # ---- workers join and leave ----
 
     def join(self, rank: int) -> object:
-        """A worker is here, perhaps late: it starts where the slowest is. Returns what tells this stay from others."""
+        """Add a worker, possibly late: it starts at the count of the slowest. Return a token for this connection."""
         with self._changed:
             if rank in self.living:
-                raise Refused(f"worker {rank} is connected already")
+                raise Refused(f"worker {rank} is already connected")
             if not self.synchronous:
                 for slot in self.slots.values():
                     slot.commits[rank] = min((slot.commits[other] for other in self.living), default=slot.commits[rank])
@@ -150,7 +150,7 @@ class Shard:
             return stay
 
     def hear(self, rank: int) -> None:
-        """A worker said something; one that was taken for gone, having been silent, is not."""
+        """Note a message from a worker. If it was considered gone because of silence, it is restored."""
         self.heard[rank] = time.monotonic()
         if rank not in self.living:
             with self._changed:
@@ -163,9 +163,9 @@ class Shard:
         self._changed.notify_all()
 
     def gone(self, rank: int, why: str, stay: object = None) -> None:
-        """A worker is no more: what it did not commit is forgotten, and who needs it is told.
+        """Handle the loss of a worker: discard what it did not commit, and notify workers that wait for it.
 
-        With `stay`, only if it has not come back since.
+        If `stay` is given, do nothing if the worker has reconnected since.
         """
         with self._changed:
             if stay is not None and self._stays.get(rank) is not stay:
@@ -180,7 +180,7 @@ class Shard:
     # ---- keys ----
 
     def create(self, slots: list[Slot], specs: list[KeySpec]) -> None:
-        """Worker 0 declares keys, of which this server keeps these slots."""
+        """Add keys declared by worker 0, with the slots on this server."""
         with self._changed:
             self.directory.update({spec.name: spec for spec in specs})
             for slot in slots:
@@ -188,36 +188,36 @@ class Shard:
             self._changed.notify_all()
 
     def agree(self, specs: list[KeySpec], rank: int) -> None:
-        """Wait until worker 0 has declared these keys, and see that it did so in the same way."""
+        """Wait until worker 0 has declared these keys, and check that its declarations are the same."""
 
         with self._changed:
             self._until(
                 rank,
                 lambda: not self._unknown(specs),
-                lambda: f"worker 0 has not inited {_listed([spec.key for spec in self._unknown(specs)])}",
+                lambda: f"worker 0 has not initialized {_listed([spec.key for spec in self._unknown(specs)])}",
                 lambda: {0},
             )
             for spec in specs:
                 known = self.directory[spec.name]
                 if known != spec:
                     raise MXNetError(
-                        f"key {spec.key!r}: worker 0 inited it as {_described(known)}, "
-                        f"worker {rank} as {_described(spec)}. All workers must init the same keys, with the same "
-                        "shapes, in the same order"
+                        f"key {spec.key!r}: worker 0 initialized it as {_described(known)}, "
+                        f"worker {rank} as {_described(spec)}. All workers must initialize the same keys, with the "
+                        "same shapes, in the same order"
                     )
 
     def _unknown(self, specs: list[KeySpec]) -> list[KeySpec]:
         return [spec for spec in specs if spec.name not in self.directory]
 
     def new(self, specs: list[KeySpec]) -> list[KeySpec]:
-        """Those of the specs that were not declared before."""
+        """Return the specs that were not declared before."""
         with self._changed:
             return self._unknown(specs)
 
     # ---- pushing ----
 
     def push(self, rank: int, slots: Sequence[Slot], parts: Sequence[Pushed]) -> None:
-        """Take a worker's gradients; they count once it commits, and until then later ones take their place."""
+        """Store gradients of a worker. They take effect when it commits; until then a later push replaces them."""
         with self._changed:
             if any(rank in slot.committed for slot in slots):
                 raise Refused(f"worker {rank} pushed a slot twice without waiting for the first push")
@@ -228,7 +228,7 @@ class Shard:
                 slot.advance()
 
     def commit(self, rank: int, slots: Sequence[Slot], settings: Settings | None) -> None:
-        """A worker's step is complete for these slots: what it did not push of them counts as zero."""
+        """Complete a worker's step for these slots. Gradients that it did not push count as zero."""
         if self.synchronous:
             self._commit_to_round(rank, slots, settings)
         else:
@@ -283,7 +283,7 @@ class Shard:
             elif there:
                 specs, weights = [slot.spec for slot, _ in there], [slot.weight for slot, _ in there]
                 self.rule.update(specs, [gradient for _, gradient in there], weights, settings)
-        except Exception as error:  # whatever an optimizer raises is for the workers: the server lives on
+        except Exception as error:  # errors of an optimizer are raised in the workers; the server continues
             self._broken = (
                 f"the update of keys {_listed([slot.spec.key for slot, _ in there])} failed on the server: {error!r}"
             )
@@ -291,7 +291,7 @@ class Shard:
     # ---- pulling ----
 
     def ready(self, rank: int, slots: Sequence[Slot]) -> Iterator[list[Slot]]:
-        """The slots, as soon as this worker may read them: its own pushes are in, and it is not too far ahead."""
+        """Yield slots as soon as this worker may read them: its own pushes are applied, and it is not too far ahead."""
         waiting = dict.fromkeys(slots)
 
         def readable() -> list[Slot]:
@@ -317,7 +317,7 @@ class Shard:
         return slot.commits[rank] - slowest <= self.staleness
 
     def _needed(self, slot: Slot) -> set[int]:
-        """The workers without whom a synchronous round cannot end."""
+        """Return the workers that have not committed the current synchronous round."""
         return set(range(self.workers)) - slot.committed if self.synchronous else set()
 
     def _late(self, slot: Slot, rank: int) -> str:
@@ -339,7 +339,7 @@ class Shard:
     def _until(
         self, rank: int, ready: Callable[[], object], late: Callable[[], str], needs: Callable[[], set[int]]
     ) -> None:
-        """Wait, within the limit of time, unless who is needed is gone. Called with `_changed` held."""
+        """Wait with the timeout, and raise if a needed worker is gone. Call it with `_changed` held."""
         self._waits[rank] = ready, late
         try:
             self._await(ready, late, needs)
@@ -358,13 +358,13 @@ class Shard:
                     raise PeerError(f"worker {rank} is gone: {why}; {late()}")
             left = deadline - time.monotonic()
             if left <= 0:
-                raise PeerError(f"after {self.timeout:.0f} s {late()}")
+                raise PeerError(f"timed out after {self.timeout:.0f} s: {late()}")
             self._changed.wait(min(left, 1.0))
         if self._broken:
             raise MXNetError(self._broken)
 
     def _check_circle(self) -> None:
-        """Have all workers raise if each of them waits for another: what one would do next comes after its wait."""
+        """Detect a deadlock, in which every worker waits for another one, and make all workers raise."""
         waits = self._waits
         if self.synchronous and len(waits) == self.workers and not any(ready() for ready, _ in waits.values()):
             doing = "; ".join(f"worker {rank} waits because {late()}" for rank, (_, late) in sorted(waits.items()))
@@ -376,20 +376,20 @@ class Shard:
     # ---- the rule ----
 
     def required_rule(self) -> Rule:
-        """The rule by which pushes update; an error if there is none."""
+        """Return the rule, or raise if there is none."""
         if self.rule is None:
             raise MXNetError("the servers have no optimizer. Call set_optimizer first")
         return self.rule
 
     def states(self) -> bytes:
-        """The states of the rule, between two updates."""
+        """Return the states of the rule, between two updates."""
         with self._applying:
             return self.required_rule().states()
 
-    # ---- what worker 0 does once for all ----
+    # ---- actions of worker 0 ----
 
     def once(self, what: str, generation: int, rank: int, do: Callable[[], None] | None) -> None:
-        """The worker that brings it does it; the others wait until it is done for the generation-th time."""
+        """Run an action of worker 0 once; other workers wait until it was run for the generation-th time."""
         if do is None:
             with self._changed:
                 self._until(
@@ -417,7 +417,7 @@ class Shard:
 
 
 def _store(weight: torch.Tensor, gradient: torch.Tensor | SparseRows) -> None:
-    """Without a rule, what was pushed takes the place of what was stored."""
+    """Without a rule, store the pushed value."""
     if isinstance(gradient, SparseRows):
         weight.zero_().index_copy_(0, *gradient)
     else:
@@ -425,7 +425,7 @@ def _store(weight: torch.Tensor, gradient: torch.Tensor | SparseRows) -> None:
 
 
 def _groups(slots: list[Slot]) -> Iterator[list[Slot]]:
-    """Neighbours with the same settings, some megabytes at once."""
+    """Group adjacent slots with the same settings, a few megabytes at a time."""
     group: list[Slot] = []
     size = 0
     for slot in slots:

@@ -1,9 +1,9 @@
-"""The job's store: values that its processes leave for each other, and a roll call of who is alive.
+"""The job's store: values shared by its processes, and a roll call of the processes that are alive.
 
-Processes leave small values under keys, wait for them, and count. Those that join are watched: one that closes its
-connection without leaving has died, one that falls silent is stopped or cut off, and all others know within a second.
-One process keeps the store (`server`, with its `values` and its `roll`); the others talk to it through a `client`.
-Nothing here needs torch, which the launcher does without: process groups use torch_store.py.
+Processes set small values by key, wait for them, and use counters. Processes that join are monitored: one that closes
+its connection without leaving has died, and one that sends no heartbeat is stopped or disconnected from the network.
+All others know within a second. One process hosts the store (`server`, with its `values` and its `roll`); the others
+connect with a `client`. Nothing here needs torch, so that the launcher can use it; process groups use torch_store.py.
 """
 
 from .client import StoreClient

@@ -1,4 +1,4 @@
-"""A process's way to the job's store."""
+"""A process's connection to the job's store."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .. import wire
 from .protocol import ASK, BEAT, ERROR, SERVICE, THE_STORE, PeerError, Value
 from .roll import MemberInfo, is_running
 
-_AT_ONCE = 16  # connections that one client keeps for reuse
+_AT_ONCE = 16  # maximum connections that a client keeps for reuse
 
 
 class StoreClient:
-    """A process's way to the store: values, waits, counts, and who is still there."""
+    """A process's connection to the store: values, waits, counters, and the roll call."""
 
     def __init__(self, address: str, secret: bytes, timeout: float = 300.0, tls: str | None = None, name: str = ""):
         self.address, self.name = address, name
-        self._token = secrets.token_hex(16)  # tells this client's connections from those of others
+        self._token = secrets.token_hex(16)  # identifies the connections of this client
         self._patience = wire.silence()
         self._secret, self._tls, self._limit = secret, tls, timeout
         self._free: list[wire.Connection] = []
@@ -69,29 +69,29 @@ class StoreClient:
             ) from error
         except wire.WireError as error:
             raise PeerError(
-                f"the job's store at {self.address} does not answer ({error}). It lives in the process that started "
-                "the job, or in worker 0: that one ended or is stopped, or its host is cut off"
+                f"the job's store at {self.address} does not answer ({error}). It runs in the process that started "
+                "the job, or in worker 0: that process ended or is stopped, or its host is not reachable"
             ) from error
         if frame.kind == ERROR and frame.meta.get("error") == "refused":
-            raise MXNetError(f"the job's store refused this: {frame.meta['why']}")
+            raise MXNetError(f"the job's store refused this request: {frame.meta['why']}")
         return frame
 
-    # ---- values, by the names that torch has for them ----
+    # ---- values; the method names are those of torch's Store ----
 
     def set(self, key: str, value: Value) -> None:
-        """Leave a value under a key."""
+        """Set the value of a key."""
         self._ask("set", _encoded(value), key=key)
 
     def get(self, key: str, timeout: float | None = None) -> bytes:
-        """A value, waited for until it is there."""
+        """Wait for the value of a key and return it."""
         seconds = self._limit if timeout is None else timeout
         frame = self._ask("get", wait=seconds + self._patience, key=key, timeout=seconds)
         if frame.kind == ERROR:
-            raise PeerError(f"nobody left {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
+            raise PeerError(f"no process set {key!r} in the job's store within {seconds:.0f} s. {self.missing()}")
         return bytes(frame.payload)
 
     def get_from(self, name: str, key: str) -> bytes:
-        """A value that the member `name` leaves, waited for unless that one is gone."""
+        """Wait for a value that the member `name` sets. Raises if that member is gone."""
         deadline = time.monotonic() + self._limit
         while True:
             try:
@@ -101,18 +101,18 @@ class StoreClient:
                 if over or time.monotonic() > deadline:
                     waited = "" if over else f" within {self._limit:g} s"
                     hint = ". All workers must make the same calls in the same order"
-                    if name in self.gone or THE_STORE in self.gone:  # it failed, and did not take another way
+                    if name in self.gone or THE_STORE in self.gone:  # it failed, so its program did not diverge
                         hint = ""
                     raise PeerError(
-                        f"the first call that all workers make did not complete{waited}: {self.missing([name])}{hint}"
+                        f"the first call of all workers did not complete{waited}: {self.missing([name])}{hint}"
                     ) from None
 
     def add(self, key: str, amount: int) -> int:
-        """Add to a count; the new count."""
+        """Add to a counter and return the new value."""
         return int(self._ask("add", key=key, amount=amount).meta["total"])
 
     def compare_set(self, key: str, expected: Value, desired: Value) -> bytes:
-        """Set a value if it is as expected (empty: not there); what it is then."""
+        """Set a value if the current one is as expected (empty: no value). Return the current value."""
         wanted = _encoded(desired)
         return bytes(self._ask("swap", wanted, key=key, expected=_decoded(expected)).payload)
 
@@ -122,33 +122,33 @@ class StoreClient:
         frame = self._ask("wait", wait=seconds + self._patience, keys=list(keys), timeout=seconds)
         if frame.kind == ERROR:
             lacking = ", ".join(frame.meta["missing"][:8])
-            raise PeerError(f"nobody left {lacking} in the job's store within {seconds:.0f} s. {self.missing()}")
+            raise PeerError(f"no process set {lacking} in the job's store within {seconds:.0f} s. {self.missing()}")
 
     def check(self, keys: Iterable[str]) -> bool:
         """Whether all keys have values."""
         return bool(self._ask("check", keys=list(keys)).meta["there"])
 
     def delete_key(self, key: str) -> bool:
-        """Forget a value; whether it was there."""
+        """Delete a value. Return whether there was one."""
         return bool(self._ask("delete", key=key).meta["was"])
 
     def num_keys(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return int(self._ask("count").meta["count"])
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long `get` and `wait` wait."""
+        """Set the timeout of `get` and `wait`."""
         self._limit = _seconds(timeout)
 
     @property
     def timeout(self) -> timedelta:
-        """How long `get` and `wait` wait."""
+        """The timeout of `get` and `wait`."""
         return timedelta(seconds=self._limit)
 
     # ---- the roll call ----
 
     def join(self, name: str) -> None:
-        """Enter the roll: from now on a sudden end of this process is told to all others."""
+        """Join the roll call: from now on all others are notified if this process dies."""
         self.name = name
         try:
             self._life = self._dial(self._patience)
@@ -160,7 +160,7 @@ class StoreClient:
             ) from error
         if answer.kind == ERROR:
             raise MXNetError(f"the job's store refused {name}: {answer.meta['why']}")
-        self._patience = float(answer.meta["silence"])  # as patient as the store is with this process
+        self._patience = float(answer.meta["silence"])  # the same timeout as the store has for this process
         threading.Thread(target=self._live, daemon=True, name="heartbeat").start()
 
     def _live(self) -> None:
@@ -176,7 +176,7 @@ class StoreClient:
             self._heard(
                 {
                     THE_STORE: f"no answer from {self.address} for {self._patience:g} s (NEOMX_SILENCE): the "
-                    "process that keeps it is stopped, or its host is cut off"
+                    "process that hosts it is stopped, or its host is not reachable"
                 }
             )
         except wire.WireError as error:
@@ -192,25 +192,25 @@ class StoreClient:
                 callback(name, why)
 
     def on_gone(self, callback: Callable[[str, str], None]) -> None:
-        """Call `callback(name, why)`, in the heartbeat's thread, for each member that goes without taking leave."""
+        """Call `callback(name, why)`, in the heartbeat thread, for each member that is gone without leaving."""
         self._callbacks.append(callback)
 
     def leave(self) -> None:
-        """Take leave: this process ends as it should."""
+        """Leave the roll call: this process ends normally."""
         self._leaving.set()
         if self._life is not None:
-            with suppress(PeerError):  # the store may have ended before us
+            with suppress(PeerError):  # the store may already have ended
                 self._ask("leave", wait=2.0, name=self.name)
             self._life.close()
             self._life = None
 
     def give_up(self) -> None:
-        """Have all who wait with a look at who is gone learn that this process ends."""
+        """Make all waits that check for lost members raise, because this process ends."""
         self._leaving.set()
         self.gone = {**self.gone, THE_STORE: "this process ends"}
 
     def close(self) -> None:
-        """Take leave and close all connections."""
+        """Leave the roll call and close all connections."""
         self.leave()
         with self._guard:
             free, self._free = self._free, []
@@ -218,11 +218,11 @@ class StoreClient:
             connection.close()
 
     def report_gone(self, name: str, why: str) -> None:
-        """Tell all that a member is gone, as one knows who saw its process end."""
+        """Report to all that a member is gone, for example after its process ended."""
         self._ask("gone", wait=2.0, name=name, why=why)
 
     def roster(self) -> dict[str, MemberInfo]:
-        """All processes that ever joined, by name."""
+        """Return all processes that ever joined, by name."""
         return dict(self._ask("roster").meta["members"])
 
     def _has_left(self, name: str) -> bool:
@@ -233,7 +233,7 @@ class StoreClient:
         return member is not None and member["state"] == "left"
 
     def missing(self, names: Iterable[str] = ()) -> str:
-        """A sentence on who is missing: those of `names` that are not here, or all that are gone or silent."""
+        """Describe the missing members: those of `names` that are not here, or all that are gone or silent."""
         try:
             members = self.roster()
         except PeerError as error:
@@ -242,7 +242,7 @@ class StoreClient:
         for name in names or members:
             member = members.get(name)
             if member is None:
-                said.append(f"{name} never came")
+                said.append(f"{name} never connected")
                 continue
             where = f"{name} on {member['host']} (process {member['pid']})"
             if member["state"] == "gone":
@@ -252,7 +252,7 @@ class StoreClient:
             elif member["silent"] > 3 * BEAT + 1:
                 said.append(f"{where} has been silent for {member['silent']:.0f} s")
             elif names:
-                said.append(f"{where} is alive but did not come")
+                said.append(f"{where} is alive but has not reached this call")
         return "; ".join(said) or "All members are alive"
 
 

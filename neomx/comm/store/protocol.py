@@ -1,4 +1,4 @@
-"""What the server of the store and its clients agree on."""
+"""The protocol between the server of the store and its clients."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from ...base import MXNetError
 
 ASK, ANSWER, ERROR = 1, 2, 3  # kinds of frames
-BEAT = 0.5  # seconds between two signs of life
-KEY_LIMIT = 1 << 12  # characters of a key or a name
-NEWS = 10.0  # seconds in which all learn who is behind a connection that broke: one, and more on a busy machine
-SERVICE = "the job's store"  # what a connection to it is for
-THE_STORE = "the job's store"  # the name of the store itself among the members that are gone
-TOLERATES_LOSS = "tolerates-loss"  # a key whose presence says that the job goes on without a worker that died
+BEAT = 0.5  # seconds between two heartbeats
+KEY_LIMIT = 1 << 12  # maximum characters of a key or a name
+NEWS = 10.0  # seconds until all know which process is behind a broken connection: usually one, more on a busy machine
+SERVICE = "the job's store"  # the service name of its connections
+THE_STORE = "the job's store"  # the name of the store itself in the list of lost members
+TOLERATES_LOSS = "tolerates-loss"  # if this key is set, the job continues without workers that died
 
-Value = str | bytes | bytearray | Sequence[int]  # torch hands bytes over as lists of numbers
+Value = str | bytes | bytearray | Sequence[int]  # torch passes bytes as lists of numbers
 
 
 class PeerError(MXNetError):
-    """Another process of the job is gone, or did not come in time."""
+    """Another process of the job is gone, or a wait for it timed out."""

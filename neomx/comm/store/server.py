@@ -1,4 +1,4 @@
-"""The process that keeps the job's store answers the others here."""
+"""The server of the job's store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .roll import NO_ROOM, Member, Roll
 from .values import OverQuota, Values
 
 _log = logging.getLogger("neomx")
-_WAIT_KEYS = 1 << 16  # keys that one wait may be for
-_LOOK = 1.0  # seconds after which a wait looks whether the one that waits is still connected
-_HOST = object()  # who owns what the process that keeps the store leaves in it: equal to no member's token
-_REFUSALS = 100  # that are kept
+_WAIT_KEYS = 1 << 16  # maximum keys in one wait
+_LOOK = 1.0  # seconds between checks whether a waiting client is still connected
+_HOST = object()  # the owner of values set by the hosting process; differs from all tokens
+_REFUSALS = 100  # maximum number kept
 
 
 class _Ask(dict[str, Any]):
-    """What a member asks for, and whether it still waits for the answer."""
+    """A request of a member, and whether the member still waits for the reply."""
 
     def __init__(self, said: Any, connection: wire.Connection):
         super().__init__(said if isinstance(said, dict) else {})
@@ -34,7 +34,7 @@ class _Ask(dict[str, Any]):
 
 
 class StoreServer:
-    """Keeps the values and the roll. `start` it in one process of the job, close it when all have left."""
+    """Hosts the values and the roll call. `start` it in one process of the job, and close it when all have left."""
 
     def __init__(self, host: str, port: int, secret: bytes, tls: str | None = None, silence: float | None = None):
         self._listening = wire.listen(host, port)
@@ -45,16 +45,16 @@ class StoreServer:
         self._changed = threading.Condition()
         self._stop: Callable[[], None] | None = None
         self._closed = False
-        self.refusals: list[str] = []  # why peers were refused, the first ones
+        self.refusals: list[str] = []  # reasons of the first refusals
 
     def start(self) -> StoreServer:
-        """Serve from now on, in threads."""
+        """Start serving, in threads."""
         self._stop = listener.serve(self._listening, self._secret, self._tls, self._talk, self._refused, SERVICE)
         threading.Thread(target=self._watch_silence, daemon=True, name="roll call").start()
         return self
 
     def close(self) -> None:
-        """End it: all connections are closed."""
+        """Stop serving and close all connections."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -66,23 +66,23 @@ class StoreServer:
     # ---- for the process that hosts it ----
 
     def roster(self) -> dict[str, Member]:
-        """All that ever joined, by name."""
+        """Return all that ever joined, by name."""
         with self._changed:
             return self._roll.all()
 
     def get(self, key: str) -> bytes | None:
-        """A value, if it is there."""
+        """Return a value, or None."""
         with self._changed:
             return self._values.get(key)
 
     def set(self, key: str, value: bytes) -> None:
-        """Leave a value."""
+        """Set a value."""
         with self._changed:
             self._values.put(key, value, _HOST, limited=False)
             self._changed.notify_all()
 
     def mark_gone(self, name: str, code: int | None = None, why: str = "") -> None:
-        """Tell all that a member is gone, as one knows who saw its process end."""
+        """Report to all that a member is gone, for example after its process ended."""
         with self._changed:
             self._roll.mark_gone(name, why or f"its process ended with code {code}")
             self._changed.notify_all()
@@ -136,17 +136,15 @@ class StoreServer:
                     self._changed.notify_all()
 
     def _forgive(self, seconds: float) -> None:
-        """If this process did not run for so long, it is not the members that were silent."""
+        """Ignore the silence of members while this process itself did not run."""
         if seconds < BEAT:
             return
         self._roll.forgive(seconds)
         if seconds > 5.0:
-            _log.warning(
-                "store: this process was stopped, or did not run, for %.0f s: all members are waited for", seconds
-            )
+            _log.warning("store: this process was stopped or did not run for %.0f s: keeping all members", seconds)
 
     def _await(self, ready: Callable[[], bool], ask: _Ask) -> bool:
-        """Wait, for as long as the member asks and stays connected."""
+        """Wait until the client's timeout expires or it disconnects."""
         deadline = time.monotonic() + max(0.0, min(float(ask["timeout"]), 86400.0))
         while not self._changed.wait_for(
             lambda: ready() or self._closed, timeout=max(0.0, min(_LOOK, deadline - time.monotonic()))
@@ -156,7 +154,7 @@ class StoreServer:
         return True
 
     def _may_change(self, ask: _Ask, key: str) -> bool:
-        """Whether a key is not that of another member which is here."""
+        """Whether the client may change a key: it must not belong to another member that is present."""
         owner = self._values.owner(key)
         holder = self._roll.with_token(owner)
         return owner in (None, ask["token"]) or owner != _HOST and (holder is None or holder.state != "here")
@@ -186,7 +184,7 @@ class StoreServer:
                 return _denied(f"the key {key!r:.80} belongs to another process"), b""
             total = int(self._values.get(key) or b"0") + amount
             if not -(1 << 63) <= total < 1 << 63:
-                raise ValueError("a count beyond 64 bits")
+                raise ValueError("the counter exceeds 64 bits")
             self._values.put(key, str(total).encode(), None)
             self._changed.notify_all()
         return {"total": total}, b""
@@ -206,7 +204,7 @@ class StoreServer:
     def _wait(self, ask: _Ask, _: bytes) -> tuple[dict[str, Any], bytes]:
         keys = {_text(key) for key in ask["keys"]}
         if len(keys) > _WAIT_KEYS:
-            raise ValueError(f"a wait for {len(keys)} keys, more than {_WAIT_KEYS}")
+            raise ValueError(f"expected at most {_WAIT_KEYS} keys in a wait, received {len(keys)}")
         with self._changed:
             if not self._await(self._values.wait_for(keys), ask):
                 return {"error": "timeout", "missing": self._values.lacking(keys)[:8]}, b""
@@ -258,7 +256,7 @@ class StoreServer:
         with self._changed:
             me = self._roll.with_token(ask["token"])
             if me is None or name != me.name and not name.endswith(f" of {me.name}"):
-                raise ValueError(f"only {name} itself, or a launcher, says that it is gone")
+                raise ValueError(f"only {name} itself or a launcher may report it as gone")
             if not self._roll.has_room_for(name):
                 return _denied(NO_ROOM), b""
             self.mark_gone(name, None, wire.printable(why[:KEY_LIMIT]))
@@ -294,7 +292,7 @@ def _text(value: Any) -> str:
 
 def _name(value: Any) -> str:
     if len(name := _text(value)) > KEY_LIMIT:
-        raise ValueError(f"a name of {len(name)} characters")
+        raise ValueError(f"a name of {len(name)} characters is too long")
     if not name.isprintable():
-        raise ValueError("a name that cannot be printed")
+        raise ValueError("expected a name without control characters")
     return name

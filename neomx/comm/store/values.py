@@ -1,4 +1,4 @@
-"""The values that the store keeps by key, within quotas."""
+"""The values of the store by key, with quotas."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from ...base import MXNetError
 from .protocol import KEY_LIMIT
 
-_KEYS, _BYTES = 1 << 20, 1 << 30  # what the store holds at most
-_KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # and what one member may have in it
+_KEYS, _BYTES = 1 << 20, 1 << 30  # limits of the whole store
+_KEYS_EACH, _BYTES_EACH = 1 << 17, 1 << 28  # limits of one member
 
 
 class OverQuota(MXNetError):
-    """A value that the store does not take."""
+    """A value exceeds a quota of the store."""
 
 
 @dataclass(slots=True)
 class _Entry:
-    """A value, and the token of who left it; of nobody if members share it."""
+    """A value, and the token of the member that set it; None if members share it."""
 
     value: bytes
     owner: object = None
 
 
 class Values:
-    """The values by key, within quotas."""
+    """Values by key, with quotas."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -39,21 +39,21 @@ class Values:
         return len(self._entries)
 
     def get(self, key: str) -> bytes | None:
-        """The value, if it is there."""
+        """Return the value, or None."""
         entry = self._entries.get(key)
         return None if entry is None else entry.value
 
     def owner(self, key: str) -> object:
-        """Who left it."""
+        """Return the owner of a value."""
         entry = self._entries.get(key)
         return None if entry is None else entry.owner
 
     def lacking(self, keys: Iterable[str]) -> list[str]:
-        """Those that have no values."""
+        """Return the keys without values."""
         return sorted(key for key in keys if key not in self._entries)
 
     def wait_for(self, keys: Iterable[str]) -> Callable[[], bool]:
-        """A question, asked at every change, whether all keys have values or had them at an earlier question."""
+        """Return a function for use at every change that tells whether all keys have, or had, values."""
         left = list(keys)
 
         def are_there() -> bool:
@@ -64,7 +64,7 @@ class Values:
         return are_there
 
     def put(self, key: str, value: bytes, owner: object, limited: bool = True) -> None:
-        """Keep a value; raises OverQuota if there is no room for it."""
+        """Set a value. Raises OverQuota if it exceeds a quota."""
         old = self._entries.get(key)
         size = len(key) + len(value)
         keys, room = self._of.get(owner, [0, 0])
@@ -78,8 +78,8 @@ class Values:
             or room + (grown if mine else size) > _BYTES_EACH
         ):
             raise OverQuota(
-                f"the job's store has no room for {len(value)} bytes under {key!r:.80}: it holds {len(self)} keys and "
-                f"{self._bytes} bytes, of which this process left {keys} and {room}; a process may leave "
+                f"the job's store has no room for {len(value)} bytes under {key!r:.80}: it has {len(self)} keys and "
+                f"{self._bytes} bytes, of which this process set {keys} and {room}; the limit of a process is "
                 f"{_KEYS_EACH} and {_BYTES_EACH}"
             )
         self.pop(key)
@@ -87,7 +87,7 @@ class Values:
         self._count(owner, 1, size)
 
     def pop(self, key: str) -> bool:
-        """Forget a value; whether it was there."""
+        """Delete a value. Return whether there was one."""
         old = self._entries.pop(key, None)
         if old is not None:
             self._count(old.owner, -1, -len(key) - len(old.value))

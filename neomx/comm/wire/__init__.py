@@ -1,8 +1,9 @@
-"""Authenticated frames between processes that hold the same secret.
+"""Authenticated frames between processes that share a secret.
 
-A connection begins with a `greeting`: both sides prove that they hold the job's secret. After it come `frames`. Each is
-authenticated by a key of this connection and by its number (`authentication`), so that a relay can neither change,
-repeat, reorder nor redirect frames. Nothing is ever unpickled. `tls` trusts only the certificates in the job's file.
+A connection begins with a `greeting`, in which both sides prove that they hold the job's secret. Then they exchange
+`frames`, each authenticated with a key of this connection and a sequence number (`authentication`), so that a relay
+cannot change, repeat, reorder or redirect frames. Nothing is ever unpickled. `tls` trusts only the certificates in the
+job's file.
 """
 
 from .addresses import is_loopback, join_address, listen, shut, split_address

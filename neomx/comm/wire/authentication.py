@@ -1,4 +1,4 @@
-"""Tags that authenticate the frames of a connection, by keys that only its two ends know."""
+"""Authentication tags for the frames of a connection, with keys that only its two ends know."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ TAG = 16  # bytes of a tag
 
 
 class Mac(Protocol):
-    """Computes a tag of the data that it is given piece by piece."""
+    """Computes a tag of data passed in pieces."""
 
-    def update(self, data: Any, /) -> None: ...
+    def update(self, data: Any, /) -> None:
+        """Add data."""
 
-    def digest(self) -> bytes: ...
+    def digest(self) -> bytes:
+        """Return the tag."""
 
 
 class Gmac:
-    """A Mac by AES-GCM, without encryption: with the CPU's instructions for AES it is the fastest."""
+    """A Mac with AES-GCM, without encryption. It is the fastest on CPUs with AES instructions."""
 
     def __init__(self, key: bytes, number: bytes):
-        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # here: a launcher needs none
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes  # launchers do not need it
 
         self._cipher = Cipher(algorithms.AES(key), modes.GCM(number.rjust(12, b"\0"))).encryptor()
         self.update = self._cipher.authenticate_additional_data
 
     def digest(self) -> bytes:
+        """Return the tag."""
         self._cipher.finalize()
         return bytes(self._cipher.tag)
 
@@ -42,12 +45,12 @@ def new_hmac(key: bytes, number: bytes) -> Mac:
 
 @functools.cache
 def has_gmac() -> bool:
-    """Whether Gmac can be used here."""
+    """Whether Gmac is available."""
     return importlib.util.find_spec("cryptography") is not None
 
 
 class Direction:
-    """Authenticates one direction of a connection: frames are numbered, and each number is used once."""
+    """Authenticates one direction of a connection. Frames are numbered, and each number is used once."""
 
     def __init__(self, key: bytes, payloads: Callable[[bytes, bytes], Mac] | None):
         self._key, self._payload_key = (hmac.digest(key, part, "sha256") for part in (b"frame", b"payload"))
@@ -56,10 +59,10 @@ class Direction:
         self._number = b""
 
     def tag(self, head: bytes | bytearray, said: bytes | bytearray) -> bytes:
-        """The tag of the next frame's header and JSON."""
+        """Return the tag of the next frame's header and JSON."""
         self._number = next(self._numbers).to_bytes(8, "big")
         return hashlib.blake2b(b"".join((self._number, head, said)), key=self._key, digest_size=TAG).digest()
 
     def payload(self) -> Mac | None:
-        """The Mac for the payload of that frame; None under TLS, which authenticates payloads itself."""
+        """Return the Mac for the payload of that frame, or None with TLS, which authenticates payloads itself."""
         return None if self._payloads is None else self._payloads(self._payload_key, self._number)

@@ -1,4 +1,4 @@
-"""What can be wrong with a connection, and how a peer's words are shown in messages."""
+"""Errors of connections, and escaping of text from peers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ...base import MXNetError
 
 
 class WireError(MXNetError):
-    """Something is wrong with a connection or with what came through it."""
+    """An error of a connection or in received data."""
 
 
 class Closed(WireError):
@@ -14,17 +14,17 @@ class Closed(WireError):
 
 
 class TimedOut(WireError):
-    """The peer said nothing in time."""
+    """The peer sent nothing before the timeout."""
 
 
 class Refused(WireError):
-    """The peer sent what must not be: its connection is to be closed."""
+    """The peer sent invalid data; its connection must be closed."""
 
 
 class SettingsDiffer(WireError):
-    """Both sides were started with different secrets or TLS settings: to try again is of no use."""
+    """Both sides were started with different secrets or TLS settings, so retrying is useless."""
 
 
 def printable(text: str) -> str:
-    """What a peer said, for terminals and logs: control characters and what has no encoding are escaped."""
+    """Escape control characters and unencodable characters in text from a peer, for terminals and logs."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

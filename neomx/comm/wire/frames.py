@@ -1,4 +1,4 @@
-"""Frames on a connection: a fixed header, a small JSON object, and a payload that goes from memory to memory."""
+"""Frames of a connection: a fixed header, a small JSON object, and a payload that is copied from memory to memory."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from .timeouts import silence
 HEADER = struct.Struct("<4sBxxxIQ")
 _MAGIC = b"NMX2"
 _META_LIMIT = 1 << 22
-_SMALL_PAYLOAD = 1 << 26  # bytes that a receiver accepts without having been asked where to put them
-_PIECE = 1 << 18  # bytes of a payload that are authenticated while they are in the cache
-_NAME = 80  # characters of a peer's name that are shown
-_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # poll reports errors as well, unasked
+_SMALL_PAYLOAD = 1 << 26  # maximum bytes of a payload without an `into` callback
+_PIECE = 1 << 18  # bytes of a payload that are authenticated while in the cache
+_NAME = 80  # maximum characters of a peer's name in messages
+_HUNG_UP = getattr(select, "POLLRDHUP", 0)  # poll reports errors even if not requested
 
 Into = Callable[[int, Any, int], memoryview]
 
 
 @dataclass(slots=True)
 class Frame:
-    """What a peer said."""
+    """A received frame."""
 
     kind: int
     meta: Any
@@ -40,9 +40,9 @@ class Frame:
 
 
 def as_bytes(buffer: Any) -> memoryview:
-    """The memory of a contiguous CPU tensor, or of any buffer, as bytes."""
+    """Return the memory of a contiguous CPU tensor, or of any buffer, as bytes."""
     if hasattr(buffer, "detach"):
-        import torch  # here, for the launcher sends no tensors, and starts sooner without it
+        import torch  # imported here: the launcher sends no tensors and starts faster without torch
 
         return memoryview(buffer.detach().reshape(-1).view(torch.uint8).numpy())
     view = memoryview(buffer)
@@ -50,7 +50,7 @@ def as_bytes(buffer: Any) -> memoryview:
 
 
 class Connection:
-    """Frames to and from one peer. Sending and receiving may be done by two threads at once."""
+    """Frames to and from one peer. One thread may send while another receives."""
 
     def __init__(self, sock: socket.socket, address: str = ""):
         sock.setblocking(False)
@@ -59,7 +59,7 @@ class Connection:
         self._tls = threading.Lock() if isinstance(sock, ssl.SSLSocket) else None
         self.address = address
         self.peer: dict[str, Any] = {}
-        self.stall = 2 * silence()  # seconds without one more byte in the middle of a frame
+        self.stall = 2 * silence()  # seconds without progress in the middle of a frame
         self.deadline: float | None = None  # of the greeting
         self._copy = memoryview(bytearray())
         self._out: Direction | None = None
@@ -71,17 +71,17 @@ class Connection:
         self._copy = memoryview(bytearray(_PIECE))
 
     def fileno(self) -> int:
-        """The descriptor, for select."""
+        """Return the descriptor, for select."""
         return self._sock.fileno()
 
     def send(self, kind: int, meta: Any = None, *buffers: Any) -> None:
-        """Send a frame; tensors and other buffers go out of their own memory, one after the other."""
+        """Send a frame. Tensors and other buffers are sent directly from their memory, one after the other."""
         parts = [as_bytes(buffer) for buffer in buffers]
         said = b"" if meta is None else json.dumps(meta, separators=(",", ":")).encode()
         size = sum(part.nbytes for part in parts)
         head = HEADER.pack(_MAGIC, kind, len(said), size)
         with self._sending:
-            assert self._out is not None, "no frame goes out before the greeting is over"
+            assert self._out is not None, "cannot send a frame before the greeting"
             tag = self._out.tag(head, said)
             mac = self._out.payload() if size else None
             start = memoryview(head + tag + said)
@@ -91,17 +91,17 @@ class Connection:
                 self._write_signed(start, parts, mac)
 
     def receive(self, into: Into | None = None, timeout: float | None = None) -> Frame:
-        """The next frame. `into(kind, meta, nbytes)` gives the memory for its payload, or raises Refused.
+        """Receive the next frame. `into(kind, meta, nbytes)` returns the memory for its payload, or raises Refused.
 
-        `timeout` limits the wait for its beginning; a peer that falls silent within a frame has lost its connection.
+        `timeout` limits the wait for its first byte. A peer that stops within a frame loses its connection.
         """
-        assert self._in is not None, "no frame comes in before the greeting is over"
+        assert self._in is not None, "cannot receive a frame before the greeting"
         start = bytearray(HEADER.size + TAG)
         self.read(memoryview(start), timeout)
         head, tag = start[: HEADER.size], start[HEADER.size :]
         magic, kind, said, size = HEADER.unpack(head)
         if magic != _MAGIC or said > _META_LIMIT:
-            raise Refused(f"{self}: what came is no frame: it begins with {bytes(head)!r}")
+            raise Refused(f"{self}: received invalid data instead of a frame: it begins with {bytes(head)!r}")
         words = bytearray(said)
         self._read_on(memoryview(words))
         self._verify(tag, self._in.tag(head, words))
@@ -109,9 +109,9 @@ class Connection:
         if into is not None:
             memory = into(kind, meta, size)
             if memory.nbytes != size:
-                raise Refused(f"{self}: a frame brings {size} bytes, expected {memory.nbytes}")
+                raise Refused(f"{self}: a frame has {size} bytes, expected {memory.nbytes}")
         elif size > _SMALL_PAYLOAD:
-            raise Refused(f"{self}: a frame claims {size} bytes, more than the {_SMALL_PAYLOAD} that are taken here")
+            raise Refused(f"{self}: a frame claims {size} bytes, expected at most {_SMALL_PAYLOAD}")
         else:
             memory = memoryview(bytearray(size))
         mac = self._in.payload() if size else None
@@ -123,20 +123,20 @@ class Connection:
 
     def _verify(self, tag: bytearray, expected: bytes) -> None:
         if not hmac.compare_digest(tag, expected):
-            raise Refused(f"{self}: a frame was changed, repeated or left out on its way: its authentication fails")
+            raise Refused(f"{self}: authentication failed: a frame was changed, repeated or left out in transit")
 
     def _parse(self, words: bytearray) -> Any:
         try:
             return json.loads(words)
         except (ValueError, RecursionError) as error:
-            raise Refused(f"{self}: a frame without sense: {error}") from None
+            raise Refused(f"{self}: a frame with invalid JSON: {error}") from None
 
     def close(self) -> None:
-        """Close it; who waits for it, here or there, sees Closed."""
+        """Close the connection. Threads that wait for it, on either side, raise Closed."""
         shut(self._sock)
 
     def has_ended(self) -> bool:
-        """Whether the peer has closed the connection, or it is lost; what came before may still be read."""
+        """Whether the connection was closed by the peer or is lost. Data received before may still be readable."""
         try:
             poll = select.poll()
             poll.register(self._sock, _HUNG_UP)
@@ -151,13 +151,13 @@ class Connection:
     # ---- bytes ----
 
     def read(self, memory: memoryview, timeout: float | None) -> None:
-        """Fill the memory. If no first byte arrives within `timeout`, raise TimedOut; a later read may follow."""
+        """Fill the memory. Raises TimedOut if no first byte arrives within `timeout`; the read may then be retried."""
         if memory.nbytes:
             got = self._receive_some(memory, timeout)
             self._read_on(memory[got:])
 
     def _read_on(self, memory: memoryview, mac: Mac | None = None) -> None:
-        """Fill the memory with what must follow."""
+        """Fill the memory with the rest of a frame."""
         at, size = 0, memory.nbytes
         try:
             while at < size:
@@ -166,7 +166,7 @@ class Connection:
                     mac.update(memory[at : at + got])
                 at += got
         except TimedOut as error:
-            raise Closed(f"{error} in the middle of a frame: its connection is given up") from None
+            raise Closed(f"{error} in the middle of a frame: closing the connection") from None
 
     def _receive_some(self, memory: memoryview, timeout: float | None) -> int:
         while (got := self._try(self._sock.recv_into, memory)) is None:
@@ -176,10 +176,10 @@ class Connection:
         return got
 
     def _write_signed(self, start: memoryview, parts: list[memoryview], mac: Mac) -> None:
-        """Send a frame whose payload is authenticated as it leaves.
+        """Send a frame whose payload is authenticated while it is sent.
 
-        Others may write to the memory meanwhile, as servers do without rounds: pieces are copied, so that what is
-        authenticated is what is sent. They stay in the CPU's cache.
+        The memory may change meanwhile, as on asynchronous servers. So pieces are copied, which makes sure that the
+        authenticated bytes are the ones that are sent. The copies stay in the CPU's cache.
         """
         waiting, copied = [start], False
         for part in parts:
@@ -195,7 +195,7 @@ class Connection:
         self.write([*waiting, memoryview(mac.digest()[:TAG])])
 
     def write(self, parts: list[memoryview]) -> None:
-        """Send bytes as they are, without a frame around them."""
+        """Send raw bytes, without a frame."""
         while parts:
             sent = self._try(self._sock.send, parts[0]) if self._tls else self._try(self._sock.sendmsg, parts[:64])
             if sent is None:
@@ -208,11 +208,11 @@ class Connection:
                 parts = [parts[0][sent:], *parts[1:]]
 
     def _try(self, move: Callable[[Any], int], memory: Any) -> int | None:
-        """How many bytes moved now; None if it must wait."""
+        """Return how many bytes were moved, or None if it would block."""
         try:
             if self._tls is None:
                 return move(memory)
-            with self._tls:  # OpenSSL's state is one for both directions
+            with self._tls:  # OpenSSL has one state for both directions
                 return move(memory)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
@@ -230,5 +230,5 @@ class Connection:
         except (OSError, ValueError) as error:  # closed by another thread
             raise Closed(f"{self}: the connection is closed") from error
         if not ready:
-            what = "takes nothing" if event == select.POLLOUT else "sent nothing"
+            what = "accepted no data" if event == select.POLLOUT else "sent nothing"
             raise TimedOut(f"{self} {what} for {timeout:.1f} s")

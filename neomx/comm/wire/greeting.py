@@ -1,6 +1,6 @@
-"""How a connection begins: both sides prove that they hold the job's secret, and derive its keys from the proof.
+"""The greeting of a connection: both sides prove that they hold the job's secret, and derive keys.
 
-Until the proof exactly 73 bytes of a caller are read.
+Before the proof, exactly 73 bytes of a caller are read.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from .timeouts import GREETING_TIME
 from .tls import SAME_TLS, certificates, wrap, wrap_caller
 
 _GREETING = b"NEOMX/2\n"
-_REFUSAL = b"refused: this is no proof".ljust(32)  # in the place of a proof, for the caller's error message
+_REFUSAL = b"refused: this is no proof".ljust(32)  # sent instead of a proof, for the caller's error message
 _NONCE = 32
-_ANSWER = len(_GREETING) + 1 + 2 * _NONCE  # bytes of a caller that are read before its proof is checked
-_ATTEMPT, _RETRY = 2.0, 0.2  # seconds for TCP's own greeting, which a flooded listener may miss; between two attempts
-_TLS_RECORD = b"\x16\x03"  # how TLS's handshake begins
+_ANSWER = len(_GREETING) + 1 + 2 * _NONCE  # bytes read from a caller before its proof is checked
+_ATTEMPT, _RETRY = 2.0, 0.2  # seconds for a TCP connect, which a flooded listener may miss; seconds between attempts
+_TLS_RECORD = b"\x16\x03"  # the first bytes of a TLS handshake
 _SAME_SECRET = "--secret-file, or NEOMX_SECRET, must be the same on all hosts"
-HELLO = 0  # the kind of the first frame, in which a caller says who it is
+HELLO = 0  # the kind of the first frame, in which a caller identifies itself
 
 
 @dataclass(frozen=True)
 class Greeting:
-    """All that both sides of a new connection know: every proof and key follows from the secret and all of this."""
+    """The public data of a new connection. Every proof and key is derived from the secret and all of it."""
 
-    called: bytes  # one byte for the payloads' authentication, then the nonce
+    called: bytes  # one byte for the kind of payload authentication, then the nonce
     caller: bytes
-    certificate: bytes  # of the called side, as each side sees it; empty without TLS
-    service: str  # whom the caller means to talk to
+    certificate: bytes  # of the called side, as seen by each side; empty without TLS
+    service: str  # the service that the caller wants
 
     def proof(self, secret: bytes, role: bytes) -> bytes:
-        """What only a holder of the secret can say, in that role, in this greeting."""
+        """Return a proof that only a holder of the secret can compute, for this role and greeting."""
         seen = hashlib.sha256(self.certificate).digest()
         return hmac.digest(
             secret, b"".join((b"neomx/2 ", role, self.called, self.caller, seen, self.service.encode())), "sha256"
         )
 
     def directions(self, secret: bytes) -> tuple[Direction, Direction]:
-        """From the caller, and to it."""
+        """Return the keys of the directions from the caller and to it."""
         best = min(self.called[0], self.caller[0])
         payloads = None if self.certificate else Gmac if best else new_hmac
         caller, called = (Direction(self.proof(secret, role), payloads) for role in (b"caller's key", b"called's key"))
@@ -62,10 +62,10 @@ def _nonce() -> bytes:
 
 
 class Guest:
-    """A caller that has not proved yet that it holds the secret. Nothing here blocks until it has."""
+    """A caller that has not yet proved that it holds the secret. Does not block until it has."""
 
     def __init__(self, sock: socket.socket, place: Any, secret: bytes, tls: str | None, service: str, seconds: float):
-        """The caller at `place` has so many seconds for all of it."""
+        """The caller at `place` has `seconds` for the whole greeting."""
         self.deadline = time.monotonic() + seconds
         self.host: str = place[0]
         self.address = join_address(*place[:2])
@@ -76,22 +76,22 @@ class Guest:
         try:
             sock.setblocking(False)
             self._sock = sock if tls is None else wrap(sock, tls)
-        except (OSError, ValueError) as error:  # it is gone already
+        except (OSError, ValueError) as error:  # already disconnected
             sock.close()
             raise Closed(f"a peer closed the connection: {error}") from error
 
     def fileno(self) -> int:
-        """The descriptor, for select."""
+        """Return the descriptor, for select."""
         return self._sock.fileno()
 
     def advance(self) -> int:
-        """Go on as far as possible now: the event of select.poll to wait for, or 0 once the secret is proved."""
+        """Continue without blocking. Return the event of select.poll to wait for, or 0 once the secret is proved."""
         try:
             if not self._mine:
                 if isinstance(self._sock, ssl.SSLSocket):
                     self._sock.do_handshake()
                 self._mine = _nonce()
-                self._sock.send(_GREETING + self._mine)  # a new connection has room for it
+                self._sock.send(_GREETING + self._mine)  # fits into the buffer of a new connection
             while len(self._answer) < _ANSWER:
                 piece = self._sock.recv(_ANSWER - len(self._answer))
                 if not piece:
@@ -104,7 +104,7 @@ class Guest:
             return select.POLLOUT
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
             raise Refused(
-                f"a peer at {self.address} closed the connection before TLS's handshake: does it run without TLS? "
+                f"a peer at {self.address} closed the connection before the TLS handshake: does it run without TLS? "
                 f"{SAME_TLS}"
             ) from error
         except (OSError, ValueError) as error:
@@ -113,7 +113,7 @@ class Guest:
         return 0
 
     def _check_words(self) -> None:
-        """Refuse noise at its first bytes."""
+        """Refuse invalid data at its first bytes."""
         if not _GREETING.startswith(self._answer[: len(_GREETING)]):
             self._refuse()
 
@@ -127,15 +127,15 @@ class Guest:
         with contextlib.suppress(OSError):
             self._sock.send(_REFUSAL)
         if self._answer.startswith(_TLS_RECORD):
-            raise Refused(f"a peer at {self.address} speaks TLS, and this process does not. {SAME_TLS}")
+            raise Refused(f"a peer at {self.address} uses TLS, but this process does not. {SAME_TLS}")
         raise Refused(
             f"a peer at {self.address} does not hold the job's secret, or asked for another service than "
             f"{self._service}. {_SAME_SECRET}"
         )
 
     def welcome(self) -> Connection:
-        """Prove the secret to a caller that has proved it, and hear who it is."""
-        with contextlib.suppress(OSError):  # it is gone already
+        """Prove the secret to a caller that has proved it, and receive its name."""
+        with contextlib.suppress(OSError):  # already disconnected
             self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self._sock, self.address)
         connection.deadline = self.deadline
@@ -144,25 +144,25 @@ class Guest:
         connection.secure(out, into)
         hello = connection.receive()
         if hello.kind != HELLO or not isinstance(hello.meta, dict):
-            raise Refused(f"a peer at {self.address} did not say who it is")
+            raise Refused(f"a peer at {self.address} did not identify itself")
         connection.peer, connection.deadline = hello.meta, None
         return connection
 
     def drop(self) -> None:
-        """Close it before it has proved anything."""
+        """Close it before the proof."""
         self._sock.close()
 
     def close(self) -> None:
-        """Close it; who waits for it, here or there, sees Closed."""
+        """Close the connection. Threads that wait for it, on either side, raise Closed."""
         shut(self._sock)
 
 
 def accept(
     sock: socket.socket, secret: bytes, tls: str | None = None, timeout: float = GREETING_TIME, service: str = ""
 ) -> Connection:
-    """The listening side of a new connection: a peer that does not prove it holds the secret is Refused.
+    """Accept a new connection. Raises Refused if the peer does not prove that it holds the secret.
 
-    The peer has `timeout` seconds for all of it.
+    The peer has `timeout` seconds for the whole greeting.
     """
     try:
         place = sock.getpeername()
@@ -185,9 +185,9 @@ def accept(
 def connect(
     address: str, secret: bytes, hello: dict[str, Any], tls: str | None = None, timeout: float = 30.0, service: str = ""
 ) -> Connection:
-    """A connection to the service that listens there; tried again until `timeout`, for it may come up a little later.
+    """Connect to a service and retry until `timeout`, since the service may start later.
 
-    A listener may drop a connection during the greeting when strangers flood it: that is tried again as well.
+    A flooded listener may drop a connection during the greeting; that is retried as well.
     """
     deadline = time.monotonic() + timeout
     pause = 0.02
@@ -197,8 +197,8 @@ def connect(
         except (OSError, Closed) as error:
             if time.monotonic() + pause > deadline:
                 raise WireError(
-                    f"cannot connect to {address} within {timeout:.0f} s: {error}. Is the process there alive, and the "
-                    "port not closed by a firewall?"
+                    f"cannot connect to {address} within {timeout:.0f} s: {error}. Check that the process is running "
+                    "there and that no firewall blocks the port"
                 ) from error
         time.sleep(pause)
         pause = min(pause * 1.5, _RETRY)
@@ -210,7 +210,7 @@ def _connect(
     deadline = time.monotonic() + timeout
     sock = socket.create_connection(split_address(address), min(timeout, _ATTEMPT))
     try:
-        sock.settimeout(max(0.1, deadline - time.monotonic()))  # for TLS's handshake
+        sock.settimeout(max(0.1, deadline - time.monotonic()))  # for the TLS handshake
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         certificate = b""
         if tls is not None:
@@ -225,18 +225,18 @@ def _connect(
             hint = "" if tls else f", or it expects TLS, which this process does not use. {SAME_TLS}"
             raise TimedOut(f"{error}: the process there is stopped or busy{hint}") from None
         if not said.startswith(_GREETING):
-            raise WireError(f"what listens at {address} is not this job: it began with {bytes(said[:16])!r}")
+            raise WireError(f"the process at {address} does not belong to this job: it sent {bytes(said[:16])!r}")
         greeting = Greeting(bytes(said[len(_GREETING) :]), _nonce(), certificate, service)
         connection.write([memoryview(_GREETING + greeting.caller + greeting.proof(secret, b"caller"))])
         proof = bytearray(_NONCE)
         connection.read(memoryview(proof), timeout)
         if proof == _REFUSAL:
             raise SettingsDiffer(
-                f"{address} refused this process, which does not hold its secret, or is not "
-                f"{service or 'the service that was asked for'}. {_SAME_SECRET}"
+                f"{address} refused this process: the secrets differ, or it is not "
+                f"{service or 'the requested service'}. {_SAME_SECRET}"
             )
         if not hmac.compare_digest(bytes(proof), greeting.proof(secret, b"called")):
-            raise SettingsDiffer(f"what listens at {address} does not hold the job's secret. {_SAME_SECRET}")
+            raise SettingsDiffer(f"the process at {address} does not hold the job's secret. {_SAME_SECRET}")
         connection.secure(*greeting.directions(secret))
         connection.send(HELLO, hello)
         connection.deadline = None

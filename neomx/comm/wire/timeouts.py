@@ -1,4 +1,4 @@
-"""How long a process waits for a peer that gives no sign of life."""
+"""Timeouts for silent peers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SILENCE = 20.0
 
 
 def silence(environ: Mapping[str, str] = os.environ) -> float:
-    """The seconds after which a process that gives no sign of life counts as gone: NEOMX_SILENCE."""
+    """Return NEOMX_SILENCE: the seconds without a heartbeat after which a process counts as gone."""
     value = environ.get("NEOMX_SILENCE") or _SILENCE
     try:
         seconds = float(value)
