@@ -1,4 +1,4 @@
-"""mx.viz: a network as a picture (`plot_network`, by graphviz) and as a table (`print_summary`)."""
+"""mx.viz: draw a network (`plot_network`, by graphviz) or print it as a table (`print_summary`)."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def _op(node: Node) -> str:
 
 
 def _numbers(text: str) -> list[int]:
-    """The numbers of an attribute such as (3, 3)."""
+    """Return the integers of an attribute such as (3, 3)."""
     return list(map(int, re.findall(r"\d+", text)))
 
 
 def _by(sizes: Sequence[int]) -> str:
-    """Sizes as 3x16x16."""
+    """Format sizes as 3x16x16."""
     return "x".join(map(str, sizes))
 
 
 def _complete(what: str, infer: Callable[..., Any], given: dict[str, Any]) -> Sequence[Any]:
-    """What is inferred of the outputs, or an error with what inference warned of."""
+    """Return what is inferred of the outputs; if incomplete, raise an error with the warnings of the inference."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         outputs = infer(**given)[1]
@@ -57,7 +57,7 @@ def _complete(what: str, infer: Callable[..., Any], given: dict[str, Any]) -> Se
 
 
 class _Inferred:
-    """What inference says of the outputs of all nodes."""
+    """Inferred shapes and dtypes of the outputs of all nodes."""
 
     def __init__(self, symbol: Symbol):
         self._internals = symbol.get_internals()
@@ -76,16 +76,16 @@ class _Inferred:
         self._types = self._each(_complete("type", self._internals.infer_type, given))
 
     def sizes(self, entry: Entry) -> tuple[int, ...]:
-        """The shape of an output without its first dimension, the batch's; () if it is not known."""
+        """Return the shape of an output without its first dimension, the batch; () if unknown."""
         return self._shapes.get((id(entry[0]), entry[1]), ())[1:]
 
     def label(self, entry: Entry) -> str:
-        """3x16x16(float32), or the part of it that is known."""
+        """Return 3x16x16(float32), or the part of it that is known."""
         dtype = self._types.get((id(entry[0]), entry[1]))
         return _by(self.sizes(entry)) + ("" if dtype is None else f"({np.dtype(dtype).name})")
 
 
-# ---- the picture ----
+# ---- the drawing ----
 
 
 def _is_weight(node: Node) -> bool:
@@ -93,7 +93,7 @@ def _is_weight(node: Node) -> bool:
 
 
 def _label(node: Node) -> str:
-    """What is written on a node: for some ops their kind and sizes, else the name."""
+    """Return the text on a node: kind and sizes for some ops, else the name."""
     op, attrs = _op(node), node.attrs
     if op == "Convolution":
         return f"{op}\n{_window(attrs)}, {attrs['num_filter']}"
@@ -107,7 +107,7 @@ def _label(node: Node) -> str:
 
 
 def _window(attrs: dict[str, str]) -> str:
-    """3x3/2x2: kernel and stride."""
+    """Return kernel and stride: 3x3/2x2."""
     kernel = _by(_numbers(attrs["kernel"])) if "kernel" in attrs else "[]"
     return f"{kernel}/{_by(_numbers(attrs.get('stride', '1')))}"
 
@@ -121,11 +121,11 @@ def plot_network(
     node_attrs: dict[str, str] | None = None,
     hide_weights: bool = True,
 ) -> Any:
-    """The network as a `graphviz.Digraph`, which a notebook shows and `.render()` or `.view()` writes as `save_format`.
+    """Return the network as a `graphviz.Digraph`; `.render()` and `.view()` write it in `save_format`.
 
-    With the `shape` (and `dtype`) of some variables, by name, edges carry the sizes of what goes along them, without
-    the batch's. `node_attrs` are graphviz attributes of all nodes. Weights, by the ends of their names, are left out
-    unless told. Needs the package graphviz, and to render, its program `dot`.
+    Given the `shape` (and `dtype`) of some variables by name, edges are labeled with sizes, without the batch
+    dimension. `node_attrs` are graphviz attributes of all nodes. Weights, recognized by the suffix of their names, are
+    hidden unless `hide_weights=False`. Needs the package graphviz, and its program `dot` for rendering.
     """
     if not isinstance(symbol, Symbol):
         raise TypeError(f"symbol must be a Symbol, received {type(symbol).__name__}")
@@ -155,7 +155,7 @@ def plot_network(
 
 
 def _parameters(node: Node, channels: int, inferred: _Inferred) -> int:
-    """How many numbers a layer learns, as MXNet counts them: from the `channels` that come in and its attributes."""
+    """Return the number of parameters of a layer as MXNet counts them, from its input `channels` and attributes."""
     op, attrs = _op(node), node.attrs
     has_bias = attrs.get("no_bias", "False") not in ("True", "1")
     if op == "Convolution":
@@ -175,17 +175,17 @@ class _Table:
 
     def __init__(self, line_length: int, positions: Sequence[float]):
         if len(positions) < 4:
-            raise IndexError(f"positions are the ends of 4 columns, received {list(positions)}")
+            raise IndexError(f"positions must be the ends of 4 columns, received {list(positions)}")
         self._length = line_length
         scale = line_length if positions[-1] <= 1 else 1
         self._ends = [int(scale * position) for position in positions]
 
     def rule(self, character: str) -> None:
-        """A line from end to end."""
+        """Print a line from end to end."""
         print(character * self._length)
 
     def row(self, *fields: object) -> None:
-        """One line."""
+        """Print one line of fields."""
         line = ""
         for field, end in zip(fields, self._ends, strict=False):
             line = f"{line}{field}"[:end].ljust(end)
@@ -200,8 +200,8 @@ def print_summary(
 ) -> None:
     """Print a table of the network's layers: output sizes (given the `shape` of inputs, by name), parameters, inputs.
 
-    `positions` are where the columns end, as parts of `line_length` or in characters. Parameters are counted as MXNet
-    counts them: those of Convolution, FullyConnected (of the channels that come in), BatchNorm and Embedding.
+    `positions` are the ends of the columns, as fractions of `line_length` or in characters. As in MXNet, only the
+    parameters of Convolution, FullyConnected (by its input channels), BatchNorm and Embedding are counted.
     """
     if not isinstance(symbol, Symbol):
         raise TypeError(f"symbol must be Symbol, received {type(symbol).__name__}")
@@ -211,7 +211,7 @@ def print_summary(
     table.rule("_")
     table.row("Layer (type)", "Output Shape", "Param #", "Previous Layer")
     table.rule("=")
-    # Of the variables only the first is a layer; the others are weights and labels.
+    # Only the first variable counts as a layer; the others are weights and labels.
     layers = [node for node in nodes if node.op is not None or node is nodes[0]]
     for node in layers:
         entries = [entry for entry in node.inputs if entry[0].op is not None or entry[0] is nodes[0]]
@@ -219,7 +219,7 @@ def print_summary(
         count = _parameters(node, channels, inferred)
         total += count
         names = [entry[0].name for entry in entries]
-        # As in MXNet, a layer of several equal outputs (name_output0, ...) shows no shape.
+        # As in MXNet, no shape is shown for a layer with several outputs (name_output0, ...).
         sizes = inferred.sizes((node, 0)) if node.output_names()[0] in (node.name, f"{node.name}_output") else ()
         table.row(f"{node.name}({_op(node)})", _by(sizes), count, *(names[:1] or [""]))
         for name in names[1:]:

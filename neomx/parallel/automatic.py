@@ -12,7 +12,7 @@ from ..gluon import nn
 from .styles import kind_of, layer_of
 
 _SEQUENTIAL = (nn.Sequential, nn.HybridSequential, torch.nn.Sequential)
-# Layers that may stand between the two layers of a pair: elementwise and without weights.
+# Layers that may be between the two layers of a pair: elementwise and without weights.
 _BETWEEN = (
     *(nn.Activation, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.Swish, nn.Dropout),
     *(torch.nn.ReLU, torch.nn.GELU, torch.nn.SiLU, torch.nn.ELU, torch.nn.SELU, torch.nn.LeakyReLU, torch.nn.Tanh),

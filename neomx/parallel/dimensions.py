@@ -92,7 +92,7 @@ def find_dimension(name: str) -> Dimension:
 def check_degree(name: str, degree: object) -> None:
     """Raise if `degree` is not a valid number of workers."""
     if not isinstance(degree, int) or isinstance(degree, bool) or degree < 1:
-        raise ValueError(f"Layout: {name} must be a whole number from 1, received {degree!r}")
+        raise ValueError(f"Layout: {name} must be a positive integer, received {degree!r}")
 
 
 def parse_degrees(text: str) -> dict[str, int]:

@@ -178,7 +178,7 @@ def estimate(
 def _cut(tensors: list[torch.Tensor], microbatches: int) -> list[torch.Tensor]:
     """The first micro-batch of each tensor."""
     if not isinstance(microbatches, int) or microbatches < 1:
-        raise ValueError(f"microbatches must be a whole number from 1, received {microbatches!r}")
+        raise ValueError(f"microbatches must be a positive integer, received {microbatches!r}")
     for tensor in tensors:
         if not tensor.dim() or len(tensor) % microbatches:
             raise ValueError(

@@ -217,5 +217,5 @@ def _make_mesh(degrees: Mapping[str, int]) -> DeviceMesh:
     for name in names:
         group = mesh.get_group(name)
         if isinstance(group, EngineGroup):
-            group.what = find_dimension(name).exchanges or f"what the dimension {name} exchanges"
+            group.what = find_dimension(name).exchanges or f"data of the dimension {name}"
     return mesh

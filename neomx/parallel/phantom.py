@@ -136,7 +136,7 @@ class Saved:
         self._inside, self._again = {}, 0
 
     def leave(self) -> None:
-        """It ends."""
+        """Leave the part that recomputes its activations."""
         self._inside, self.again = None, max(self.again, self._again)
 
 
