@@ -1,9 +1,9 @@
-"""Small ops of `mx.np` and `mx.nd` against the torch op that does the same work: what a call costs beside the kernel.
+"""Compare small ops of `mx.np` and `mx.nd` with the equivalent torch op, to measure the overhead of a call.
 
-Arrays are 2x2. Ours and torch's run in turns, and CPU time of this process is measured. Where MXNet's result has memory
-of its own, torch's op is followed by a copy. The columns are medians over rounds: ours, torch's, and their difference.
-The last column is the difference of the least times, which depends less on what else the machine does. The first lines
-are what Python itself takes: a call of an empty function, and an object with three slots.
+Arrays are 2x2. Ours and torch's run in turns, and the CPU time of this process is measured. If MXNet's result has its
+own memory, torch's op is followed by a copy. The columns are medians over rounds: ours, torch's, and their difference.
+The last column is the difference of the minimum times, which depends less on other load on the machine. The first lines
+are the costs of Python itself: a call of an empty function, and an object with three slots.
 
 python benchmarks/np_ops.py [--rounds 60] [--calls 500] [--only reshape]
 """
@@ -29,7 +29,7 @@ a, b = nd.array(t.numpy()), nd.array(u.numpy())
 
 
 class Slots:
-    """As many attributes as an array has."""
+    """An object with as many attributes as an array."""
 
     __slots__ = ("data", "ctx", "grad")
 
@@ -40,7 +40,7 @@ class Slots:
 
 
 def nothing() -> None:
-    """An empty function."""
+    """Do nothing."""
 
 
 PYTHON: dict[str, tuple[Call, Call]] = {
@@ -106,7 +106,7 @@ ND: dict[str, tuple[Call, Call]] = {
 
 
 def microseconds(call: Call, calls: int) -> float:
-    """The CPU time of one call."""
+    """Return the CPU time of one call, in microseconds."""
     start = time.process_time_ns()
     for _ in range(calls):
         call()
@@ -114,7 +114,7 @@ def microseconds(call: Call, calls: int) -> float:
 
 
 def measure(rows: dict[str, tuple[Call, Call]], rounds: int, calls: int) -> dict[str, list[tuple[float, float]]]:
-    """The microseconds of a call, ours and torch's, in each round. All ops run in every round: noise meets them all."""
+    """Return the microseconds per call, ours and torch's, in each round. All ops run in every round, to share noise."""
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in rows}
     for i in range(rounds):
         for name, (ours, theirs) in rows.items():
@@ -127,7 +127,7 @@ def measure(rows: dict[str, tuple[Call, Call]], rounds: int, calls: int) -> dict
 
 
 def report(found: dict[str, list[tuple[float, float]]]) -> None:
-    """A line for each op, and one for all."""
+    """Print a line for each op, and one for all."""
     quiet = []
     for name, pairs in found.items():
         mine, others = zip(*pairs, strict=True)
@@ -140,15 +140,15 @@ def report(found: dict[str, list[tuple[float, float]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--calls", type=int, default=500, help="of each op in a round")
-    parser.add_argument("--only", default="", help="only ops whose name contains this")
+    parser.add_argument("--calls", type=int, default=500, help="calls of each op per round")
+    parser.add_argument("--only", default="", help="run only ops whose name contains this")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{'us for a call':20} {'ours':>7} {'torch':>7} {'over':>7} {'quiet':>7}")
     for group, numpy_mode in ((PYTHON, False), (NP, True), (ND, False)):
         rows = {name: row for name, row in group.items() if args.only in name}
         (npx.set_np if numpy_mode else npx.reset_np)()
-        measure(rows, 1, args.calls)  # warms up
+        measure(rows, 1, args.calls)  # warm up
         if rows:
             report(measure(rows, args.rounds, args.calls))
 

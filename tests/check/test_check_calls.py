@@ -132,7 +132,7 @@ def test_a_name_that_an_imported_library_may_register_is_a_note():
     text = 'import gluonnlp, mxnet as mx\nmx.gluon.Trainer(params, "bertadam")\n'
     ((line, kind, name, message),) = findings(text)
     assert (line, kind, name) == (2, "note", "optimizer 'bertadam'")
-    assert message.endswith("The script must register it, or what it imports: gluonnlp.")
+    assert message.endswith("The script must register it, or one of its imports: gluonnlp.")
 
 
 def test_the_settings_of_an_optimizer_that_is_given_by_name():

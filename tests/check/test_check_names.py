@@ -266,7 +266,7 @@ def test_old_names_of_numpy():
     assert list(names("import mxnet as mx\n" + uses)) == ["numpy.asscalar", "numpy.random.nothing"]
     told = {name: message for _, _, name, message in findings("import neomx as mx\n" + uses)}
     assert list(told) == ["numpy.float", "numpy.Inf", "numpy.asscalar", "numpy.random.nothing"]
-    assert "Use the builtin `float`. `import mxnet` gives it back" in told["numpy.float"]
+    assert "Use the builtin `float`. `import mxnet` restores it" in told["numpy.float"]
 
 
 def test_names_of_python_2():

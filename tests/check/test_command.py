@@ -230,7 +230,7 @@ def test_several_files_are_summed_up(tmp_path, capsys):
     assert main(["check", str(tmp_path / "b.py"), str(tmp_path / "c.py")]) == 0
     capsys.readouterr()
     assert main(["check", str(tmp_path / "c.py")]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'c.py'}: it does not import mxnet\n"
+    assert capsys.readouterr().out == f"{tmp_path / 'c.py'}: does not import mxnet\n"
 
 
 def test_names_that_one_file_registers_are_known_in_another(tmp_path, capsys):

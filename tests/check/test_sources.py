@@ -55,12 +55,12 @@ def test_encodings(tmp_path):
     source = sources.read(write(tmp_path / "a.py", latin))
     (problem,) = source.problems
     assert problem.line == 2
-    assert problem.message.startswith("the file is not UTF-8, and it declares no encoding, so Python does not run it")
+    assert problem.message.startswith("the file is not UTF-8, and it declares no encoding, so Python cannot run it")
     assert [finding.name for finding in check(source)[0] if finding.kind == "missing"] == ["mx.nd.zeroz"]
     declared = b"# -*- coding: latin-1 -*-\n" + latin
     assert sources.read(write(tmp_path / "b.py", declared)).problems == []
     wrong = b"# -*- coding: no-such-thing -*-\n" + latin
-    assert "an encoding that does not fit" in sources.read(write(tmp_path / "c.py", wrong)).problems[0].message
+    assert "it declares a wrong encoding" in sources.read(write(tmp_path / "c.py", wrong)).problems[0].message
     marked = b"\xef\xbb\xbfimport mxnet as mx\r\nx = 1\x0c\r\nmx.nd.zeroz\r\n"
     source = sources.read(write(tmp_path / "d.py", marked))
     assert [finding.line for finding in check(source)[0] if finding.kind == "missing"] == [3]

@@ -158,7 +158,7 @@ def test_rec(inspect, rec):
     assert said.splitlines()[1] == "labels: 10 with 1 label, 10 with 3 labels"
     assert lines[3][0:2] + lines[3][3:] == ["0", "0", "0", "0", "7", "PNG", "30x20"]
     assert lines[4][3:] == ["1", "1", "7", "JPEG", "30x19"]
-    assert said.splitlines()[-1].endswith("t.idx: fits, a key for each record")
+    assert said.splitlines()[-1].endswith("t.idx: matches, one key per record")
     assert [line[0] for line in words(inspect(rec, "--all")) if "12 0" in " ".join(line)] == ["12"]
 
 
@@ -177,8 +177,8 @@ def test_a_rec_that_was_cut(inspect, rec):
     for cut, kept in ((3, 19), (len(whole) - 5, 0)):
         rec.write_bytes(whole[:-cut])
         said = inspect(rec, code=2)
-        assert "t.rec is cut short: of the record at byte" in said
-        assert f"Whole records before: {kept}" in said
+        assert "t.rec is truncated: the record at byte" in said
+        assert f"Complete records before it: {kept}" in said
 
 
 def test_a_rec_that_is_damaged(inspect, rec):
@@ -188,7 +188,7 @@ def test_a_rec_that_is_damaged(inspect, rec):
     rec.write_bytes(whole)
     said = inspect(rec, code=2)
     assert f"is damaged: at byte {second} there is no record" in said
-    assert "Whole records before: 1" in said
+    assert "Complete records before it: 1" in said
 
 
 def test_index(inspect, rec):
@@ -198,7 +198,7 @@ def test_index(inspect, rec):
     assert "it has 19 keys for 20 records" in inspect(index)
     assert "it has 19 keys for 20 records" in inspect(rec)
     index.write_text("0\t0\n1\t3\n")
-    assert "1 of its 2 keys point to no record, first '1'" in inspect(index)
+    assert "1 of its 2 keys do not point to a record, first '1'" in inspect(index)
     index.write_text("0 0\n")
     assert "line 1: expected a key, a tab and a position" in inspect(index, code=2)
 
@@ -209,7 +209,7 @@ def test_list(inspect, tmp_path):
     assert lines[0] == "list: 2 pictures, 1 with 1 label, 1 with 2 labels, 2 different"
     assert lines[3].split(None, 3)[1:] == ["2.5", "3", "c d.jpg"]
     (tmp_path / "t.lst").write_text("0\ta/b.jpg\n")
-    assert "line 1: expected a number, one or more labels and a path" in inspect(tmp_path / "t.lst", code=2)
+    assert "line 1: expected an index, one or more labels and a path" in inspect(tmp_path / "t.lst", code=2)
 
 
 def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys):
@@ -242,7 +242,7 @@ def test_bad_files(inspect, tmp_path):
             json.dumps({**graph, "heads": [[1, 0]]}).encode(),
             "unknown here: Foo; first node: Foo 'foo7'",
         ),
-        "op.json": (b'{"nodes": [{"op": [], "name": "x"}]}', "the op and the name of a node must be texts"),
+        "op.json": (b'{"nodes": [{"op": [], "name": "x"}]}', "the op and the name of a node must be strings"),
         "attrs.json": (b'{"nodes": [{"op": "Foo", "name": "x", "attrs": 5}]}', "not a symbol's JSON: TypeError"),
         "bad.rec": (b"no records at all", "at byte 0 there is no record"),
         "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
@@ -250,7 +250,7 @@ def test_bad_files(inspect, tmp_path):
         "bad.idx": (b"\xff\xfe\xfd", "cannot read"),
         "bad.onnx": (b"abc", "not a readable ONNX file"),
         "array.onnx": (helper.make_model(damaged).SerializeToString(), "not a readable ONNX file: cannot reshape"),
-        "junk": (b"hello world", "not a file known here: it begins with b'hello wo'"),
+        "junk": (b"hello world", "unknown file format: it begins with b'hello wo'"),
     }
     for name, (content, said) in bad.items():
         (tmp_path / name).write_bytes(content)

@@ -205,9 +205,9 @@ def test_kernel_that_fails_or_is_wrong_is_a_problem():
 
 
 def test_kernel_that_kills_the_process_is_named():
-    tried = engine(TORCH, KERNEL, {"trying": "bfloat16 matrix product"}, failure="was ended by SIGILL")
+    tried = engine(TORCH, KERNEL, {"trying": "bfloat16 matrix product"}, failure="was killed by SIGILL")
     found = by_name(cpu.check(tried))["cpu.kernels"]
-    assert found.values["failing"] == {"bfloat16 matrix product": "the process was ended by SIGILL"}
+    assert found.values["failing"] == {"bfloat16 matrix product": "the process was killed by SIGILL"}
 
 
 def test_torch_that_cannot_be_imported_is_a_problem_and_has_no_kernels():
@@ -248,7 +248,7 @@ print('{"trying": "a kernel"}', flush=True)
 os.kill(os.getpid(), signal.SIGILL)
 """
     found = examine(script(dying))
-    assert found.failure == "was ended by SIGILL" and found.trying == "a kernel"
+    assert found.failure == "was killed by SIGILL" and found.trying == "a kernel"
     assert found.lines == [{"trying": "import torch"}, {"trying": "a kernel"}]
 
 
@@ -285,7 +285,7 @@ def test_full_and_failing_devices():
     kernel = {"kernel": "float32 matrix product on cuda:0", "distance": None, "error": "RuntimeError: no kernel image"}
     broken = by_name(devices.check(engine(TORCH, ONE, DEVICE, kernel)))["devices.cuda.0"]
     assert broken.status == "problem" and "no kernel image" in broken.finding
-    tried = engine(TORCH, ONE, DEVICE, {"trying": kernel["kernel"]}, failure="was ended by SIGSEGV")
+    tried = engine(TORCH, ONE, DEVICE, {"trying": kernel["kernel"]}, failure="was killed by SIGSEGV")
     assert by_name(devices.check(tried))["devices.cuda.0"].status == "problem"
     asked = engine(TORCH, {"trying": "accelerator"}, failure="did not finish within 90 s")
     assert by_name(devices.check(asked))["devices.accelerator"].status == "problem"
@@ -352,7 +352,10 @@ def test_address_of_a_job_belongs_to_an_interface():
 
 @pytest.mark.parametrize(
     "environ, words",
-    [({"GLOO_SOCKET_IFNAME": "nosuch0"}, "names no interface"), ({"NEOMX_HOST": "203.0.113.9"}, "no address of this")],
+    [
+        ({"GLOO_SOCKET_IFNAME": "nosuch0"}, "is not an interface"),
+        ({"NEOMX_HOST": "203.0.113.9"}, "not an address of this"),
+    ],
 )
 def test_variables_that_name_no_interface_are_problems(environ, words):
     found = by_name(network.check(environ, []))["network.job"]

@@ -84,8 +84,8 @@ def listener(*words, enter=lambda command: command, **environ):
 def test_listener_ends_by_itself():
     run = doctor("--listen", "127.0.0.1:0", "--seconds", "0.5")
     assert run.returncode == 0, run.stderr
-    assert re.match(r".*listening on 127.0.0.1:[1-9]\d* for 0.5 s; this machine alone can reach it", run.stdout)
-    assert run.stdout.endswith("the time is over\n")
+    assert re.match(r".*listening on 127.0.0.1:[1-9]\d* for 0.5 s; only this machine can reach it", run.stdout)
+    assert run.stdout.endswith("stopped listening after the time limit\n")
 
 
 def test_two_machines_measure_their_link():

@@ -38,7 +38,7 @@ def test_an_index_of_bytes_that_are_no_text(tmp_path):
 
 @pytest.mark.parametrize("place", [(50, 0, 5, 5), (-3, 0, 5, 5), (0, 0, 0, 5)])
 def test_a_crop_outside_the_picture(place):
-    with pytest.raises(MXNetError, match="has nothing of the image of shape"):
+    with pytest.raises(MXNetError, match="does not overlap the image of shape"):
         mx.image.fixed_crop(mx.nd.ones((20, 30, 3)), *place)
 
 
@@ -88,7 +88,7 @@ def test_an_iterator_with_threads_in_a_forked_process(tmp_path, kind):
     else:
         batches = mx.io.PrefetchingIter(mx.io.NDArrayIter(np.zeros((6, 2)), batch_size=2))
     batches.next()
-    assert "Make the iterator in the process that reads it" in in_a_forked_process(batches.next)
+    assert "Create the iterator in the process that reads it" in in_a_forked_process(batches.next)
     assert batches.next().pad == 0
 
 
@@ -176,7 +176,7 @@ def test_labels_of_objects_that_are_no_numbers(tmp_path):
     records = object_records(tmp_path, [2, np.nan, 0, 0.1, 0.1, 0.5, 0.5])
     with pytest.raises(RuntimeError, match="Label shape is invalid"):
         mx.image.ImageDetIter(1, (3, 8, 8), path_imgrec=records)
-    with pytest.raises(MXNetError, match="expected labels of a head"):
+    with pytest.raises(MXNetError, match="expected a label of a header"):
         mx.io.ImageDetRecordIter(path_imgrec=records, data_shape=(3, 8, 8), batch_size=1).next()
 
 

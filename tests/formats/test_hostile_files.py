@@ -52,12 +52,12 @@ def containing_itself():
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (doubling(22), "refer to each other so often"),
-        (doubling(100), "refer to each other so often|levels deep"),
+        (doubling(22), "repeats shared parts so often"),
+        (doubling(100), "repeats shared parts so often|levels deep"),
         (b"\x80\x04}" + b"(" * 30_000 + b"l" * 30_000 + b"0.", "instruction POP"),
         (b"\x80\x04}K\x00" + b"(" * 30_000 + b"l" * 30_000 + b"s.", "levels deep"),
         (colliding(20_000), "cannot be a key"),
-        (repeated(20_000), "the same bytes again"),
+        (repeated(20_000), "it repeats the same bytes"),
         (containing_itself(), "contains itself"),
     ],
 )
@@ -185,7 +185,7 @@ def test_pictures_larger_than_the_limit(monkeypatch):
     good = png(400, 300)
     assert picture.decode(good).shape == (300, 400, 3)
     monkeypatch.setenv("NEOMX_MAX_PIXELS", "100000")
-    with pytest.raises(MXNetError, match="400 x 300 pixels is larger than the limit of 100000. Set NEOMX_MAX_PIXELS"):
+    with pytest.raises(MXNetError, match="400 x 300 pixels exceeds the limit of 100000. Set NEOMX_MAX_PIXELS"):
         picture.decode(good)
     monkeypatch.setenv("NEOMX_MAX_PIXELS", "120000")
     assert picture.decode(good).shape == (300, 400, 3)
@@ -210,7 +210,7 @@ def test_a_picture_that_says_it_is_huge():
 def test_a_chunk_of_a_png_that_says_it_is_huge():
     good = picture.encode(np.zeros((8, 8, 3), np.uint8), 3, ".png")
     at = good.index(b"IDAT") - 4
-    with at_once(1), pytest.raises(MXNetError, match=f"cut short or damaged at byte {at}"):
+    with at_once(1), pytest.raises(MXNetError, match=f"truncated or damaged at byte {at}"):
         picture.decode(good[:at] + struct.pack(">I", 1 << 29) + good[at + 4 :])
 
 
@@ -236,7 +236,7 @@ def test_records_at_places_that_are_none(tmp_path):
         with pytest.raises(MXNetError, match=r"a\.idx, line 1"):
             mx.io.ImageRecordIter(path_imgrec=records, path_imgidx=index, data_shape=(3, 8, 8), batch_size=1)
     (tmp_path / "a.idx").write_text("0\t4000000000000\n")
-    with pytest.raises(MXNetError, match=r"a\.rec is cut short"):
+    with pytest.raises(MXNetError, match=r"a\.rec is truncated"):
         mx.recordio.MXIndexedRecordIO(index, records, "r").read_idx(0)
 
 
@@ -258,7 +258,7 @@ def test_idx_files_that_unpack_to_more_than_they_promise(tmp_path):
     path = tmp_path / "a.gz"
     content = struct.pack(">4BI", 0, 0, 8, 1, 10) + bytes(50_000_000)
     path.write_bytes(gzip.compress(content))
-    with at_once(1), pytest.raises(MXNetError, match="has 19 or more bytes where its header promises 18"):
+    with at_once(1), pytest.raises(MXNetError, match="has 19 or more bytes, but its header declares 18"):
         idx.read(path)
     path.write_bytes(struct.pack(">4B", 0, 0, 8, 200) + struct.pack(">200I", 0, *[4_000_000_000] * 199))
     with pytest.raises(MXNetError, match="200 dimensions"):

@@ -67,7 +67,7 @@ def test_a_file_that_was_cut_short_is_read_up_to_there(tmp_path, length, place):
     reader = MXRecordIO(path, "r")
     whole = int(length > 16)
     assert [reader.read() for _ in range(whole)] == [b"hello"] * whole
-    told = f"a.rec is cut short: of the record at byte {place} .*; reading ends there, after {whole} whole records"
+    told = f"a.rec is truncated: the record at byte {place} .*; reading stops there, after {whole} complete records"
     with pytest.warns(RuntimeWarning, match=told):
         assert reader.read() is None
     assert reader.read() is None and reader.read() is None
@@ -88,7 +88,7 @@ def test_a_record_that_was_cut_off_is_not_given_by_its_key(tmp_path):
     assert reader.read_idx(2) == b"2"
     for key, place in ((3, 36), (4, 48)):
         with pytest.raises(
-            mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is cut short.* record at byte {place}"
+            mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is truncated.* record at byte {place}"
         ):
             reader.read_idx(key)
     with pytest.raises(KeyError, match="a.idx has no record 9, but 5 others"):
@@ -117,7 +117,7 @@ def test_files_that_are_not_there_or_not_right(tmp_path):
     (tmp_path / "wrong.idx").write_text("0\t3\n")
     with pytest.raises(mx.MXNetError, match="its index the right one"):
         MXIndexedRecordIO(tmp_path / "wrong.idx", path, "r").read_idx(0)
-    with pytest.raises(TypeError, match="a record is bytes, received str"):
+    with pytest.raises(TypeError, match="a record must be bytes, received str"):
         MXRecordIO(path, "w").write("text")
 
 
@@ -130,7 +130,7 @@ def test_an_index_that_cannot_be_written_is_told_once(tmp_path):
 
 def test_headers_cut_short():
     packed = pack(IRHeader(0, [1, 2, 3], 5, 7), b"")
-    with pytest.raises(mx.MXNetError, match="promises 3 labels, there are 1"):
+    with pytest.raises(mx.MXNetError, match="declares 3 labels, but there are 1"):
         unpack(packed[:-6])
     with pytest.raises(mx.MXNetError, match="at least 24 bytes, received 3"):
         unpack(b"abc")
@@ -172,7 +172,7 @@ def test_a_writer_belongs_to_its_process(tmp_path):
     assert "another process" in ours.recv()
     child.join()
     writer.write(b"mine")
-    with pytest.raises(mx.MXNetError, match="its copy cannot write"):
+    with pytest.raises(mx.MXNetError, match="a copy cannot write"):
         pickle.loads(pickle.dumps(writer))
     writer.close()
     assert all_of(tmp_path / "b.rec") == [b"mine"]

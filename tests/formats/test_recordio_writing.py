@@ -64,7 +64,7 @@ def test_a_full_disk_leaves_the_old_pair(tmp_path):
 def test_a_reader_before_the_first_close_is_told(tmp_path):
     with MXRecordIO(tmp_path / "a.rec", "w") as writer:
         writer.write(b"x")
-        with pytest.raises(MXNetError, match="No such file.*gets its name when its writer is closed"):
+        with pytest.raises(MXNetError, match="No such file.*appears under its name when its writer is closed"):
             MXRecordIO(tmp_path / "a.rec", "r")
     assert all_of(tmp_path / "a.rec") == [b"x"]
 

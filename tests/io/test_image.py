@@ -68,19 +68,22 @@ def test_colours_of_other_kinds():
     [
         (lambda: picture.decode(b""), "cannot decode 0 bytes"),
         (lambda: picture.encode(pixels(), 5, "png"), "img_fmt='png': expected '.jpg'"),
-        (lambda: picture.encode(pixels().astype("int32"), 5, ".png"), r"of uint8, received int32 \(12, 16, 3\)"),
+        (
+            lambda: picture.encode(pixels().astype("int32"), 5, ".png"),
+            r"expected a uint8 image .*, received int32 \(12, 16, 3\)",
+        ),
         (lambda: picture.encode(pixels()[:, :, :2], 5, ".png"), r"received uint8 \(12, 16, 2\)"),
-        (lambda: picture.resize(pixels(), 0, 5), r"resize of a picture of uint8 and shape \(12, 16, 3\) with"),
+        (lambda: picture.resize(pixels(), 0, 5), r"resize of a uint8 image of shape \(12, 16, 3\) with"),
         (lambda: picture.resize(pixels(), 5, 5, 77), "Unknown interpolation"),
-        (lambda: picture.resize(pixels().astype("int64"), 5, 5), "picture of int64"),
-        (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of a picture"),
-        (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of a picture"),
+        (lambda: picture.resize(pixels().astype("int64"), 5, 5), "of a int64 image"),
+        (lambda: picture.pad(pixels(), -1, 0, 0, 0), "copyMakeBorder of a uint8 image"),
+        (lambda: picture.convert(pixels()[:, :, :1], "RGB2HLS"), "cvtColor of a uint8 image"),
         (lambda: mx.image.imresize(mx.nd.zeros((4, 4)), 2, 2), r"_cvimresize.*expected an image"),
         (
             lambda: mx.image.imread(pathlib.Path(FIXTURES) / "none.jpg"),
             "cannot read the image .*none.jpg: No such file",
         ),
-        (lambda: mx.image.imdecode("text"), "expects bytes, or an array of uint8, received str"),
+        (lambda: mx.image.imdecode("text"), "expects bytes or a uint8 array, received str"),
     ],
 )
 def test_what_pictures_refuse(call, told):
@@ -150,9 +153,9 @@ def test_a_record_file_that_was_cut_short_gives_what_is_there(tmp_path):
     source = records(tmp_path, [png(pixels(i)) for i in range(4)])
     data = source["path_imgrec"].read_bytes()
     source["path_imgrec"].write_bytes(data[: len(data) - 50])
-    with pytest.warns(RuntimeWarning, match="a.rec is cut short.* after 3 whole records"):
+    with pytest.warns(RuntimeWarning, match="a.rec is truncated.* after 3 complete records"):
         assert labels(mx.image.ImageIter(2, SHAPE, path_imgrec=source["path_imgrec"])) == [[0, 1], [2, 0]]
-    with pytest.raises(mx.MXNetError, match="cannot read the record 3 by .*a.idx: .*a.rec is cut short"):
+    with pytest.raises(mx.MXNetError, match="cannot read the record 3 by .*a.idx: .*a.rec is truncated"):
         labels(mx.image.ImageIter(2, SHAPE, **source))
 
 
@@ -160,7 +163,7 @@ def test_a_record_file_that_was_cut_short_gives_what_is_there(tmp_path):
     ("options", "kind", "told"),
     [
         ({}, AssertionError, "needs a source"),
-        ({"shuffle": True}, AssertionError, "needs its index: path_imgidx"),
+        ({"shuffle": True}, AssertionError, "needs the index of a .rec file, path_imgidx"),
         ({"batch_size": 0}, mx.MXNetError, "batch_size=0: expected at least 1"),
         ({"last_batch_handle": "keep"}, ValueError, "'keep': expected one of pad, discard, roll_over"),
         ({"path_imgidx": "none.idx"}, mx.MXNetError, "cannot open the index none.idx of .*a.rec: No such file"),
@@ -236,7 +239,7 @@ def test_objects_of_another_width_name_the_picture(tmp_path):
     source = records(
         tmp_path, [png(pixels(i)) for i in range(3)], lambda i: [2, 5 + i // 2] + [0, 0, 0, 1, 1, 1][: 5 + i // 2]
     )
-    with pytest.raises(mx.MXNetError, match="the objects of index: 2 have another width"):
+    with pytest.raises(mx.MXNetError, match="the objects of index: 2 differ in width"):
         mx.image.ImageDetIter(2, SHAPE, **source)
     source = records(tmp_path, [png(pixels(i)) for i in range(3)])
     with pytest.raises(

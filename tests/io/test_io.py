@@ -80,8 +80,8 @@ def test_what_mnist_iter_says(files, tmp_path):
     refused("part 0 of 1 has 23 samples, not enough for one batch of 24", batch_size=24)
     refused("batch_size must be an integer, received 'many'", batch_size="many")
     refused("shuffle must be True or False, received 2", shuffle=2)
-    refused(r"one label for each of the 23 images, its shape is \(23, 2, 3\)", label="images")
-    refused(r"three dimensions, its shape is \(23,\)", image="labels")
+    refused(r"a label for each of the 23 images, received shape \(23, 2, 3\)", label="images")
+    refused(r"a 3-dimensional array of images, received shape \(23,\)", image="labels")
     with pytest.warns(
         UserWarning, match="does not know the argument bach_size and ignores it: did you mean batch_size"
     ):
@@ -89,7 +89,7 @@ def test_what_mnist_iter_says(files, tmp_path):
     iterator = digit_iter(mx, files, batch_size=23)
     iterator.next()
     assert not iterator.iter_next()
-    with pytest.raises(MXNetError, match="no batch after the last"):
+    with pytest.raises(MXNetError, match="the iterator is at its end"):
         iterator.getdata()
 
 
@@ -201,7 +201,7 @@ def test_what_ndarray_iter_says():
         mx.io.NDArrayIter("x")
     with pytest.raises(TypeError, match="a should be an NDArray or a numpy array, received <class 'object'>"):
         mx.io.NDArrayIter({"a": object()})
-    with pytest.raises(MXNetError, match="no batch was asked for yet"):
+    with pytest.raises(MXNetError, match="there is no current batch"):
         mx.io.NDArrayIter(x, y, 2).getdata()
 
 

@@ -117,14 +117,14 @@ def test_what_libsvm_iter_says():
     write(d_t="1 0:1\n2 1:2\n", over_t="1 3:1\n2 7:1\n", bad_t="1 0:x\n", one_t="1 0:1\n")
     for message, attrs in {
         "cannot open nowhere.t": {"data_libsvm": "nowhere.t"},
-        r"over.t, line 2: columns must be in \[0, 5\), found 7 to 7; they count from 0": {"data_libsvm": "over.t"},
-        "bad.t, line 1: expected 'label column:value ...', could not convert string to float: 'x'": {
+        r"line 2: columns must be in \[0, 5\), received 7 to 7; columns count from 0": {"data_libsvm": "over.t"},
+        "bad.t, line 1: expected 'label column:value ...': could not convert string to float: 'x'": {
             "data_libsvm": "bad.t"
         },
         r"label_shape must be more than \(1,\)": {"label_libsvm": "one.t"},
         "d.t has more rows than one.t": {"label_libsvm": "one.t", "label_shape": (3,)},
         "data_shape must have one dimension": {"data_shape": (5, 1)},
-        "round_batch=False is not possible": {"round_batch": False},
+        "round_batch=False is not supported": {"round_batch": False},
         r"part_index must be in \[0, 2\), received 2": {"num_parts": 2, "part_index": 2},
         "the number of samples, 0, must be bigger": {"num_parts": 3, "part_index": 0},
         "dtype must be 'float32', received 'int32'": {"dtype": "int32"},

@@ -129,8 +129,8 @@ def test_pictures_that_cannot_be_read_are_named_and_counted(photos, capsys):
     capsys.readouterr()
     assert pack("l", "photos", "--num-thread", "2") == 1
     output = capsys.readouterr()
-    assert "a/bad.jpg is left out: cannot decode 10 bytes" in output.err
-    assert "c/4.jpg is left out: No such file or directory" in output.err
+    assert "a/bad.jpg is skipped: cannot decode 10 bytes" in output.err
+    assert "c/4.jpg is skipped: No such file or directory" in output.err
     assert output.out == "l.rec: 14 pictures, 2 left out\n"
     assert len(records("l")) == 14 and 5 not in records("l")
 
@@ -140,10 +140,10 @@ def test_what_it_says(photos, capsys):
     pathlib.Path("empty").mkdir()
     for message, words in {
         "nowhere is no folder": ("all", "nowhere"),
-        "there is no picture (.jpeg, .jpg, .png) in photos; --recursive looks": ("all", "photos"),
-        "there is no picture (.gif) in photos\n": ("all", "photos", "--recursive", "--exts", ".gif"),
+        "no image (.jpeg, .jpg, .png) in photos; pass --recursive": ("all", "photos"),
+        "no image (.gif) in photos\n": ("all", "photos", "--recursive", "--exts", ".gif"),
         "there is no list x.lst": ("x.lst", "photos"),
-        "bad.lst, line 1: expected a number, one or more labels and a path": ("bad.lst", "photos"),
+        "bad.lst, line 1: expected an index, one or more labels and a path": ("bad.lst", "photos"),
         "--quality must be between 0 and 100, received 200": ("all", "photos", "--quality", "200"),
         "--quality must be between 0 and 9, received 95": ("all", "photos", "--quality", "95", "--encoding", ".png"),
         "--test-ratio must be between 0 and 0.5, received 0.6": (

@@ -108,7 +108,7 @@ def test_several_files_are_one_after_the_other(tmp_path):
         assert labels(pictures(mx, path_imgrec=uri, batch_size=5)) == twice
         parts = [labels(pictures(mx, path_imgrec=uri, batch_size=1, num_parts=3, part_index=i)) for i in range(3)]
         assert sum(parts, []) == twice
-    with pytest.raises(MXNetError, match="belongs to one record file, received 2"):
+    with pytest.raises(MXNetError, match="needs exactly one record file, received 2"):
         pictures(mx, path_imgrec=str(tmp_path), path_imgidx=str(INDEX))
 
 
@@ -365,7 +365,7 @@ def damaged(tmp_path):
 @pytest.mark.parametrize("missing", [1, 8, 700])
 def test_a_file_that_was_cut_short_is_read_to_there(damaged, missing, index):
     attrs = damaged(lambda content: content[:-missing])
-    with pytest.warns(UserWarning, match=rf"damaged.rec is cut short: .*byte {POSITIONS[9]}.*after 9 whole records"):
+    with pytest.warns(UserWarning, match=rf"damaged.rec is truncated: .*byte {POSITIONS[9]}.*after 9 complete records"):
         iterator = pictures(mx, path_imgidx=index, **attrs)
         assert labels(iterator) == list(range(9))
     iterator.reset()
@@ -409,21 +409,21 @@ def test_what_image_record_iter_says(tmp_path):
         "text.idx, line 1: expected a key, a tab and a position": {"path_imgidx": f"{tmp_path}/text.idx"},
         "is damaged: at byte 4 there is no record": {"path_imgidx": f"{tmp_path}/wrong.idx", "round_batch": False},
         "cannot read nowhere.lst: No such file": {"path_imglist": "nowhere.lst"},
-        "bad.lst, line 1: expected a number, one or more labels": {"path_imglist": f"{tmp_path}/bad.lst"},
+        "bad.lst, line 1: expected an index, one or more labels": {"path_imglist": f"{tmp_path}/bad.lst"},
         "expected label_width=2 labels in each line": {"path_imglist": f"{tmp_path}/two.lst", "label_width": 2},
         "record 1 of .*the list path_imglist has no label for this record": {"path_imglist": f"{tmp_path}/two.lst"},
-        "record 0 of .*expected label_width=2 labels, the record has 1": {"label_width": 2},
+        "record 0 of .*expected label_width=2 labels, but the record has 1": {"label_width": 2},
         "label_width must be at least 1, received 0": {"label_width": 0},
         r"data_shape must be \(channels: 1, 3 or 4, height, width\), received \(20, 24\)": {"data_shape": (20, 24)},
-        "record 0 of .*needs 4 channels, the picture has 3": {"data_shape": (4, 20, 24)},
+        "record 0 of .*needs 4 channels, but the image has 3": {"data_shape": (4, 20, 24)},
         "the number of records, 10, must be bigger than batch_size, 21": {"batch_size": 21},
-        "there is no record in .*empty.rec": {"path_imgrec": f"{tmp_path}/empty.rec"},
+        "no records in this part of .*empty.rec": {"path_imgrec": f"{tmp_path}/empty.rec"},
         "dtype must be one of .*'float32', 'uint8', 'int8'.* received 'float16'": {"dtype": "float16"},
         "inter_method must be 0, 1, 2, 3, 4, 9 or 10, received 5": {"inter_method": 5},
-        "random_resized_crop chooses place and size by itself": {"random_resized_crop": True, "rand_crop": True},
-        "record 0 of .*max_crop_size=90 is more than the picture has": {"max_crop_size": 90, "min_crop_size": 9},
+        "random_resized_crop chooses position and size itself": {"random_resized_crop": True, "rand_crop": True},
+        "record 0 of .*max_crop_size=90 exceeds the image size": {"max_crop_size": 90, "min_crop_size": 9},
         "min_crop_size and max_crop_size must be positive and in this order": {"max_crop_size": 9},
-        "there is no augmenter 'aug_own'": {"aug_seq": "aug_own"},
+        "unknown augmenter aug_seq='aug_own'": {"aug_seq": "aug_own"},
         "seed_aug must be an integer or None, received 'x'": {"seed_aug": "x"},
     }.items():
         with pytest.raises(MXNetError, match=message):
@@ -439,12 +439,12 @@ def test_what_image_det_record_iter_says():
     objects = {"path_imgrec": str(FIXTURES / "objects.rec")}
     for message, attrs in {
         "label_pad_width=5 is less than the 17 labels of a record": {**objects, "label_pad_width": 5},
-        "label_width=7 is not that of the records, 17": {**objects, "label_width": 7},
+        "label_width=7 does not match the records, which have 17": {**objects, "label_width": 7},
         "resize_mode must be one of": {**objects, "resize_mode": "x"},
         "expected 2 values of min_ and max_crop_scales": {**objects, "rand_crop_prob": 1, "num_crop_sampler": 2},
-        "at least one value of max_crop_trials": {**objects, "rand_crop_prob": 1, "max_crop_trials": ()},
+        "at least one value for max_crop_trials": {**objects, "rand_crop_prob": 1, "max_crop_trials": ()},
         "min_crop_aspect_ratios=.* not be negative": {**objects, "rand_crop_prob": 1, "min_crop_aspect_ratios": (-1,)},
-        "record 0 of .*expected labels of a head": {},
+        "record 0 of .*expected a label of a header": {},
     }.items():
         with pytest.raises(MXNetError, match=message):
             pictures(mx, "ImageDetRecordIter", **attrs).next()

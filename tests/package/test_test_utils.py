@@ -45,7 +45,7 @@ def test_unsigned_numbers_differ_by_what_they_differ(capsys):
 
 
 def test_assert_exception_names_what_was_expected():
-    with pytest.raises(AssertionError, match="expected KeyError from harmless, and it raised nothing"):
+    with pytest.raises(AssertionError, match="expected KeyError from harmless, but it raised nothing"):
 
         def harmless():
             pass
@@ -238,7 +238,7 @@ def offline(monkeypatch, tmp_path):
 
 
 def test_mnist_without_a_network_is_the_sample(offline):
-    with pytest.warns(UserWarning, match=r"cannot download .* digits that come with neomx are used instead"):
+    with pytest.warns(UserWarning, match=r"cannot download .* digits included in neomx instead"):
         digits = t.get_mnist()
     sample = t.get_mnist(sample=True)
     assert digits["train_data"].shape == (5000, 1, 28, 28) and digits["test_label"].shape == (1000,)
@@ -331,9 +331,9 @@ def test_models_are_fetched(served):
     assert t.download_model("m", "d", {"m": address}) == (os.path.join("d", "m"), 0)
     assert sorted(os.listdir("d")) == ["m-0000.params", "m-symbol.json"]
     assert t.download_model("unknown") == (None, 0)
-    with pytest.raises(AssertionError, match="missing the url of its params file"):
+    with pytest.raises(AssertionError, match="missing the URL of its params file"):
         t.download_model("m", "d", {"m": {"symbol": address["symbol"]}})
     with pytest.raises(mx.MXNetError, match="SHA-1"):
         t.download_model("m", "e", {"m": {**address, "params_sha1": "0" * 40}})
-    with pytest.raises(mx.MXNetError, match="no checksum.*https://data.mxnet.io/.*/resnet-18-symbol.json"):
+    with pytest.raises(mx.MXNetError, match="its checksum is unknown.*https://data.mxnet.io/.*/resnet-18-symbol.json"):
         t.download_model("imagenet1k-resnet-18")

@@ -214,7 +214,7 @@ def test_how_it_reads():
         ({"batch": ()}, TypeError, "a shape such as|received"),
         ({"shard": "all"}, ValueError, "shard must be one of 'full', 'grads', 'optimizer'"),
         ({"microbatches": 3}, ValueError, "cannot be split into 3 equal micro-batches"),
-        ({"microbatches": 0}, ValueError, "from 1, received 0"),
+        ({"microbatches": 0}, ValueError, "a positive integer, received 0"),
         ({"net": 3}, TypeError, "a gluon Block or a torch module"),
         ({"optimizer": "adm"}, ValueError, "adam"),
         ({"layout": Layout(tensor=3), "plan": {"7": "column"}}, mx.MXNetError, "matches no layer"),

@@ -32,7 +32,7 @@ def test_a_layout_is_read_and_written():
         ("data=two", "data must be a number, received 'two'"),
         ("data=2,data=2", "data is given twice"),
         ("data", "must be a number"),
-        ("data=0", "from 1, received 0"),
+        ("data=0", "a positive integer, received 0"),
     ],
 )
 def test_a_wrong_layout_is_refused(text, said):
@@ -124,9 +124,9 @@ def test_one_process_initialises_a_block_that_is_laid_out():
     ("how", "said"),
     [
         ({"layout": "data=1"}, "expected a Layout, such as .*, received 'data=1'"),
-        ({"microbatches": True}, "microbatches must be a whole number from 1, received True"),
-        ({"clip": -1.0}, "clip must be a number above 0, or None, received -1.0"),
-        ({"clip": "1"}, "clip must be a number above 0, or None, received '1'"),
+        ({"microbatches": True}, "microbatches must be a positive integer, received True"),
+        ({"clip": -1.0}, "clip must be a positive number or None, received -1.0"),
+        ({"clip": "1"}, "clip must be a positive number or None, received '1'"),
         ({"schedule": ["gpipe"]}, r"unknown schedule \['gpipe'\]. Did you mean gpipe"),
     ],
 )
@@ -147,5 +147,5 @@ def test_only_a_layout_lays_out_and_only_arrays_are_trained_on():
         mx.parallel.estimate(net, "data=2", (2, 2))
     trainer = gluon.Trainer(net.collect_params(), "sgd")
     step = mx.parallel.train_step(net, gluon.loss.L2Loss(), trainer, Layout())
-    with pytest.raises(TypeError, match="step takes arrays or tensors, received a ndarray"):
+    with pytest.raises(TypeError, match="step expects arrays or tensors, received a ndarray"):
         step(np.ones((2, 2)), nd.ones((2, 2)))

@@ -273,17 +273,19 @@ def test_bad_calls():
     trainer = trainer_of(net)
     step = train_step(net, LOSS, trainer, Layout(), 3)
     x, y = batches(1)[0]
-    with pytest.raises(ValueError, match=r"a batch of 8 samples does not divide into 3 micro-batches: 8 / 3 = 2.66667"):
+    with pytest.raises(
+        ValueError, match=r"a batch of 8 samples is not divisible into 3 micro-batches: 8 / 3 = 2.66667"
+    ):
         step(x, y)
-    with pytest.raises(ValueError, match=r"as many samples, received \[8, 7\]"):
+    with pytest.raises(ValueError, match=r"the same number of samples, received \[8, 7\]"):
         step(x, y[:7])
-    with pytest.raises(TypeError, match="the inputs and, last, the target"):
+    with pytest.raises(TypeError, match="the inputs followed by the target"):
         step(x)
-    with pytest.raises(ValueError, match="microbatches must be a whole number from 1, received 0"):
+    with pytest.raises(ValueError, match="microbatches must be a positive integer, received 0"):
         train_step(net, LOSS, trainer, Layout(), 0)
     with pytest.raises(MXNetError, match=r"1 x 1 x 1 x 2 = 2, but there are 1"):
         train_step(net, LOSS, trainer, Layout(pipeline=2), 4)
-    with pytest.raises(TypeError, match="a Block is trained by a gluon.Trainer"):
+    with pytest.raises(TypeError, match="a Block needs a gluon.Trainer"):
         train_step(net, LOSS, torch.optim.SGD([torch.zeros(1)], 0.1), Layout())
 
 

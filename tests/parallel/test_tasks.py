@@ -62,7 +62,7 @@ def test_in_one_process_tasks_run_one_after_the_other():
 
 
 def test_an_error_in_one_process_keeps_its_cause():
-    with pytest.raises(mx.MXNetError, match="task 'bad'.*worker 0: KeyError: 'x'.*not begun: 'never'") as caught:
+    with pytest.raises(mx.MXNetError, match="task 'bad'.*worker 0: KeyError: 'x'.*not started: 'never'") as caught:
         tasks({"good": lambda: 1, "bad": lambda: {}["x"], "never": lambda: 2})
     assert isinstance(caught.value.__cause__, KeyError)
     assert mx.dist.size() == 1
@@ -87,10 +87,10 @@ def test_workers_are_divided_in_proportion(weights, workers, least, expected):
     ("given", "how", "kind", "text"),
     [
         ({}, {}, TypeError, "received {}"),
-        ([len], {}, TypeError, "by their names"),
+        ([len], {}, TypeError, "a dictionary of tasks"),
         ({"a": 3}, {}, TypeError, "received 'a': 3"),
-        ({"a": (len, 0)}, {}, TypeError, "a weight being a number above 0"),
-        ({"a": (len, True)}, {}, TypeError, "a weight being a number above 0"),
+        ({"a": (len, 0)}, {}, TypeError, "with a weight greater than 0"),
+        ({"a": (len, True)}, {}, TypeError, "with a weight greater than 0"),
         ({1: len}, {}, TypeError, "received 1"),
         ({"a": dict}, {"workers": 2}, ValueError, "workers must be from 1 to 1.*received 2"),
     ],

@@ -99,9 +99,9 @@ class TestWorkers:
     def test_bad_input_while_running(self, workers, found):
         (first, *_) = found(workers)
         assert "251 rows" in str(first["beyond"])
-        assert "2: a Dense layer whose inputs workers hold together takes (batch, features)" in str(first["flattened"])
+        assert "2: a Dense layer with sharded inputs expects shape (batch, features)" in str(first["flattened"])
         shape = (2, 2 * workers + 1, 12)
-        assert f"time {workers} workers divide; received the shape {shape}" in str(first["odd sequence"])
+        assert f"divisible by {workers} workers, received shape {shape}" in str(first["odd sequence"])
 
 
 # ---- plans, without workers ----
@@ -179,12 +179,12 @@ def test_nothing_to_divide():
         ({"x": "column"}, r"The net has embed, position, drop, blocks, blocks.\*, blocks.\*.norm1, .*head"),
         ({"head": "colunm"}, "Did you mean column.* Styles are column, row"),
         ({"blocks.0.*.up": "column", "blocks.*.up": "row"}, "'blocks.0.feedforward.up' matches two patterns.*narrower"),
-        ({"embed": "column"}, "'embed' is of class Embedding, and the style 'column' is for Dense"),
+        ({"embed": "column"}, "'embed' is of class Embedding, but the style 'column' is for Dense"),
         ({"blocks": "column"}, "'blocks' is of class HybridSequential"),
-        ({".": "row"}, "'the net' is of class GPT2, and the style 'row' is for Dense"),
+        ({".": "row"}, "'the net' is of class GPT2, but the style 'row' is for Dense"),
         ({"embed": "vocabulary"}, "embed shares its weight with head, which has no style.*'logits'"),
-        ({"embed": "width", "head": "logits"}, "head and embed share weight.*divide differently"),
-        ({"blocks": "sequence_region"}, "'sequence_region', and 0.norm1 inside has weights"),
+        ({"embed": "width", "head": "logits"}, "head and embed share weight.*split differently"),
+        ({"blocks": "sequence_region"}, "'sequence_region', but 0.norm1 inside it has weights"),
     ],
 )
 def test_plans_that_do_not_fit(plan, message):
@@ -197,9 +197,9 @@ def test_sizes_that_do_not_divide():
         mx.MXNetError, match="0.weight: 8 cannot be divided by 3 tensor-parallel workers .style 'column'"
     ):
         chosen(mlp(4, 8, 6), {"0": "column"}, 3)
-    with pytest.raises(mx.MXNetError, match=r"attention.query: 4 heads cannot be divided by 8 tensor-parallel"):
+    with pytest.raises(mx.MXNetError, match=r"attention.query: 4 heads are not divisible by 8 tensor-parallel"):
         chosen(gpt2(), degree=8)
-    with pytest.raises(mx.MXNetError, match="embed.weight: 9 rows leave one of 4 tensor-parallel workers with none"):
+    with pytest.raises(mx.MXNetError, match="embed.weight: 9 rows leave one of 4 tensor-parallel workers without rows"):
         chosen(gpt2(vocab_size=9), degree=4)
     net = GPT2(vocab_size=11, units=9, layers=1, heads=3, max_length=4)
     net.initialize()
@@ -226,7 +226,7 @@ def test_layers_that_cannot_be_divided():
 
     scaled = Scaled(4, in_units=2)
     scaled.initialize()
-    with pytest.raises(mx.MXNetError, match="'the net' is of class Scaled, and the style 'column' is for Dense"):
+    with pytest.raises(mx.MXNetError, match="'the net' is of class Scaled, but the style 'column' is for Dense"):
         chosen(scaled, {".": "column"})
     waiting = nn.Dense(4)
     waiting.initialize()
