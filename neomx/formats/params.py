@@ -183,7 +183,7 @@ def _read_list(source: _Source) -> tuple[list[Record], list[str]]:
     source.item = "the names"
     named = source.number("Q", "their number")
     if named not in (0, count):
-        raise source.fail(f"there are {named} for {count} arrays")
+        raise source.fail(f"there are {named} names for {count} arrays")
     names = []
     for i in range(named):
         raw = source.take(source.number("Q", f"the length of name {i}"), f"name {i}")

@@ -121,7 +121,7 @@ def _make_lists(options: argparse.Namespace) -> list[str]:
 def _pack_list(path: str, options: argparse.Namespace) -> int:
     """Write the records of a list and their index; return the number of skipped images."""
     entries, base = read_list(path), path.removesuffix(".lst")
-    bar, skipped, position = Bar(len(entries), "pictures"), 0, 0
+    bar, skipped, position = Bar(len(entries), "images"), 0, 0
     # The record file is the inner one: if the disk is full it fails first, and the old index is kept as well.
     with replacing(base + ".idx") as index, replacing(base + ".rec") as records:
         for done, (entry, made) in enumerate(_in_order(entries, lambda e: _record(e, options), options.num_thread), 1):

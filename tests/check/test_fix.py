@@ -134,7 +134,7 @@ def test_the_command_shows_the_difference_and_writes_only_without_diff(tmp_path,
     assert main(["check", "--fix", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert f"{path}: now imports neomx\n" in out
-    assert f"{other}: left as it is. line 2: __import__('mxnet')" in out
+    assert f"{other}: not changed. line 2: __import__('mxnet')" in out
     assert path.read_text() == "import neomx as mx\n" and "import mxnet" in other.read_text()
     assert main(["check", "--fix", str(path)]) == 0
     assert capsys.readouterr().out == ""

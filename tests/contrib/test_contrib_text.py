@@ -52,7 +52,7 @@ def test_an_archive_is_unpacked(tmp_path, monkeypatch):
     ("content", "kind", "message"),
     [
         ("", ValueError, "no line with a token and a vector"),
-        ("a 1 2\nb 1\nc 1 2 3\n", AssertionError, "line 3 of .*token c has 3 numbers, expected 2"),
+        ("a 1 2\nb 1\nc 1 2 3\n", AssertionError, "line 3 of .*token c has 3 values, expected 2"),
         ("a 1 2\nb 1 x\n", ValueError, "line 2 of .*token b: could not convert"),
     ],
 )

@@ -44,7 +44,7 @@ def test_params(inspect, tmp_path):
     }
     mx.nd.save(str(tmp_path / "a.params"), arrays)
     lines = words(inspect(tmp_path / "a.params", "--stats"))
-    assert " ".join(lines[0]) == ".params (2 arg:, 1 aux:): 3 arrays, 15 numbers, 54 bytes"
+    assert " ".join(lines[0]) == ".params (2 arg:, 1 aux:): 3 arrays, 15 values, 54 bytes"
     assert lines[1:] == [
         ["name", "dtype", "shape", "storage", "least", "greatest", "mean", "NaN"],
         ["arg:w", "float32", "2x2", "default", "1", "4", "2.333", "1"],
@@ -73,7 +73,7 @@ def test_files_of_mxnet(inspect):
         ["softmax_label", "label", "1"],
         ["bn0_moving_var", "auxiliary", "4"],
     ]
-    assert "parameters: 457 numbers" in said
+    assert "parameters: 457 values" in said
     assert "fc0_weight" in inspect(SMALL + "-symbol.json")
 
 
@@ -92,13 +92,13 @@ def test_states_of_mxnet_and_our_own(inspect, tmp_path):
     lines = inspect(tmp_path / "t.states").splitlines()
     assert lines[0].startswith("optimizer Adam: ")
     assert "lr=0.25" in lines[0]
-    assert lines[1] == "optimizer states of 2 parameters: 4 arrays, 18 numbers, 72 bytes"
+    assert lines[1] == "optimizer states of 2 parameters: 4 arrays, 18 values, 72 bytes"
 
 
 def test_safetensors(inspect, tmp_path):
     safetensors.write(tmp_path / "s.safetensors", {"w": mx.nd.ones((2, 3))._data}, {"made": "here"})
     lines = words(inspect(tmp_path / "s.safetensors"))
-    assert lines[0] == ["safetensors:", "1", "arrays,", "6", "numbers,", "24", "bytes"]
+    assert lines[0] == ["safetensors:", "1", "arrays,", "6", "values,", "24", "bytes"]
     assert lines[2:] == [["w", "float32", "2x3", "default"], ["made:", "here"]]
 
 
@@ -126,8 +126,8 @@ def test_onnx(inspect, tmp_path):
     )
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     lines = inspect(tmp_path / "m.onnx").splitlines()
-    assert lines[:3] == ["ONNX: 1 nodes, opset 17, by somebody", "inputs: x (batch, 2)", "outputs: y (batch, 2)"]
-    assert words("\n".join(lines[4:])) == [["Add", "1"], ["arrays:", "1", "arrays,", "2", "numbers,", "8", "bytes"]] + [
+    assert lines[:3] == ["ONNX: 1 nodes, opset 17, by unknown producer", "inputs: x (batch, 2)", "outputs: y (batch, 2)"]
+    assert words("\n".join(lines[4:])) == [["Add", "1"], ["arrays:", "1", "arrays,", "2", "values,", "8", "bytes"]] + [
         ["name", "dtype", "shape", "storage"],
         ["w", "float32", "2", "default"],
     ]
@@ -206,7 +206,7 @@ def test_index(inspect, rec):
 def test_list(inspect, tmp_path):
     (tmp_path / "t.lst").write_text("0\t1.0\ta/b.jpg\n1\t2.5\t3\tc d.jpg\n")
     lines = inspect(tmp_path / "t.lst").splitlines()
-    assert lines[0] == "list: 2 pictures, 1 with 1 label, 1 with 2 labels, 2 different"
+    assert lines[0] == "list: 2 images, 1 with 1 label, 1 with 2 labels, 2 different"
     assert lines[3].split(None, 3)[1:] == ["2.5", "3", "c d.jpg"]
     (tmp_path / "t.lst").write_text("0\ta/b.jpg\n")
     assert "line 1: expected an index, one or more labels and a path" in inspect(tmp_path / "t.lst", code=2)
@@ -240,10 +240,10 @@ def test_bad_files(inspect, tmp_path):
         "list.json": (b"[1, 2]", "not a symbol's JSON"),
         "unknown.json": (
             json.dumps({**graph, "heads": [[1, 0]]}).encode(),
-            "unknown here: Foo; first node: Foo 'foo7'",
+            "unknown ops: Foo; first node: Foo 'foo7'",
         ),
         "op.json": (b'{"nodes": [{"op": [], "name": "x"}]}', "the op and the name of a node must be strings"),
-        "attrs.json": (b'{"nodes": [{"op": "Foo", "name": "x", "attrs": 5}]}', "not a symbol's JSON: TypeError"),
+        "attrs.json": (b'{"nodes": [{"op": "Foo", "name": "x", "attrs": 5}]}', "not the JSON of a symbol: TypeError"),
         "bad.rec": (b"no records at all", "at byte 0 there is no record"),
         "bad.states": (b"\x80\x02c__main__\nx\n.", "no optimizer states"),
         "bad.safetensors": (b"1234", "not a readable safetensors file"),

@@ -188,7 +188,7 @@ def test_a_record_that_says_it_has_more_labels_than_bytes(tmp_path):
 
 def test_vectors_of_words_in_another_encoding(tmp_path):
     (tmp_path / "vectors.txt").write_bytes(b"caf\xe9 1 2\n")
-    with pytest.raises(ValueError, match=r"vectors\.txt is no text in utf"):
+    with pytest.raises(ValueError, match=r"vectors\.txt is not utf"):
         mx.contrib.text.embedding.CustomEmbedding(str(tmp_path / "vectors.txt"))
 
 
@@ -205,5 +205,5 @@ def test_a_list_of_pictures_that_is_none(tmp_path, content):
 def test_rows_that_are_no_text(tmp_path):
     path = tmp_path / "a.libsvm"
     path.write_bytes(b"1 0:2\n0 \xff:1\n")
-    with pytest.raises(MXNetError, match="a.libsvm: it is no text"):
+    with pytest.raises(MXNetError, match="a.libsvm: it is not text"):
         mx.io.LibSVMIter(data_libsvm=str(path), data_shape=(4,), batch_size=1)

@@ -138,7 +138,7 @@ def test_what_save_refuses(data, error, tmp_path):
         (_list_of(struct.pack("<IiIqq", 0xF993FAC9, 9, 2, 1, 2) + _TAIL), "storage type"),
         (_list_of(struct.pack("<IiIqqiii", 0xF993FAC9, 0, 2, 1, 2, 1, 0, 99)), "the dtype is 99"),
         (_list_of(struct.pack("<IiIqqqiii", 0xF993FAC9, 0, 3, 0, 1 << 62, 1 << 62, 1, 0, 0)), "shape"),
-        (_list_of(names=struct.pack("<QQ", 1, 1)), "there are 1 for 0"),
+        (_list_of(names=struct.pack("<QQ", 1, 1)), "there are 1 names for 0"),
         (_list_of(struct.pack("<III", 2, 1, 2) + _TAIL, names=struct.pack("<QQ", 1, 1 << 50)), "name 0"),
         (_list_of(struct.pack("<III", 2, 1, 2) + _TAIL, names=struct.pack("<QQ", 1, 2) + b"\xff\xfe"), "UTF-8"),
     ],
@@ -256,9 +256,9 @@ def test_an_array_of_nothing(tmp_path):
         ("row_sparse", [[5, 7]], r"an index is outside 0 \.\. 3"),
         ("row_sparse", [[-1, 0]], r"an index is outside 0 \.\. 3"),
         ("csr", [[0, 1, 1, 1, 2], [0, 3]], r"an index is outside 0 \.\. 2"),
-        ("csr", [[0, 2, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
-        ("csr", [[1, 1, 1, 1, 2], [0, 1]], "indptr must rise from 0 to 2"),
-        ("csr", [[0, 1, 1, 1, 9], [0, 1]], "indptr must rise from 0 to 2"),
+        ("csr", [[0, 2, 1, 1, 2], [0, 1]], "indptr must increase from 0 to 2"),
+        ("csr", [[1, 1, 1, 1, 2], [0, 1]], "indptr must increase from 0 to 2"),
+        ("csr", [[0, 1, 1, 1, 9], [0, 1]], "indptr must increase from 0 to 2"),
     ],
 )
 def test_indices_that_point_outside(tmp_path, storage, indices, message):

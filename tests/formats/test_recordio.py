@@ -91,7 +91,7 @@ def test_a_record_that_was_cut_off_is_not_given_by_its_key(tmp_path):
             mx.MXNetError, match=f"record {key!r} by .*a.idx.*a.rec is truncated.* record at byte {place}"
         ):
             reader.read_idx(key)
-    with pytest.raises(KeyError, match="a.idx has no record 9, but 5 others"):
+    with pytest.raises(KeyError, match="a.idx has no record 9 among its 5 records"):
         reader.read_idx(9)
 
 

@@ -131,10 +131,10 @@ def test_the_picture_that_does_not_decode_is_named(tmp_path):
 
 def test_labels_and_shapes_that_do_not_fit_name_the_picture(tmp_path):
     source = records(tmp_path, [png(pixels(i)) for i in range(3)], label=lambda i: [i, i] if i else 0)
-    with pytest.raises(ValueError, match="the label of index: 1 has 2 numbers, expected label_width=1"):
+    with pytest.raises(ValueError, match="the label of index: 1 has 2 values, expected label_width=1"):
         mx.image.ImageIter(3, SHAPE, **source).next()
     with pytest.raises(
-        ValueError, match=r"index: 0 has the shape \(3, 12, 16\) after .*expected data_shape=\(3, 8, 8\)"
+        ValueError, match=r"index: 0 has shape \(3, 12, 16\) after .*expected data_shape=\(3, 8, 8\)"
     ):
         mx.image.ImageIter(3, (3, 8, 8), aug_list=[], **source).next()
 

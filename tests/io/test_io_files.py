@@ -64,7 +64,7 @@ def test_what_csv_iter_says():
     for message, attrs in {
         "cannot open nowhere.csv": {"data_csv": "nowhere.csv"},
         "cannot read bad.csv as rows of float32.*'x'": {"data_csv": "bad.csv"},
-        "cannot read short.csv as rows of float32, equally long": {"data_csv": "short.csv"},
+        "cannot read short.csv as rows of float32 of equal length": {"data_csv": "short.csv"},
         r"data_shape=\(4,\) has 4 values, the rows of d.csv have 3": {"data_shape": (4,)},
         "d.csv has 4 rows, one.csv only 2": {"label_csv": "one.csv"},
         r"label_shape=\(2,\) has 2 values, the rows of one.csv have 1": {"label_csv": "one.csv", "label_shape": (2,)},

@@ -62,7 +62,7 @@ def test_a_folder_in_one_go(photos, capsys):
         original = picture.decode(pathlib.Path("photos", path).read_bytes())
         assert np.abs(picture.decode(encoded).astype(int) - original).mean() < 5
     output = capsys.readouterr()
-    assert "label 1: b/x\n" in output.out and "out/all.rec: 15 pictures\n" in output.out
+    assert "label 1: b/x\n" in output.out and "out/all.rec: 15 images\n" in output.out
     assert output.err == ""  # no bar where there is no terminal
     assert sorted(os.listdir("out")) == ["all.idx", "all.lst", "all.rec"]
 
@@ -131,7 +131,7 @@ def test_pictures_that_cannot_be_read_are_named_and_counted(photos, capsys):
     output = capsys.readouterr()
     assert "a/bad.jpg is skipped: cannot decode 10 bytes" in output.err
     assert "c/4.jpg is skipped: No such file or directory" in output.err
-    assert output.out == "l.rec: 14 pictures, 2 left out\n"
+    assert output.out == "l.rec: 14 images, 2 skipped\n"
     assert len(records("l")) == 14 and 5 not in records("l")
 
 
@@ -139,10 +139,10 @@ def test_what_it_says(photos, capsys):
     pathlib.Path("bad.lst").write_text("0\t1\n")
     pathlib.Path("empty").mkdir()
     for message, words in {
-        "nowhere is no folder": ("all", "nowhere"),
+        "nowhere is not a folder": ("all", "nowhere"),
         "no image (.jpeg, .jpg, .png) in photos; pass --recursive": ("all", "photos"),
         "no image (.gif) in photos\n": ("all", "photos", "--recursive", "--exts", ".gif"),
-        "there is no list x.lst": ("x.lst", "photos"),
+        "list x.lst does not exist": ("x.lst", "photos"),
         "bad.lst, line 1: expected an index, one or more labels and a path": ("bad.lst", "photos"),
         "--quality must be between 0 and 100, received 200": ("all", "photos", "--quality", "200"),
         "--quality must be between 0 and 9, received 95": ("all", "photos", "--quality", "95", "--encoding", ".png"),

@@ -248,7 +248,7 @@ def test_mnist_without_a_network_is_the_sample(offline):
 
 
 def test_mnist_as_files_and_iterators(offline, tmp_path):
-    with pytest.warns(UserWarning, match="come with neomx"):
+    with pytest.warns(UserWarning, match="included in neomx"):
         train, validation = t.get_mnist_iterator(100, (1, 28, 28))
     assert sorted(os.listdir("data")) == [
         *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte", "train-labels-idx1-ubyte")
@@ -306,7 +306,7 @@ def test_damaged_archives_are_named(served):
     contents["http://x/a"] = b"damaged"
     with pytest.raises(mx.MXNetError, match=r"d/a\.zip is not a zip file.*Remove it"):
         t.get_zip_data("d", "http://x/a", "a.zip")
-    with pytest.raises(mx.MXNetError, match=r"cannot unpack d/a\.bz2: Invalid.*remove it"):
+    with pytest.raises(mx.MXNetError, match=r"cannot unpack d/a\.bz2: Invalid.*Remove it"):
         t.get_bz2_data("d", "out", "http://x/a", "a.bz2")
     assert not os.path.exists("d/out")
 

@@ -105,7 +105,7 @@ REFUSED = {
     "degrees": r"data x shard x tensor x pipeline workers: 3 x 1 x 1 x 1 = 3, but there are 2. .*start 3",
     "degrees of a step": r"2 x 1 x 2 x 1 = 4, but there are 2",
     "heads": r"attention.*: 3 heads are not divisible by 2 tensor-parallel workers",
-    "width": r"7 cannot be divided by 2 tensor-parallel workers \(style 'column'\)",
+    "width": r"7 is not divisible by 2 tensor-parallel workers \(style 'column'\)",
     "pattern": r"plan: 'block.\*.attention' matches no layer.*blocks",
     "nothing to divide": r"^(?=.*Dense)(?=.*Pass a plan)",
     "stages": r"2 stages need at least as many pieces, and the model has 1: 0",
