@@ -61,7 +61,7 @@ def test_every_entry_quotes_the_page():
     assert differences.DATA.read_text() == written(renewed(entries(), PAGE.read_text())), remedy
 
 
-def test_headings_have_the_anchors_that_links_use():
+def test_links_use_the_anchors_of_headings():
     assert differences.anchor("mx.rnn, text, legacy ops") == "mxrnn-text-legacy-ops"
     assert differences.anchor("Numbers that cannot be the same") == "numbers-that-cannot-be-the-same"
     anchors = [differences.anchor(heading) for heading in re.findall(r"^## (.*)", PAGE.read_text(), re.MULTILINE)]
@@ -70,7 +70,7 @@ def test_headings_have_the_anchors_that_links_use():
 
 
 @pytest.mark.parametrize("text", [name for entry in entries() for name in entry["names"]])
-def test_every_name_is_one_that_neomx_has_or_is_said_to_lack(text):
+def test_every_name_exists_or_is_marked_as_missing(text):
     missing = next(entry.get("missing", False) for entry in entries() if text in entry["names"])
     name, keyword, _ = differences.parse(text)
     found = package.find(name.replace("mx.", "mxnet.", 1) if name.startswith("mx.") else name)
@@ -82,7 +82,7 @@ def test_every_name_is_one_that_neomx_has_or_is_said_to_lack(text):
         assert not keyword or calls.signature(found).takes(keyword), f"{name} has no keyword {keyword}"
 
 
-def test_a_sentence_is_found_whatever_its_line_breaks_and_neighbours():
+def test_sentences_are_found_across_line_breaks():
     page = "# T\n\nintro\n\n## A, b\n\n- One (a; b. C).\n  Two `x; y`\n  has; three.\n- Four.\n"
     assert sentences(page) == [
         ("A, b", "One (a; b. C)."),

@@ -1,4 +1,4 @@
-"""`neomx inspect`: what is said of each kind of file, good, damaged and cut short."""
+"""`neomx inspect`: the output for each kind of file, valid, damaged and truncated."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from neomx.formats.records import MAGIC
 from neomx.launch.cli import main
 
 FIXTURES = pathlib.Path(__file__).resolve().parents[1] / "fixtures"
-SMALL = str(FIXTURES / "convert" / "small")  # by real MXNet
+SMALL = str(FIXTURES / "convert" / "small")  # written by MXNet
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def inspect(capsys):
 
 
 def words(text):
-    """The lines of a table, by words."""
+    """Split the lines of a table into words."""
     return [line.split() for line in text.splitlines()]
 
 
@@ -53,7 +53,7 @@ def test_params(inspect, tmp_path):
     ]
 
 
-def test_long_tables_are_cut_unless_all_is_asked_for(inspect, tmp_path):
+def test_long_tables_are_shortened_without_all(inspect, tmp_path):
     mx.nd.save(str(tmp_path / "many.params"), [mx.nd.ones(1)] * 50)
     short, whole = inspect(tmp_path / "many.params"), inspect(tmp_path / "many.params", "--all")
     assert short.splitlines()[-1] == "  ... 10 more (--all shows them)"
@@ -77,7 +77,7 @@ def test_files_of_mxnet(inspect):
     assert "fc0_weight" in inspect(SMALL + "-symbol.json")
 
 
-def test_states_of_mxnet_and_our_own(inspect, tmp_path):
+def test_optimizer_states_of_mxnet_and_neomx(inspect, tmp_path):
     said = inspect(FIXTURES / "states" / "adam.states")
     assert "optimizer states of " in said
     assert "float32" in said
@@ -126,7 +126,11 @@ def test_onnx(inspect, tmp_path):
     )
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "m.onnx")
     lines = inspect(tmp_path / "m.onnx").splitlines()
-    assert lines[:3] == ["ONNX: 1 nodes, opset 17, by unknown producer", "inputs: x (batch, 2)", "outputs: y (batch, 2)"]
+    assert lines[:3] == [
+        "ONNX: 1 nodes, opset 17, by unknown producer",
+        "inputs: x (batch, 2)",
+        "outputs: y (batch, 2)",
+    ]
     assert words("\n".join(lines[4:])) == [["Add", "1"], ["arrays:", "1", "arrays,", "2", "values,", "8", "bytes"]] + [
         ["name", "dtype", "shape", "storage"],
         ["w", "float32", "2", "default"],
@@ -138,7 +142,7 @@ def test_onnx(inspect, tmp_path):
 
 @pytest.fixture
 def rec(tmp_path):
-    """Ten pictures with one label, then ten texts with three, of which one holds the magic number."""
+    """Ten images with one label, then ten texts with three labels, one of which contains the magic number."""
     writer = recordio.MXIndexedRecordIO(str(tmp_path / "t.idx"), str(tmp_path / "t.rec"), "w")
     pixels = np.zeros((20, 30, 3), np.uint8)
     for i in range(10):
@@ -162,7 +166,7 @@ def test_rec(inspect, rec):
     assert [line[0] for line in words(inspect(rec, "--all")) if "12 0" in " ".join(line)] == ["12"]
 
 
-def test_scanning_finds_what_reading_does(rec):
+def test_scan_finds_the_same_records_as_reading(rec):
     reader = recordio.MXRecordIO(str(rec), "r")
     for record in records.scan(str(rec), looked_at=100):
         assert reader.tell() == record.position
@@ -172,7 +176,7 @@ def test_scanning_finds_what_reading_does(rec):
     assert reader.read() is None
 
 
-def test_a_rec_that_was_cut(inspect, rec):
+def test_truncated_record_file(inspect, rec):
     whole = rec.read_bytes()
     for cut, kept in ((3, 19), (len(whole) - 5, 0)):
         rec.write_bytes(whole[:-cut])
@@ -181,7 +185,7 @@ def test_a_rec_that_was_cut(inspect, rec):
         assert f"Complete records before it: {kept}" in said
 
 
-def test_a_rec_that_is_damaged(inspect, rec):
+def test_damaged_record_file(inspect, rec):
     whole = bytearray(rec.read_bytes())
     second = int(rec.with_suffix(".idx").read_text().splitlines()[1].split("\t")[1])
     whole[second] ^= 1
@@ -212,7 +216,7 @@ def test_list(inspect, tmp_path):
     assert "line 1: expected an index, one or more labels and a path" in inspect(tmp_path / "t.lst", code=2)
 
 
-def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys):
+def test_long_scan_shows_progress_only_on_a_terminal(monkeypatch, capsys):
     bar = records._Bar(1000)
     bar.begun -= 2
     bar.show(500)
@@ -224,10 +228,10 @@ def test_a_long_scan_shows_how_far_it_is_on_a_terminal_only(monkeypatch, capsys)
     assert capsys.readouterr().err.strip() == ""
 
 
-# ---- what cannot be read ----
+# ---- unreadable files ----
 
 
-def test_bad_files(inspect, tmp_path):
+def test_invalid_files_are_errors(inspect, tmp_path):
     params = pathlib.Path(SMALL + "-0003.params").read_bytes()
     graph = {"nodes": [{"op": "null", "name": "x", "inputs": []}, {"op": "Foo", "name": "foo7", "inputs": [[0, 0]]}]}
     damaged = helper.make_graph([], "g", [], [], [helper.make_tensor("w", 1, [2, 3], [0.0] * 6)])
@@ -261,6 +265,6 @@ def test_bad_files(inspect, tmp_path):
     assert "not a regular file" in inspect(tmp_path / "pipe", code=2)
 
 
-def test_shapes_must_fit(inspect):
+def test_shape_of_unknown_input_is_an_error(inspect):
     assert "the symbol has no input dota" in inspect(SMALL + "-symbol.json", "--shape", "dota:1,2", code=2)
     assert "Convolution 'conv0'" in inspect(SMALL + "-symbol.json", "--shape", "data:1,2", code=2)

@@ -1,4 +1,4 @@
-"""safetensors files: what is read and written, and what is refused."""
+"""safetensors files: reading, writing, and rejected files."""
 
 import json
 import pathlib
@@ -24,7 +24,7 @@ def one(dtype="F32", shape=(2,), offsets=(0, 8), **more):
     return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_round_trip(tmp_path):
     tensors = {
         "weight": torch.randn(3, 4),
         "a.number": torch.tensor(5),
@@ -43,13 +43,13 @@ def test_what_is_written_is_read(tmp_path):
     assert safetensors.read(tmp_path / "x").keys() == tensors.keys()
 
 
-def test_it_writes_what_the_library_writes(tmp_path):
+def test_written_bytes_equal_those_of_the_library(tmp_path):
     archive = safetensors.Archive(RECORDED)
     safetensors.write(tmp_path / "x", archive, archive.metadata)
     assert (tmp_path / "x").read_bytes() == RECORDED.read_bytes()
 
 
-def test_an_empty_file_of_no_arrays(tmp_path):
+def test_file_without_arrays(tmp_path):
     safetensors.write(tmp_path / "x", {})
     assert safetensors.read(tmp_path / "x") == {}
 
@@ -83,7 +83,7 @@ def test_an_empty_file_of_no_arrays(tmp_path):
         (stored({"a": one()}, bytes(9)), "1 bytes at the end belong to no array"),
     ],
 )
-def test_refuses(tmp_path, content, said):
+def test_invalid_files_are_rejected(tmp_path, content, said):
     path = tmp_path / "x.safetensors"
     path.write_bytes(content)
     with pytest.raises(mx.MXNetError, match=said) as error:
@@ -91,7 +91,7 @@ def test_refuses(tmp_path, content, said):
     assert str(path) in str(error.value) and len(str(error.value)) < 500 + len(str(path))
 
 
-def test_refuses_what_cannot_be_read_or_written(tmp_path):
+def test_unreadable_files_and_unsupported_arrays_are_rejected(tmp_path):
     with pytest.raises(mx.MXNetError, match="cannot read .*: No such file"):
         safetensors.read(tmp_path / "none")
     with pytest.raises(mx.MXNetError, match="not a regular file"):
@@ -103,7 +103,7 @@ def test_refuses_what_cannot_be_read_or_written(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_shrinks_after_it_was_opened(tmp_path):
+def test_file_that_shrinks_after_opening_is_an_error(tmp_path):
     safetensors.write(tmp_path / "x", {"a": torch.ones(100)})
     archive = safetensors.Archive(tmp_path / "x")
     (tmp_path / "x").write_bytes((tmp_path / "x").read_bytes()[:-50])
@@ -113,7 +113,7 @@ def test_a_file_that_shrinks_after_it_was_opened(tmp_path):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 160), st.integers(0, 255)), min_size=1, max_size=4), st.integers(0, 200))
-def test_damaged_files_are_read_or_refused(tmp_path_factory, changes, cut):
+def test_damaged_files_are_read_or_rejected(tmp_path_factory, changes, cut):
     content = bytearray(stored({"a": one(), "bc": one("BF16", (2, 2), (8, 16))}, bytes(16)))
     for at, byte in changes:
         content[at % len(content)] = byte
