@@ -66,7 +66,7 @@ class HingeProp(mx.operator.CustomOpProp):
 
 
 def network(x, parameters):
-    """One hidden layer whose activations are -1 or 1."""
+    """Return one hidden layer whose activations are -1 or 1."""
     w1, b1, w2, b2 = parameters
     h = Binarise()(nd.FullyConnected(x, w1, b1, num_hidden=w1.shape[0])) / w1.shape[0] ** 0.5
     return nd.FullyConnected(h, w2, b2, num_hidden=w2.shape[0])

@@ -28,7 +28,7 @@ def mlp():
 
 
 def digits(data, train):
-    """A dataset of (image (1, 28, 28) between 0 and 1, label), all in memory."""
+    """Return a dataset of (image (1, 28, 28) between 0 and 1, label), all in memory."""
     source = gluon.data.vision.MNIST(data, train) if data else gluon.data.vision.MNIST(train=train, sample=True)
     images, labels = source[:]
     return gluon.data.ArrayDataset(images.transpose((0, 3, 1, 2)).astype("float32") / 255, labels)

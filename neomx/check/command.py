@@ -1,4 +1,4 @@
-"""`neomx check`: reports what of a script runs on neomx, what differs from MXNet, what is missing, how to start it."""
+"""`neomx check`: reports which names of a script run on neomx, differ from MXNet or are missing, and how to run it."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Scope:
         return [], stars
 
     def module(self) -> Scope:
-        """The outermost scope."""
+        """Return the outermost scope."""
         return self if self.parent is None else self.parent.module()
 
 

@@ -84,7 +84,7 @@ def _warn_of_unknown(who: str, names: list[str], known: list[str]) -> None:
     for name in names:
         near = difflib.get_close_matches(name, known, 1)
         hint = f": did you mean {near[0]}?" if near else ""
-        warnings.warn(f"{who} does not know the argument {name} and ignores it{hint}", stacklevel=4)
+        warnings.warn(f"{who}: the unknown argument {name} is ignored{hint}", stacklevel=4)
 
 
 def _convert(who: str, field: dataclasses.Field[Any], value: Any) -> Any:

@@ -266,7 +266,7 @@ class TrainStep:
         return value
 
     def _loss_of_all(self, samples: int) -> torch.Tensor:
-        """Return the mean loss over all samples. It travels in float64, because other stages do not know its dtype."""
+        """Return the mean loss over all samples. It is sent in float64, because other stages do not know its dtype."""
         value = self.head.mean()
         if self.layout.gradient_size > 1:
             total, count = self._of_all(torch.stack([value * samples, value.new_tensor(samples)]))

@@ -1,7 +1,7 @@
-"""The differences that `neomx check` tells are sentences of docs/differences.md, and their names are neomx's.
+"""The differences that `neomx check` reports are sentences of docs/differences.md, and their names exist in neomx.
 
 `python tests/check/test_differences.py` copies the sentences and headings again from the page. Each entry finds its
-sentence by `find`, a piece of text that stands in no other sentence.
+sentence by `find`, a piece of text that occurs in no other sentence.
 """
 
 import json
@@ -34,13 +34,13 @@ def _outside(text: str) -> bool:
 
 
 def renewed(entries: list[dict], page: str) -> list[dict]:
-    """The entries with the headings and sentences that the page has now."""
+    """Return the entries with the headings and sentences that the page has now."""
     known = sentences(page)
     result = []
     for entry in entries:
         matches = [(heading, sentence) for heading, sentence in known if entry["find"] in sentence]
         assert len(matches) == 1, (
-            f"{entry['find']!r} must stand in one sentence of {differences.PAGE}, found in {len(matches)}: correct "
+            f"{entry['find']!r} must occur in one sentence of {differences.PAGE}, found in {len(matches)}: correct "
             f"`find` in {differences.DATA.name}, or remove the entry if neomx no longer differs"
         )
         section, summary = matches[0]
@@ -92,7 +92,7 @@ def test_sentences_are_found_across_line_breaks():
     ]
     (entry,) = renewed([{"find": "`x", "names": ["mx.nd"]}], page)
     assert entry == {"find": "`x", "names": ["mx.nd"], "section": "A, b", "summary": "Two `x; y` has"}
-    with pytest.raises(AssertionError, match="must stand in one sentence .*, found in 0"):
+    with pytest.raises(AssertionError, match="must occur in one sentence .*, found in 0"):
         renewed([{"find": "Five", "names": []}], page)
 
 

@@ -240,8 +240,8 @@ def test_invalid_files_are_errors(inspect, tmp_path):
         "cut.params": (params[:100], "not a readable .params file: array 0 of 9"),
         "other.params": (b"abcdefgh" * 4, "not a readable .params file"),
         "empty.params": (b"", "is empty"),
-        "bad.json": (b'{"nodes": [', "not a symbol's JSON"),
-        "list.json": (b"[1, 2]", "not a symbol's JSON"),
+        "bad.json": (b'{"nodes": [', "not the JSON of a symbol"),
+        "list.json": (b"[1, 2]", "not the JSON of a symbol"),
         "unknown.json": (
             json.dumps({**graph, "heads": [[1, 0]]}).encode(),
             "unknown ops: Foo; first node: Foo 'foo7'",

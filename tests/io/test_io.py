@@ -82,9 +82,7 @@ def test_mnist_iter_errors(files, tmp_path):
     refused("shuffle must be True or False, received 2", shuffle=2)
     refused(r"a label for each of the 23 images, received shape \(23, 2, 3\)", label="images")
     refused(r"a 3-dimensional array of images, received shape \(23,\)", image="labels")
-    with pytest.warns(
-        UserWarning, match="does not know the argument bach_size and ignores it: did you mean batch_size"
-    ):
+    with pytest.warns(UserWarning, match="the unknown argument bach_size is ignored: did you mean batch_size"):
         digit_iter(mx, files, bach_size=3)
     iterator = digit_iter(mx, files, batch_size=23)
     iterator.next()

@@ -81,7 +81,7 @@ def test_csv_iter_errors():
             rows(**attrs)
     with pytest.raises(MXNetError, match=r"CSVIter: data_csv \(text\) is required"):
         mx.io.CSVIter(batch_size=3)
-    with pytest.warns(UserWarning, match="CSVIter does not know the argument batchsize and ignores it: did you mean"):
+    with pytest.warns(UserWarning, match="CSVIter: the unknown argument batchsize is ignored: did you mean"):
         rows(batchsize=3)
 
 

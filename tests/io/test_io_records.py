@@ -428,7 +428,7 @@ def test_image_record_iter_errors(tmp_path):
     }.items():
         with pytest.raises(MXNetError, match=message):
             list(pictures(mx, **attrs))
-    with pytest.warns(UserWarning, match="does not know the argument erbose and ignores it: did you mean verbose"):
+    with pytest.warns(UserWarning, match="the unknown argument erbose is ignored: did you mean verbose"):
         pictures(mx, erbose=False)
     mx.nd.save(str(tmp_path / "mean.nd"), {"mean_img": mx.nd.zeros((3, 2, 2))})
     with pytest.raises(MXNetError, match=r"mean.nd has shape \(3, 2, 2\), expected data_shape=\(3, 20, 24\)"):
